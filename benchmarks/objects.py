@@ -304,7 +304,7 @@ def _near(far: _Far) -> MemoryStore:
 
 def _append(channel: ss.Channel, slots: int) -> None:
     """Append slots with an event each, and create no checkpoint."""
-    with mock.patch.object(channel.engine().checkpointing, "make_if_due"):
+    with mock.patch.object(channel.engine().checkpointing, "create_if_due"):
         for _ in range(slots):
             with channel.put_transaction() as tx:
                 tx.put(ss.Event(b"x" * 100))

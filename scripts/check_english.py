@@ -1,4 +1,4 @@
-"""Find phrases that read as translated, in pages and the changelog, in messages, and in docstrings and comments.
+"""Find phrases that read as translated, in pages, the changelog, messages, docstrings, comments, and names of tests.
 
 docs/contributing.md has the style. Code, in blocks and in lines, is left out.
 
@@ -47,6 +47,7 @@ _PATTERNS = {
     r"\bshall\b": "must, will",
     r"\b(?:makes?|made|making)\s+(?:a|an|the|another|no|its)\s+(?:new\s+)?"
     rf"(?:{_THINGS})\b(?!'s|\s+(?:older|system)\b|\s+\[|[^.;]{{0,60}}\bdurabl)": "create",
+    r"\b(?:makes?|made|making)\s+(?:channels|checkpoints|groups|segments|slots|backups|buckets)\b": "create",
     rf"\b(?:{_THINGS})\s+(?:(?:can|could|may)\s+be|is|are|was|were)\s+made\b(?!\s+(?:of|durable)\b)": "created",
     r"\bsuch\s+a\s+one\b": "name the thing",
     r"\b(?:is|are)\s+there\s+twice\b|\bthere\s+twice\b": "duplicated",
@@ -61,6 +62,7 @@ _PATTERNS = {
 RULES = {re.compile(pattern, re.MULTILINE | re.IGNORECASE): advice for pattern, advice in _PATTERNS.items()}
 
 _CODE_BLOCK = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
+_TEST = re.compile(r"\s*(?:async )?def test_(\w+)")
 _INLINE_CODE = re.compile(r"(`+)(?!`)(?:(?!\n\n).)*?(?<!`)\1(?!`)", re.DOTALL)
 
 
@@ -142,6 +144,14 @@ def _comments(source: str) -> Iterator[tuple[int, str]]:
         yield start, "\n".join(lines)
 
 
+def in_names(path: Path) -> Iterator[Finding]:
+    """Yield the hits in the names of a module's tests, which are sentences."""
+    for line, text in enumerate(path.read_text().splitlines(), 1):
+        if named := _TEST.match(text):
+            for _, phrase, advice in phrases(named[1].replace("_", " ")):
+                yield Finding(path, line, phrase, advice)
+
+
 def pages() -> list[Path]:
     """Return the pages that are checked."""
     return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -152,6 +162,11 @@ def modules() -> list[Path]:
     return sorted((ROOT / "spillable_stream").rglob("*.py"))
 
 
+def test_modules() -> list[Path]:
+    """Return the modules whose tests' names are checked."""
+    return sorted((ROOT / "tests").rglob("test_*.py"))
+
+
 def findings() -> Iterator[Finding]:
     """Yield every hit that counts."""
     for page in pages():
@@ -159,6 +174,8 @@ def findings() -> Iterator[Finding]:
     for module in modules():
         yield from in_messages(module)
         yield from in_documentation(module)
+    for module in test_modules():
+        yield from in_names(module)
 
 
 def main() -> int:

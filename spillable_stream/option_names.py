@@ -5,10 +5,12 @@ A Python program gives ``keep_alive=…``. Spark's options, configuration files 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
-__all__ = ["keyword_of", "name_as_in_files", "name_as_keywords", "name_of", "named", "named_like"]
+__all__ = ["keyword_of", "name_as_in_files", "name_as_keywords", "name_of", "named", "named_like", "nearest_name"]
 
+_MOST_COMPARED = 200  # characters: several times as many as any name has
 _as_keywords = True
 
 
@@ -43,6 +45,21 @@ def named_like(given: str, name: str) -> str:
     if "_" in given:
         return keyword_of(name)
     return name if given != given.lower() or "_" in name else named(name)
+
+
+def nearest_name(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the known name that is most like another, for a message; "" if none is.
+
+    Args:
+        given: the name, which may be anything, and of any length.
+        known: the names that there are.
+        cutoff: how like they must be, from 0 to 1.
+    """
+    if len(given) > _MOST_COMPARED:  # like none, and a comparison would take seconds
+        return ""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(given, known, 1, cutoff)), "")
 
 
 def name_as_in_files() -> None:

@@ -19,6 +19,7 @@ from spillable_stream.quantities import Duration, Milliseconds, Size
 
 __all__ = [
     "REFUSED",
+    "TooMuchError",
     "boolean",
     "columns",
     "directories",
@@ -44,6 +45,20 @@ REFUSED = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
 """What a parser raises at a value that it does not take."""
 
 _MOST_SECONDS = 36_525 * 86_400
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_MILLISECONDS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+
+
+class TooMuchError(ValueError):
+    """A parser takes such values, and none so large.
+
+    Args:
+        most: the largest, in words.
+    """
+
+    def __init__(self, most: str) -> None:
+        super().__init__(f"at most {most}")
+        self.most: str = most
 
 
 def integer(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
@@ -53,8 +68,10 @@ def integer(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
         if isinstance(value, bool) or (isinstance(value, float) and value % 1):
             raise ValueError
         number = int(str(value).replace("_", "")) if isinstance(value, str) else int(value)
-        if not low <= number <= high:
+        if number < low:
             raise ValueError
+        if number > high:
+            raise TooMuchError(f"{high:,}")
         return number
 
     return parse
@@ -191,23 +208,28 @@ def offset(*words: str) -> Callable[[Any], str]:
 
 
 def timestamp(value: datetime | int | str) -> int:
-    """Return a point in time as microseconds since 1970."""
+    """Return a point in time as microseconds since 1970, up to the year 9999."""
     if not isinstance(value, datetime):
         text = str(value).strip()
         if text.isascii() and text.isdecimal():
-            return int(text) * 1000
+            milliseconds = int(text)
+            if milliseconds > _MOST_MILLISECONDS:  # microseconds, or nanoseconds, by mistake
+                raise ValueError
+            return milliseconds * 1000
         value = datetime.fromisoformat(text)
     if value.tzinfo is None:
         raise ValueError
-    since: timedelta = value - datetime(1970, 1, 1, tzinfo=UTC)
+    since: timedelta = value - _EPOCH
     return since // timedelta(microseconds=1)
 
 
 def duration(value: Duration) -> float:
     """Return a time span in seconds, up to a century."""
     span = quantities.duration_seconds(value)
-    if not 0 <= span <= _MOST_SECONDS:
+    if span < 0:
         raise ValueError
+    if span > _MOST_SECONDS:
+        raise TooMuchError(f"{_MOST_SECONDS:,}, a century")
     return span
 
 

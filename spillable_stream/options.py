@@ -13,9 +13,10 @@ from typing import Any
 
 from spillable_stream.errors import OptionError
 from spillable_stream.names import APPLICATION, NAME, parse_application, parse_name
-from spillable_stream.option_names import keyword_of, named_like
+from spillable_stream.option_names import keyword_of, named_like, nearest_name
 from spillable_stream.option_parsers import (
     REFUSED,
+    TooMuchError,
     boolean,
     columns,
     directories,
@@ -359,8 +360,9 @@ def parse_options(given: Mapping[str, object], scopes: Iterable[str], *, where: 
             raise OptionError(text, option.keyword)
         try:
             parsed[option.keyword] = option.parse(value)
-        except REFUSED:
-            text = f"{_as_given(name, option)} must be {option.range}, not {shown(value)}"
+        except REFUSED as e:
+            most = f"; the most is {e.most}" if isinstance(e, TooMuchError) else ""
+            text = f"{_as_given(name, option)} must be {option.range}, not {shown(value)}{most}"
             raise OptionError(text, option.keyword) from None
     return parsed
 
@@ -380,12 +382,9 @@ def _unknown(name: str, elsewhere: Option | None, allowed: Mapping[str, Option],
     if elsewhere is not None:
         owners = " or a ".join(_SCOPES[scope] for scope in elsewhere.scopes)
         return f"{_as_given(name, elsewhere)} is not an option of {where} but of a {owners}"
-    import difflib
-
-    near = difflib.get_close_matches(_key(name), allowed, n=1)
-    if not near:
+    if not (near := nearest_name(_key(name), allowed)):
         return f"{shown(name)} is not an option of {where}, nor like one: the documentation has a list of options"
-    return f"{shown(name)} is not an option of {where}; the nearest is {named_like(name, allowed[near[0]].name)!r}"
+    return f"{shown(name)} is not an option of {where}; the nearest is {named_like(name, allowed[near].name)!r}"
 
 
 def defaults(scope: str) -> dict[str, Any]:

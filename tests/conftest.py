@@ -10,6 +10,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,11 +24,13 @@ from spillable_stream.log import wal
 from spillable_stream.option_names import name_as_keywords
 from spillable_stream.state import block_index
 from tests.lab.size import sized
+from tests.support import store_limits
 from tests.support.damage import remove_memory_under
 from tests.support.examples import register_profiles
 from tests.support.object_channels import OwnersClock
 from tests.support.spark.class_archive import use_archive
 from tests.support.spark.forked_pythons import fork_pythons
+from tests.support.store_limits import SetLimits
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A script that runs the tests in its background has them ignore Ctrl-C, and what they start inherits that.
@@ -175,6 +178,13 @@ def open_channel(path: Path) -> Iterator[Callable[..., Channel]]:
             )
 
         yield open_channel
+
+
+@pytest.fixture
+def set_limits() -> Iterator[SetLimits]:
+    """Let handles of channels in stores act by other limits; a patch of its own, so that a test may undo its others."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield partial(store_limits.set_limits, patch)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ def linter() -> ModuleType:
 
 
 @pytest.mark.slow  # `make check` runs it, too
-def test_docs_messages_docstrings_and_comments_are_clean(linter: ModuleType) -> None:
+def test_docs_messages_docstrings_comments_and_names_of_tests_are_clean(linter: ModuleType) -> None:
     assert [str(finding) for finding in linter.findings()] == []
 
 
@@ -52,6 +52,7 @@ def test_docs_messages_docstrings_and_comments_are_clean(linter: ModuleType) -> 
         "this shall not fail",
         "the first take makes the group",
         "before a channel is made",
+        "a thread that makes checkpoints",
         "a frame that is there twice",
         "the process stands still",
         "a target of one's own",
@@ -61,6 +62,15 @@ def test_docs_messages_docstrings_and_comments_are_clean(linter: ModuleType) -> 
 )
 def test_a_translated_phrase_is_found(linter: ModuleType, phrase: str) -> None:
     assert len(list(linter.phrases(phrase))) == 1
+
+
+def test_a_test_is_named_in_plain_english(linter: ModuleType, tmp_path: Path) -> None:
+    module = tmp_path / "test_names.py"
+    names = (
+        "def test_a_log_of_which_half_is_lost() -> None: ...\n\n\nasync def test_a_lock_that_is_taken() -> None: ...\n"
+    )
+    module.write_text(f"def it_goes_on() -> None: ...\n{names}")
+    assert [(found.line, found.phrase) for found in linter.in_names(module)] == [(2, "of which")]
 
 
 def test_the_changelog_is_checked_like_every_page(linter: ModuleType) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import spillable_stream
 from spillable_stream import Channel, ChannelFullError, Event, OptionError, Producer, PutTooLargeError
-from spillable_stream.option_names import keyword_of, name_as_in_files, name_of, named, named_like
+from spillable_stream.option_names import keyword_of, name_as_in_files, name_of, named, named_like, nearest_name
 from spillable_stream.options import CHANNEL, CREATION, OPTIONS, PRODUCER, SINK, parse_options
 from tests.support.command_line import run
 
@@ -25,6 +25,24 @@ def test_a_name_and_a_keyword_are_two_forms_of_one() -> None:
     for option in OPTIONS:
         if option.name != option.keyword:
             assert name_of(keyword_of(option.name)) == option.name
+
+
+def test_the_nearest_name_is_said_of_a_slip_and_none_of_what_is_like_none() -> None:
+    known = ("keepAlive", "memoryCapacity")
+    assert [nearest_name(given, known) for given in ("keepalve", "zzz", "")] == ["keepAlive", "", ""]
+    assert nearest_name("keepalve", known, cutoff=0.99) == ""
+
+
+def test_a_name_of_megabytes_is_compared_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compared(given: str, *_: object) -> list[str]:
+        assert len(given) < 1000
+        return []
+
+    monkeypatch.setattr("difflib.get_close_matches", compared)
+    text = "x" * (10 << 20)
+    with pytest.raises(OptionError, match=r"… \(10,485,760 characters\) is not an option of a channel, nor like one"):
+        parse_options({text: 1}, [CHANNEL], where="a channel")
+    assert nearest_name(text, [text]) == ""
 
 
 def test_an_option_that_is_given_is_named_as_it_was_written() -> None:

@@ -53,6 +53,7 @@ Parse = Callable[[Any], object]
         (mode, 0o750, "0750"),
         (mode, "0o770", "0770"),
         (timestamp, 5, 5000),
+        (timestamp, "253402300799999", 253402300799999000),
         (timestamp, "1970-01-01T01:00:00+01:00", 0),
         (duration, "250 ms", 0.25),
         (duration, "1.5h", 5400.0),
@@ -95,6 +96,8 @@ def test_a_value_of_any_form_is_parsed(parse: Parse, value: Any, expected: objec
         (not_empty, ""),
         (directory_of_this_host, "s3://bucket/orders"),
         (timestamp, "2026-11-21T08:00:00"),
+        (timestamp, 1_795_000_000_000_000),  # microseconds: the year 58,000
+        (timestamp, "253402300800000"),  # the year 10,000
         (duration, "1 week"),
         (duration_of_a_second, "999ms"),
         (duration_above_zero, True),

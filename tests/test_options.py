@@ -165,6 +165,15 @@ def test_what_cannot_be_kept_is_refused_in_a_sentence_and_nothing_is_changed(
         assert channel.options == before
 
 
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda o: o.name)
+def test_a_number_above_what_an_option_takes_is_refused_with_the_most(option: Any) -> None:
+    """What an option is says often the least only."""
+    if option.parsed_type not in ("int", "float") or option.name.endswith("Timestamp"):
+        return
+    with pytest.raises(OptionError, match=r"; the most is [\d,]+"):
+        parse(**{option.name: 1 << 63})
+
+
 @pytest.mark.parametrize("name", ["retentionMs", "retentionBytes", "retentionUntaken", "autoGroupTtl"])
 def test_options_that_came_later_are_stored_where_they_are_not_at_their_default(path: Path, name: str) -> None:
     (option,) = [o for o in OPTIONS if o.name == name]
@@ -181,7 +190,7 @@ def test_options_that_came_later_are_stored_where_they_are_not_at_their_default(
         ({"keepAlife": 5}, "keepAlife"),
     ],
 )
-def test_a_refusal_says_of_which_option_it_is(given: dict[str, object], option: str) -> None:
+def test_a_refusal_names_its_option(given: dict[str, object], option: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse_options(given, [CHANNEL], where="a channel")
     assert caught.value.option == option

@@ -75,7 +75,7 @@ def test_it_can_be_as_ctrl_c_is_once() -> None:
     assert ended == [True] and issubclass(Terminated, KeyboardInterrupt)
 
 
-def test_a_terminal_that_is_closed_ends_a_verb_unless_that_is_to_be_ignored() -> None:
+def test_a_terminal_that_is_closed_ends_a_verb_unless_hangups_are_ignored() -> None:
     with pytest.raises(Terminated) as caught, interrupting_on_signals():
         os.kill(os.getpid(), signal.SIGHUP)
     assert caught.value.number == signal.SIGHUP

@@ -1,1 +1,1 @@
-"""Copies of channels: made of live ones, kept as plain objects, and made channels again."""
+"""Copies of channels: taken of live ones, kept as plain objects, and restored to channels."""

@@ -41,6 +41,7 @@ from spillable_stream.errors import (
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import FrameHeader, Payload
 from spillable_stream.format.packing import pack
+from spillable_stream.log.nesting import channel_around
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.location import DIRECTORY, Location, is_inside, is_location
 from spillable_stream.objects.open_store import open_store
@@ -49,6 +50,7 @@ from spillable_stream.progress import Meter, OnProgress
 from spillable_stream.state.block import Block
 from spillable_stream.state.delays import Delays
 from spillable_stream.state.image import StateImage
+from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["BackupReport", "archive_location", "backup", "shown_location"]
 
@@ -139,7 +141,7 @@ def backup(
 
 
 def _require_outside(path: ChannelPath, location: Location) -> None:
-    """Refuse a backup inside of the channel's own directory.
+    """Refuse a backup inside of a channel's directory, and at the channel's own.
 
     Raises:
         OptionError: it would be there.
@@ -150,6 +152,10 @@ def _require_outside(path: ChannelPath, location: Location) -> None:
         inside = path == location
     if inside:
         raise OptionError(f"{shown_location(location)} is inside of the channel {path}: give a place outside of it")
+    if location.scheme == DIRECTORY and (outer := channel_around(FileSystem(), Path(location.prefix))) is not None:
+        raise OptionError(
+            f"{shown_location(location)} is inside of {outer}, a channel's directory: give a place outside of it"
+        )
 
 
 class _Backup:

@@ -27,6 +27,7 @@ from spillable_stream.log.claim import make_directories
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.identity_file import planned_layout, write_identity
 from spillable_stream.log.layout import Layout
+from spillable_stream.log.nesting import require_apart
 from spillable_stream.option_types import CreationOptions
 from spillable_stream.progress import Meter, OnProgress
 from spillable_stream.state.block import Block
@@ -46,6 +47,7 @@ def restore_to_directory(
     """Create a channel from a backup; arguments and errors are those of `spillable_stream.archive.restore.restore`."""
     fs = FileSystem()
     _require_free(fs, path)
+    require_apart(fs, path)
     with _building_place(fs, path) as building:
         made = _Build(fs, content, building, new_identity, progress).run()
         report = verify(building, progress=progress)
@@ -60,8 +62,23 @@ def restore_to_directory(
         except StorageError:
             _require_free(fs, path)  # another restore was faster
             raise
-        fs.sync_directory(path.parent)
+        _sync(fs, path)
     return made
+
+
+def _sync(fs: FileSystem, path: Path) -> None:
+    """Make the name of a channel durable that is at its place.
+
+    Raises:
+        StorageError: nobody knows whether it is.
+    """
+    try:
+        fs.sync_directory(path.parent)
+    except StorageError as e:
+        raise StorageError(
+            f"the channel was created at {path}, and is whole, but a power cut may take it away: {e}. Remove it, and "
+            "restore it again where directories can be synced"
+        ) from e
 
 
 def _require_free(fs: FileSystem, path: Path) -> None:
@@ -156,7 +173,7 @@ class _Build:
         """Write the files in which delayed events wait."""
         files, original = DelayedFiles(self._fs, layout), self._content.manifest.channel
         for file, data in self._content.delays(state):
-            files.make(data, file, original)
+            files.create(data, file, original)
             state.delays.files[file.number] = file._replace(name="")
         for directory in {layout.delayed_file(number).parent for number in state.delays.files}:
             self._fs.sync_directory(directory)

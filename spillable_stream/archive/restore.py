@@ -90,7 +90,8 @@ def restore(
             in a store, and events of the backup wait until they are due.
         UnsafeStoreError: the store of ``to`` does not create objects only if they are absent.
         UnsupportedFormatError: a newer version wrote the backup.
-        StorageError: the file system or the store refused; nothing was created.
+        StorageError: the file system or the store refused; nothing was created, unless the error says that this is not
+            known, or that the channel may not outlive a power cut.
     """
     new_identity, may_replace = flag("new_identity", new_identity), function("may_replace", may_replace)
     location, path = archive_location(copy), channel_path(to)

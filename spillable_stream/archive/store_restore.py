@@ -240,7 +240,7 @@ class _EventObjects:
         """Write the events of a backup that wait, and note in the state where they are."""
         objects = DelayedObjects(self._store, self._channel, ObjectCache(0))
         for file, data in content.delays(state):
-            name = objects.make(data, file, content.manifest.channel)
+            name = objects.create(data, file, content.manifest.channel)
             self._keys.append(name)
             state.delays.files[file.number] = file._replace(name=name)
 

@@ -87,10 +87,15 @@ def _chosen_range(engine: Engine, start: SeekTarget | None, end: ReadEnd | None)
     """Return what chooses the first and the last event to read."""
     choose_start = chosen_position(engine, "earliest" if start is None else start)
     choose_end = _chosen_end(engine, end)
+    times_us = [
+        time_of(place) for place in map(span_with_unit, (start, end)) if isinstance(place, datetime | timedelta)
+    ]
+    if len(times_us) == 2 and times_us[0] > times_us[1]:
+        raise OptionError(f"a read of {engine.path} can't end at {shown(end)} and start at {shown(start)}, later")
 
     def choose(state: ChannelState) -> Range:
         first, last = choose_start(state) + 1, choose_end(state)
-        if event_id(start) is not None and event_id(end) is not None and first > last + 1:
+        if first > last + 1:
             raise OptionError(f"a read of {engine.path} can't end with the event {last} and start with {first}")
         return first, last
 

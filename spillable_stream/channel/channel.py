@@ -362,7 +362,7 @@ class Channel:
         Raises:
             CorruptionError: an event can't be read.
             DataLossError: an event to read has left the channel; the message names the first one that is kept.
-            OptionError: there is no such event or group, or a time has no zone.
+            OptionError: there is no such event or group, a time has no zone, or the end is before the start.
         """
         return read_batches(self.engine(), start, end, group, max_bytes)
 
@@ -446,7 +446,7 @@ class Channel:
         Raises:
             StorageError: it could not be written; the channel continues without it.
         """
-        self._open.engine("a checkpoint").checkpointing.make()
+        self._open.engine("a checkpoint").checkpointing.create()
 
     def flush(self) -> int:
         """Move what is in memory to disk, in order, and return how many events that were.

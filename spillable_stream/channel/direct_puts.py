@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from spillable_stream.channel.due_time import due_ms, require_orderable, without_disk
+from spillable_stream.channel.due_time import due_ms, require_delays
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.open_engine import port_of
@@ -54,10 +54,9 @@ class DirectPuts:
         """Return when events are due that are put now, as `Channel.due_ms` does; it raises what that raises."""
         engine = self._engine
         found_ms = due_ms(deliver_after, deliver_at, engine.deliveries.clock_ms())
-        if found_ms and not engine.follower.state.options.overflow_capacity:
-            raise without_disk(engine.path)
-        if found_ms and engine.is_typed():
-            require_orderable(engine.schemas()[-1], engine.path)
+        if found_ms:
+            schema = engine.schemas()[-1] if engine.is_typed() else None
+            require_delays(engine.path, schema, has_disk=engine.follower.state.options.overflow_capacity > 0)
         return found_ms
 
     def port(self) -> ChannelPort:

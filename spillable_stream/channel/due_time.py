@@ -13,18 +13,31 @@ from spillable_stream.option_names import named
 from spillable_stream.quantities import DURATION_RANGE, Duration, duration_seconds
 from spillable_stream.shown_value import shown
 
-__all__ = ["MOST_DELAY_SECONDS", "due_ms", "require_orderable", "without_disk"]
+__all__ = ["MOST_DELAY_SECONDS", "due_ms", "require_delays", "require_orderable"]
 
 MOST_DELAY_SECONDS = 366 * 86_400
 """The longest delay: a year."""
 
 
-def without_disk(path: object) -> OptionError:
-    """Return the error of a delay in a channel without a disk tier."""
-    capacity = named("overflowCapacity")
-    return OptionError(
-        f"{path} has no disk tier ({capacity} is 0), and delayed events wait on disk; raise {capacity}. Nothing was put"
-    )
+def require_delays(path: object, schema: pa.Schema | None, *, has_disk: bool) -> None:
+    """Refuse to delay events in a channel where none can wait.
+
+    Args:
+        path: the channel.
+        schema: the columns of a typed channel; None for an event channel.
+        has_disk: whether the channel has a disk tier, or another channel delays the events.
+
+    Raises:
+        OptionError: there is no disk tier, and what `require_orderable` raises.
+    """
+    if not has_disk:
+        capacity = named("overflowCapacity")
+        raise OptionError(
+            f"{path} has no disk tier ({capacity} is 0), and delayed events wait on disk; raise {capacity}. "
+            "Nothing was put"
+        )
+    if schema is not None:
+        require_orderable(schema, path)
 
 
 def require_orderable(schema: pa.Schema, path: object) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from spillable_stream.errors import OptionError
 from spillable_stream.log_records import log_of
+from spillable_stream.option_names import nearest_name
 from spillable_stream.options import CHANNEL, CREATION, OPTIONS, Option, parse_options
 
 __all__ = ["environment_options", "variable_of"]
@@ -63,10 +64,8 @@ def _warn_of_slip(variable: str, known: Mapping[str, Option]) -> None:
     if not variable.startswith(_PREFIX):
         return
     names = [name.removeprefix(_PREFIX) for name in known]  # the prefix would make all of them alike
-    from difflib import get_close_matches
-
-    if near := get_close_matches(variable.removeprefix(_PREFIX), names, n=1, cutoff=0.8):
-        _log.warning("the variable %s is not an option's; the nearest is %s", variable, _PREFIX + near[0])
+    if near := nearest_name(variable.removeprefix(_PREFIX), names, cutoff=0.8):
+        _log.warning("the variable %s is not an option's; the nearest is %s", variable, _PREFIX + near)
 
 
 def _has_default(option: Option) -> bool:

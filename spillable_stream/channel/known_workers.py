@@ -1,4 +1,4 @@
-"""The workers that a handle has made, as long as somebody has them."""
+"""The workers that a handle has created, as long as somebody has them."""
 
 from __future__ import annotations
 

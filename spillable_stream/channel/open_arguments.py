@@ -1,4 +1,4 @@
-"""What a handle is opened with: options and a schema, and the channel that is made of them if there is none."""
+"""What a handle is opened with: options and a schema, and the channel that is created of them if there is none."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class OpenArguments(NamedTuple):
         refuse(self.options)
 
     def new_channel(self) -> NewChannel:
-        """Return the channel that is made of them, and of the environment's options.
+        """Return the channel that is created of them, and of the environment's options.
 
         Raises:
             OptionError: the channel could hold nothing, or an option of the environment is out of range.

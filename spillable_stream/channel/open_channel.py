@@ -40,7 +40,7 @@ _log = log_of(__name__)
 
 
 class OpenChannel:
-    """The engine of a handle, the spool in front of it, the groups that the handle owns, and the workers it made.
+    """The engine of a handle, the spool in front of it, the groups that the handle owns, and the workers it created.
 
     Args:
         given: what the handle is opened with.
@@ -53,7 +53,7 @@ class OpenChannel:
         path: where the channel is.
         spool: the spool, if there is one.
         owned: the groups that the handle owns.
-        workers: the workers that it made.
+        workers: the workers that it created.
         is_closed: whether it was closed.
 
     Raises what `Channel` raises.
@@ -183,7 +183,7 @@ class OpenChannel:
             found = channel_stats(engine, as_known=True)
         if unshipped is not None:
             found = replace(found, spool=unshipped)
-        workers = seen_workers(engine.worker_notes.read(), found.groups) if self._readonly else self.workers.stats()
+        workers = seen_workers(engine.worker_statuses.read(), found.groups) if self._readonly else self.workers.stats()
         return replace(found, workers=workers) if workers else found
 
     def handle_options(self) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.delayed_events import DelayedEvents
 from spillable_stream.channel.delayed_put import DelayedPut
-from spillable_stream.channel.due_time import due_ms, require_orderable, without_disk
+from spillable_stream.channel.due_time import due_ms, require_delays
 from spillable_stream.channel.event import ID_COLUMN, Event, event_list
 from spillable_stream.channel.event_columns import EventColumns
 from spillable_stream.channel.put_buffer import MOST_EVENTS, PutBuffer
@@ -51,7 +51,7 @@ _Ts = TypeVarTuple("_Ts")
 
 
 class PutTransaction(Transaction):
-    """Puts events, all or none. Made by `Channel.put_transaction`.
+    """Puts events, all or none. Created by `Channel.put_transaction`.
 
     Args:
         engine: the channel.
@@ -185,10 +185,8 @@ class PutTransaction(Transaction):
         Raises:
             OptionError: the channel can't; says what to do.
         """
-        if not self.carries_dues and not self._engine.follower.state.options.overflow_capacity:
-            raise without_disk(self._engine.path)
-        if self._typed:
-            require_orderable(self.delays_as[0], self._engine.path)
+        has_disk = self.carries_dues or self._engine.follower.state.options.overflow_capacity > 0
+        require_delays(self._engine.path, self.delays_as[0] if self._typed else None, has_disk=has_disk)
 
     def _delay(self) -> DelayedPut:
         if self._delayed is None:

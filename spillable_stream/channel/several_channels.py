@@ -1,7 +1,8 @@
 """Several channels opened together: none is created before all others are open, and all of them can be created.
 
-The rest can't be undone safely: another process may have opened a channel as soon as it is there. So where the file
-system or the store refuses in the middle of creating one, those that were created before it stay, empty.
+Options that differ from the stored ones come last. The rest can't be undone safely: another process may have opened a
+channel as soon as it is there. So where the file system or the store refuses in the middle of creating one, those that
+were created before it stay, empty.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.open_arguments import OpenArguments
+from spillable_stream.channel.stored_options import stored_together
 from spillable_stream.errors import NotAChannelError
 from spillable_stream.objects.location import channel_path
 from spillable_stream.objects.self_test import one_test
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["WantedChannel", "check_channel", "find_or_make", "open_channels"]
+__all__ = ["WantedChannel", "check_channel", "find_or_create", "open_channels"]
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -45,15 +47,18 @@ class WantedChannel(NamedTuple):
         check_channel(self.path, **self.options)
 
     def most_events(self, there: Channel | None) -> int:
-        """Return the most events of a transaction of the channel; of a missing one, what it will be created with."""
-        if there is not None:
-            return there.put_options().transaction_capacity
-        new = OpenArguments.of(channel_path(self.path), self.options, None, readonly=False).new_channel()
-        return new.options.transaction_capacity
+        """Return the most events of a transaction of the channel, with the options that it will have."""
+        given = OpenArguments.of(channel_path(self.path), self.options, None, readonly=False)
+        if there is None:
+            return given.new_channel().options.transaction_capacity
+        most: int = given.options.get("transaction_capacity", there.put_options().transaction_capacity)
+        return most
 
 
 def open_channels(wanted: Sequence[WantedChannel], agree: Callable[[list[int]], object] | None = None) -> list[Channel]:
     """Return handles of channels, in order; those that are missing are created.
+
+    Options that differ are stored when all are open; none is if one can't be opened.
 
     Args:
         wanted: the channels.
@@ -70,12 +75,15 @@ def open_channels(wanted: Sequence[WantedChannel], agree: Callable[[list[int]], 
             if agree is not None:
                 agree([one.most_events(there) for one, there in zip(wanted, found, strict=True)])
 
-        opened = find_or_make(wanted, open_one, WantedChannel.check, lambda calls: [call() for call in calls], settle)
+        with stored_together():
+            opened = find_or_create(
+                wanted, open_one, WantedChannel.check, lambda calls: [call() for call in calls], settle
+            )
         stack.pop_all()
     return opened
 
 
-def find_or_make(
+def find_or_create(
     wanted: Sequence[W],
     open_one: Callable[[W, bool], T],
     check: Callable[[W], object],
@@ -110,8 +118,8 @@ def find_or_make(
         run([partial(check, one) for one in missing])
         if settle is not None:
             settle(found)
-        made = iter(run([partial(open_one, one, True) for one in missing]))
-    return [next(made) if there is None else there for there in found]
+        created = iter(run([partial(open_one, one, True) for one in missing]))
+    return [next(created) if there is None else there for there in found]
 
 
 def check_channel(path: str | os.PathLike[str], **options: Any) -> None:

@@ -15,7 +15,7 @@ from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.spool_channel import SpoolOwner, open_spool_channel
 from spillable_stream.channel.spool_mover import SpoolMover, spool_group
 from spillable_stream.channel.stats import SpoolStats, channel_stats
-from spillable_stream.channel.stored_options import store_options
+from spillable_stream.channel.stored_options import options_to_be, store_options
 from spillable_stream.channel.stored_schema import store_columns
 from spillable_stream.counted import counted
 from spillable_stream.engine.active_calls import ActiveCalls
@@ -38,6 +38,7 @@ from spillable_stream.errors import (
     SpillableError,
     StorageError,
     TransactionStateError,
+    UnsafeStoreError,
 )
 from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.objects.store import is_refusal
@@ -70,6 +71,7 @@ _MAY_PASS = (
     ProducerBusyError,
     ProducerSequenceError,
     TransactionStateError,
+    UnsafeStoreError,  # what is there is continued with
 )
 
 
@@ -120,8 +122,7 @@ class Spool:
         if not self._is_durable and not capacity:
             store_options(engine, {"memory_capacity": _MEMORY_CAPACITY})
         elif self._is_durable and capacity:
-            store_options(engine, {"memory_capacity": 0})
-            engine.flush()
+            store_options(engine, {"memory_capacity": 0}, then=engine.flush)
 
     def begin(self, store: Engine) -> None:
         """Begin to ship; again in a forked child, which has no thread.
@@ -134,6 +135,7 @@ class Spool:
         self._closing = threading.Lock()
         self._mover = SpoolMover(self._local.engine(), store)
         self._store_path = store.path
+        self._require_told = store.require_not_closed  # it asks nothing of the store
         self._trouble: Exception | None = None  # why the last attempt failed
         self._failures = 0
         self._pause_seconds = 0.0
@@ -150,7 +152,9 @@ class Spool:
         Raises:
             OptionError: another process gave the spool a memory tier, and this handle was promised a disk.
             SpillableError: the store refuses for good what is in the spool, by the error that it refused it with.
+            UnsafeStoreError: the store has lost slots, as the thread that ships has found. It is raised once.
         """
+        self._require_told()
         trouble = self._trouble
         if trouble is not None and _is_lasting(trouble):
             raise self._refusal(trouble) from trouble
@@ -212,8 +216,9 @@ class Spool:
         """Ship what waits, or wait for it, and tell whether there will be another time; a failure is logged."""
         try:
             self._pause_seconds = 0.0
-            if self._mover.wait(self._end_of_shipping.has_come) and not self._ship():
-                self._pause_seconds = _LOOK_SECONDS
+            with self._mover.unasked():
+                if self._mover.wait(self._end_of_shipping.has_come) and not self._ship():
+                    self._pause_seconds = _LOOK_SECONDS
         except ChannelClosedError as e:  # one of the two handles failed, or was closed
             self._trouble = e
             with self._mutex, contextlib.suppress(SpillableError):
@@ -352,7 +357,7 @@ def open_spool(fs: FileSystem, front: SpoolOptions, store: Engine) -> Spool:
 
     It raises what `Spool` and `Channel` raise, too.
     """
-    owner = SpoolOwner(store.path, spool_group(store.channel), store.state.options, store.schemas()[-1])
+    owner = SpoolOwner(store.path, spool_group(store.channel), options_to_be(store), store.schemas()[-1])
     local = open_spool_channel(fs, front, owner)
     try:
         return Spool(local, store, is_durable=front.is_durable)

@@ -1,4 +1,4 @@
-"""The channel of a spool, on this host: opened only where it is nobody else's, and made before the one in the store.
+"""The channel of a spool, on this host: opened only where it is nobody else's, and created before the one in the store.
 
 A channel that is somebody's is refused before it gets an option or a column. A store gets no channel whose spool is
 refused; where the store refuses in the end, the empty spool stays for the next attempt.

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import partial
 from itertools import groupby, takewhile
@@ -97,6 +98,12 @@ class SpoolMover:
         """Return the ID up to which all events are shipped."""
         with self._spool.snapshot() as state:
             return state.groups[self.group].position
+
+    # ── what is lost ────────────────────────────────────────────────────────────────────────
+
+    def unasked(self) -> AbstractContextManager[None, bool | None]:
+        """Return a block for what no call asked for: a loss of the store's slots that it meets waits."""
+        return self._store.log.untold_loss
 
     # ── owning ──────────────────────────────────────────────────────────────────────────────
 

@@ -65,7 +65,7 @@ class TierStats:
         payload_bytes: the size of their payloads.
         event_capacity: the most events that it holds: ``memoryCapacity`` or ``overflowCapacity``.
         byte_capacity: the most bytes of payloads that it holds; None on disk, where free space decides. For
-            memory: ``byteCapacity``, or what a memory tier made now would get, less the buffer percentage.
+            memory: ``byteCapacity``, or what a memory tier created now would get, less the buffer percentage.
     """
 
     events: int

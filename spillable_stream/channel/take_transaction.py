@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 
 class TakeTransaction(Transaction):
-    """Takes events, all or none. Made by `Channel.take_transaction`.
+    """Takes events, all or none. Created by `Channel.take_transaction`.
 
     Args:
         engine: the channel.

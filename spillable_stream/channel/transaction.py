@@ -41,7 +41,7 @@ NEW, OPEN, COMPLETED, CLOSED = State
 class Transaction:
     """What put and take transactions share: the states, and the ``with`` statement."""
 
-    state: State = NEW  # also of one whose making failed
+    state: State = NEW  # also of one whose constructor failed
 
     def __init__(self, engine: Engine) -> None:
         self.state = NEW
@@ -81,7 +81,7 @@ class Transaction:
         self._require(OPEN, "commit")
         self._commit()
         self.state = COMPLETED
-        self._engine.checkpointing.make_if_due()
+        self._engine.checkpointing.create_if_due()
 
     def rollback(self) -> None:
         """Undo all of it. If an interrupt ends that, the transaction is still open, and can be rolled back again.

@@ -9,7 +9,7 @@ from dataclasses import asdict, fields, replace
 
 from spillable_stream.channel.figures import age_text
 from spillable_stream.channel.stats import WorkerStats
-from spillable_stream.engine.worker_notes import SILENT_SECONDS
+from spillable_stream.engine.worker_statuses import SILENT_SECONDS
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.storage.lock import has_ended, process_note
 
@@ -50,15 +50,15 @@ def decode_status(status: bytes) -> WorkerStats | None:
     return found
 
 
-def seen_workers(notes: Mapping[str, bytes], groups: Container[str]) -> tuple[WorkerStats, ...]:
+def seen_workers(statuses: Mapping[str, bytes], groups: Container[str]) -> tuple[WorkerStats, ...]:
     """Return the workers of other processes by what they said.
 
     Args:
-        notes: what they said, by group.
-        groups: the groups of the channel: of one that was dropped, the note may still be there.
+        statuses: what they said, by group.
+        groups: the groups of the channel: of one that was dropped, the status may still be there.
     """
-    statuses = [status for group, status in sorted(notes.items()) if group in groups]
-    return tuple(found for status in statuses if (found := decode_status(status)) is not None)
+    of_groups = [status for group, status in sorted(statuses.items()) if group in groups]
+    return tuple(found for status in of_groups if (found := decode_status(status)) is not None)
 
 
 def worker_text(worker: WorkerStats) -> str:

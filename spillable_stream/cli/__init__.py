@@ -1,15 +1,16 @@
 """The command line: ``spillable VERB …``. Each module has the verbs that its name says.
 
 The exit status is 0 if all is well, 1 if it is not, and 2 if that can't be told; 129, 130 or 143 after a
-signal that cut a verb short (`spillable_stream.cli.app.status_after`), and 141 where nobody reads its output.
+signal that cut a verb short (`spillable_stream.cli.app.status_after`), 141 where nobody reads its output, and 74
+where that can't be written.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
-from io import TextIOWrapper
-from typing import NoReturn, TextIO
+from contextlib import suppress
+from typing import TextIO
 
 from spillable_stream.cli import (
     consume,
@@ -31,7 +32,16 @@ from spillable_stream.cli import (
     ui,
     words,
 )
-from spillable_stream.cli.app import UNHEALTHY, UNKNOWN, UNREAD, app, cut_short, forget_output, say, system_error
+from spillable_stream.cli.app import UNHEALTHY, UNKNOWN, app, cut_short
+from spillable_stream.cli.output import (
+    UNREAD,
+    UNWRITTEN,
+    forget_output,
+    say,
+    status_of_output,
+    system_error,
+    watch_output,
+)
 from spillable_stream.termination import interrupting_on_signals
 
 __all__ = [
@@ -57,31 +67,49 @@ __all__ = [
     "words",
 ]
 
+_SIGNALLED = 128  # the statuses beyond it are those of signals
+
 
 def main() -> None:
     """Run the command line."""
+    status: str | int | None
     try:
         with interrupting_on_signals():
             _prepare_output()
             sys.exit(app())
     except KeyboardInterrupt as e:  # before the verb, or at its very end
-        sys.exit(cut_short(e).exit_code)
-    except BrokenPipeError:
-        _end_unread()
+        status = cut_short(e).exit_code
     except SystemExit as e:
-        if isinstance(e.__context__, BrokenPipeError):  # typer and rich end with 1 then
-            _end_unread()
-        raise
+        is_unsaid = isinstance(e.__context__, BrokenPipeError)  # typer and rich end with 1 then
+        status = _unsaid(e.__context__) if is_unsaid else e.code
     except OSError as e:
-        forget_output()
-        say(f"{type(e).__name__}: {system_error(e)}")
-        sys.exit(UNHEALTHY)
+        status = _escaped(e)
+    is_cut_short = isinstance(status, int) and status > _SIGNALLED
+    sys.exit(status if is_cut_short else (status_of_output() or status))
 
 
-def _end_unread() -> NoReturn:
-    """End as SIGPIPE ends other programs, which Python ignores: a lost connection of a store is no end of a verb."""
+def _escaped(error: OSError) -> int:
+    """Return the status of an error that no verb handled: of standard output or standard error, or of a verb."""
+    if isinstance(error, BrokenPipeError):
+        return _unsaid(error)
+    if (status := status_of_output()) is not None:
+        return status
+    try:
+        say(f"{type(error).__name__}: {system_error(error)}")
+    except OSError as e:
+        return _unsaid(e)
+    return UNHEALTHY
+
+
+def _unsaid(error: BaseException | None) -> int:
+    """Return the status of a verb that can't say anything any more, on either stream.
+
+    Where nobody hears it, it ends as SIGPIPE ends other programs, which Python ignores: a lost connection of a store
+    ends no verb.
+    """
+    is_unread = isinstance(error, BrokenPipeError) and status_of_output() in (None, UNREAD)
     forget_output(sys.stdout, sys.stderr)
-    sys.exit(UNREAD)
+    return UNREAD if is_unread else UNWRITTEN
 
 
 def _prepare_output() -> None:
@@ -89,8 +117,7 @@ def _prepare_output() -> None:
     if sys.stdout is None:
         say("standard output is closed: send it to a file, or to /dev/null")
         sys.exit(UNKNOWN)
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a path may have letters that the locale lacks; standard error copes
+    watch_output()
 
 
 def _show_warning(
@@ -101,5 +128,6 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Show a warning as a line for people, not for programmers."""
-    say(f"{category.__name__}: {message}")
+    """Show a warning as a line for people, not for programmers; one that can't be shown ends no work."""
+    with suppress(OSError):
+        say(f"{category.__name__}: {message}")

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Annotated, Any, NoReturn, TextIO, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
+from spillable_stream.cli.output import forget_output, is_output_lost, say, system_error
 from spillable_stream.errors import CorruptionError, NotAChannelError, OptionError, SpillableError
 from spillable_stream.option_names import name_as_in_files
 from spillable_stream.quantities import DURATION_RANGE, duration_seconds
@@ -27,7 +28,6 @@ __all__ = [
     "HEALTHY",
     "UNHEALTHY",
     "UNKNOWN",
-    "UNREAD",
     "AsJson",
     "ChannelPath",
     "ChannelPaths",
@@ -39,12 +39,8 @@ __all__ = [
     "cut_short",
     "ending",
     "fail",
-    "forget_output",
     "print_object",
-    "refuse_empty",
-    "say",
     "status_after",
-    "system_error",
     "time_span",
     "until_signal",
 ]
@@ -53,9 +49,6 @@ HEALTHY, UNHEALTHY, UNKNOWN = 0, 1, 2
 """The exit statuses: all is well, it is not, and that can't be told."""
 
 _HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # of pairs; the others stand for the bytes of a path
-
-UNREAD: int = 128 + signal.SIGPIPE
-"""The exit status where nobody reads the output any more, as in ``spillable stats … | head -1``: that of SIGPIPE."""
 
 
 @dataclass(slots=True)
@@ -69,13 +62,6 @@ class _Run:
 _run: ContextVar[_Run | None] = ContextVar("spillable verb", default=None)
 
 _T = TypeVar("_T", str, list[str])
-
-
-def refuse_empty(value: str) -> str:
-    """Refuse an empty text: a script's variable without a value would name every address."""
-    if value == "":
-        raise typer.BadParameter("it is empty; give it a value")
-    return value
 
 
 def _refuse_empty_path(value: _T) -> _T:
@@ -183,7 +169,7 @@ def time_span(least: float = 0.0, most: float = math.inf) -> Callable[[Any], flo
 
 
 def fail(path: str, error: Exception, as_json: bool, status: int, hint: str = "", **done: Any) -> NoReturn:
-    """Say what went wrong and exit; not of an output that nobody reads any more, which `main` ends.
+    """Say what went wrong and exit; not of an output that is lost, which `main` ends.
 
     Args:
         path: the channel, as it was given.
@@ -194,9 +180,9 @@ def fail(path: str, error: Exception, as_json: bool, status: int, hint: str = ""
         done: more of what a JSON object says.
 
     Raises:
-        BrokenPipeError: it is what was raised.
+        OSError: standard output can't be written, or nobody reads it any more.
     """
-    if isinstance(error, BrokenPipeError):
+    if isinstance(error, OSError) and is_output_lost():
         raise error
     kind, text = type(error).__name__, (system_error(error) if isinstance(error, OSError) else str(error)) + hint
     if not as_json or not print_object({"path": path, "error": kind, "text": text, **done}):
@@ -261,14 +247,6 @@ def until_signal() -> Iterator[None]:
         raise typer.Exit(HEALTHY) from None
 
 
-def system_error(error: OSError) -> str:
-    """Return what the system refused, and to what, as a sentence."""
-    if error.strerror is None:
-        return str(error)
-    what = f"{error.filename}: " if error.filename is not None else ""
-    return f"{what}{error.strerror} (errno {error.errno})"
-
-
 def allow_many_files() -> None:
     """Let this process open as many files as it may ever: a look at a channel holds some fifteen."""
     import resource
@@ -276,22 +254,6 @@ def allow_many_files() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def forget_output(*streams: TextIO) -> None:
-    """Let nothing more be written where it is closed or full: Python would try again as it ends.
-
-    Args:
-        streams: standard output, or both; standard output by default.
-    """
-    for stream in streams or (sys.stdout,):
-        with suppress(OSError, ValueError, AttributeError):  # it may not be a file, or there may be none
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def say(text: str) -> None:
-    """Say something to people: on standard error, so that standard output is the verb's result."""
-    typer.echo(text, err=True)
 
 
 @contextmanager
@@ -303,7 +265,8 @@ def ending(
 ) -> Iterator[None]:
     """Let an error or a signal end a verb with a line and a status: 2 where nothing was tried, 1, or `status_after`.
 
-    That nobody reads the output any more (``spillable tail … | head``) passes: `main` ends silently, with `UNREAD`.
+    That standard output can't be written, or that nobody reads it any more (``spillable tail … | head``), passes:
+    `main` ends with the status of that.
 
     Args:
         path: the channel, as it was given.
@@ -318,10 +281,7 @@ def ending(
     except SpillableError as e:
         fail(path, e, as_json, UNHEALTHY, _hint(path, e), **done())
     except OSError as e:
-        is_of_output = e.filename is None
-        if is_of_output and not isinstance(e, BrokenPipeError):
-            forget_output()
-        fail(path, e, as_json and not is_of_output, UNHEALTHY, **done())
+        fail(path, e, as_json, UNHEALTHY, **done())
     except KeyboardInterrupt as e:
         raise cut_short(e, interrupted(), path, as_json=as_json, **done()) from None
 
@@ -338,6 +298,13 @@ def is_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
+def _refuse_unasked(text: str, as_json: bool) -> NoReturn:
+    """End a verb that would have to ask, and can't."""
+    if not as_json or not print_object({"error": OptionError.__name__, "text": text}):
+        say(text)
+    raise typer.Exit(UNKNOWN)
+
+
 def confirm(question: str, yes: bool) -> None:
     """Ask before something that can't be undone; where nobody can be asked, require ``--yes``.
 
@@ -347,15 +314,16 @@ def confirm(question: str, yes: bool) -> None:
     """
     if yes:
         return
+    run = _run.get()
+    as_json = run is not None and run.as_json
     if not is_terminal():
-        say(f"{question} Nothing was changed: give --yes where nobody can be asked")
-        raise typer.Exit(UNKNOWN)
+        _refuse_unasked(f"{question} Nothing was changed: give --yes where nobody can be asked", as_json)
     try:
         is_confirmed = typer.confirm(question, err=True)
     except typer.Abort as e:  # Ctrl-C, or the end of the input
         say("")
         if isinstance(e.__context__, KeyboardInterrupt):
-            raise cut_short(e.__context__, "nothing was changed") from None
+            raise cut_short(e.__context__, "nothing was changed", as_json=as_json) from None
         say("nothing was changed")
         raise typer.Exit(UNHEALTHY) from None
     if not is_confirmed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spillable_stream.channel.place import PLACES, parse_place
-from spillable_stream.cli.app import UNREAD, ChannelPath, app, ending, forget_output, say, time_span, until_signal
+from spillable_stream.cli.app import ChannelPath, app, ending, time_span, until_signal
+from spillable_stream.cli.output import say, status_of_output, sync_output, write_lines
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 
@@ -57,13 +57,13 @@ def take(
 ) -> None:
     """Take events and print them, a body a line (of a typed channel, a JSON object a line).
 
-    They are committed when they are printed, up to 1,000 at a time. If the reader of a pipe ends, those that were not
-    handed over are back in the queue.
+    They are committed when they are printed, up to 1,000 at a time; into a file, when that is synced. If the reader of
+    a pipe ends, or a disk is full, those that were not handed over are back in the queue.
 
     Example: `spillable take /data/orders --group audit --max 100`
 
-    Exit status: 0 done, also if nothing was there; 1 it failed; 2 no such channel; 141 nobody reads the output any
-    more.
+    Exit status: 0 done, also if nothing was there; 1 it failed; 2 no such channel; 74 the output can't be written; 141
+    nobody reads it any more.
     """
     from spillable_stream.channel.channel import Channel
 
@@ -99,25 +99,14 @@ def _take(channel: Channel, group: str, limit: int, wait_seconds: float, as_json
         with channel.take_transaction(group) as tx:
             events = tx.take_many(limit, wait_seconds)
             rows = rows_with_plain_maps(events, channel.schema) if channel.typed else events
-            _print(event_line(event, as_json=as_json) for event in rows)
-    except BrokenPipeError:
-        forget_output()
-        say(f"nobody reads the output any more: the last {counted(len(events), 'event', 'are')} back in the queue")
-        raise typer.Exit(UNREAD) from None
+            write_lines(event_line(event, as_json=as_json) for event in rows)
+            sync_output()
+    except OSError:
+        status = status_of_output(f"the last {counted(len(events), 'event', 'are')} back in the queue")
+        if status is None:
+            raise
+        raise typer.Exit(status) from None
     return len(events)
-
-
-def _print(lines: Iterable[bytes]) -> None:
-    """Write lines to standard output, all of them, before it returns.
-
-    With PYTHONUNBUFFERED a write is one system call, and a pipe that is closed meanwhile takes a part of it.
-    """
-    out = sys.stdout.buffer
-    for line in lines:
-        left = memoryview(line + b"\n")
-        while left:
-            left = left[out.write(left) :]
-    out.flush()
 
 
 @app.command()
@@ -162,7 +151,7 @@ def _print_delayed(channel: Channel, file: str, as_json: bool) -> None:
     engine, path = channel.engine(), channel.path
     store = open_store(path) if isinstance(path, Location) else None
     for dues, batch in unnamed_delays(channel.uuid, engine.follow(), engine.schemas(), file, store):
-        _print(delayed_lines(dues, batch, typed=channel.typed, as_json=as_json))
+        write_lines(delayed_lines(dues, batch, typed=channel.typed, as_json=as_json))
 
 
 class _Tail:
@@ -234,6 +223,6 @@ class _Tail:
     def _print(self, batch: pa.RecordBatch) -> None:
         from spillable_stream.cli.event_text import lines_of
 
-        _print(lines_of(batch, typed=self._channel.typed, as_json=self._as_json))
+        write_lines(lines_of(batch, typed=self._channel.typed, as_json=self._as_json))
         if batch.num_rows:
             self._next_id = max(self._next_id, batch.column(batch.num_columns - 1)[-1].as_py() + 1)

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spillable_stream.channel.place import PLACES, parse_end, parse_place
-from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, print_object, say
+from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, print_object
 from spillable_stream.cli.csv_rows import COMMA, csv_delimiter, delimiter_of
 from spillable_stream.cli.export_file import Export, ExportFormat, ExportPlan, export_format
+from spillable_stream.cli.output import say
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
-from spillable_stream.objects.location import is_inside
+from spillable_stream.log.nesting import channel_around
+from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
@@ -67,16 +69,16 @@ def export(
         kind = kind or export_format(out)
         delimiter = csv_delimiter(delimiter, is_csv=kind is ExportFormat.CSV) or delimiter_of(out) or COMMA
         with Channel(path, create=False, readonly=True) as channel:
-            if isinstance(channel.path, Path) and is_inside(out, channel.path):
-                raise OptionError(f"{out} is inside of the channel {path}: give a file outside of it")
-            if Path(out).exists():
-                confirm(f"{out} is there. Replace it?", yes)
+            if (outer := channel_around(FileSystem(), Path(out))) is not None:
+                raise OptionError(f"{out} is inside of {outer}, a channel's directory: give a file outside of it")
             work = Export(channel, Path(out), _plan(channel, start, end, kind, delimiter))
+            if work.replaces:
+                confirm(f"{out} is there. Replace it?", yes)
             exports.append(work)
             if work.done_id >= work.plan.first_id and not as_json:
                 say(f"continuing behind the event {work.done_id:,} of {work.plan.first_id:,} to {work.plan.last_id:,}")
             with shown_progress("export") as progress:
-                count = work.run(progress)
+                count = work.run(progress, any_file=yes)
         if as_json:
             first, last = work.plan.first_id, work.plan.last_id
             print_object({"path": path, "file": out, "events": count, "firstId": first, "lastId": last})

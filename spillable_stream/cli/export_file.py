@@ -15,20 +15,19 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.cli.csv_rows import COMMA
-from spillable_stream.cli.event_text import json_row, plain_value, rows_of
+from spillable_stream.cli.export_parts import ArrowPart, CsvPart, JsonPart, PartWriter
 from spillable_stream.errors import ChannelBusyError, OptionError, SchemaError, SpillableError, StorageError
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.types import NOT_ARROW
@@ -146,6 +145,7 @@ class Export:
         self._directory = out.with_name(out.name + ".partial")
         self._meter = UNTOLD
         self._is_joined = False
+        self._replaced = _state_of(out)
         self._look(plan)
 
     def _look(self, wanted: ExportPlan) -> None:
@@ -173,24 +173,33 @@ class Export:
         """Whether the file has its name."""
         return self._is_joined and not (self._directory / _JOINED).exists()
 
+    @property
+    def replaces(self) -> bool:
+        """Whether there is a file, which it replaces."""
+        return self._replaced is not None
+
     def kept_id(self) -> int:
         """Return the event that an export would continue behind now; the one before the first if it would begin."""
         is_begun = (self._directory / _PLAN).exists()
         return max([self.plan.first_id - 1, *(part.last_id for part in self._parts() if is_begun)])
 
-    def run(self, progress: OnProgress | None = None) -> int:
+    def run(self, progress: OnProgress | None = None, *, any_file: bool = False) -> int:
         """Export what is not exported yet, and return how many events the file has.
 
         Args:
             progress: is told how far it is, in IDs of events; if it raises, the work ends.
+            any_file: whether it replaces any file, rather than that which was there when this was made.
 
         Raises:
-            ChannelBusyError: another export writes this file now.
+            ChannelBusyError: another export writes this file now, or somebody wrote it meanwhile.
             DataLossError: events left the channel before they were read.
             SchemaError: the format can't hold a value.
             StorageError: the disk refused; run it again.
         """
+        if any_file:
+            self._replaced = _ANY
         with _naming(self._out), self._alone():
+            self._require_same()
             self._look(self.plan)  # again: another one may have ended meanwhile
             if not (self._directory / _PLAN).exists():
                 self._clear()  # what a finished export left that was killed as it removed its parts
@@ -218,6 +227,14 @@ class Export:
             yield
         finally:
             os.close(descriptor)
+
+    def _require_same(self) -> None:
+        """Refuse to replace another file than the one that was found, and perhaps asked about."""
+        if self._replaced is _ANY or _state_of(self._out) == self._replaced:
+            return
+        with suppress(OSError):  # nothing was begun
+            self._directory.rmdir()
+        raise ChannelBusyError(f"{self._out} was written meanwhile, by another export perhaps: look at it, then repeat")
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────────
 
@@ -251,13 +268,13 @@ class Export:
         all_columns = self._channel.schema.append(pa.field(ID_COLUMN, pa.int64()))
         return pa.schema([all_columns.field(name) for name in self.plan.columns])
 
-    def _writer(self, file: IO[bytes]) -> _Writer:
+    def _writer(self, file: IO[bytes]) -> PartWriter:
         if self.plan.format in _AS_ARROW:
-            return _ArrowWriter(file, self._columns())
-        return self._csv_writer(file) if self.plan.format == ExportFormat.CSV else _JsonWriter(file)
+            return ArrowPart(file, self._columns())
+        return self._csv_writer(file) if self.plan.format == ExportFormat.CSV else JsonPart(file)
 
-    def _csv_writer(self, file: IO[bytes]) -> _CsvWriter:
-        return _CsvWriter(file, self.plan.delimiter)
+    def _csv_writer(self, file: IO[bytes]) -> CsvPart:
+        return CsvPart(file, self.plan.delimiter)
 
     # ── the file ────────────────────────────────────────────────────────────────────────────────
 
@@ -273,6 +290,7 @@ class Export:
                 for part in parts:
                     with open(part.path, "rb") as contents:
                         shutil.copyfileobj(contents, file, 1 << 20)
+        self._require_same()
         self._is_joined = True
         (self._directory / _PLAN).unlink()  # first: without it nothing continues, whichever parts are left
         _sync_directory(self._directory)
@@ -303,76 +321,20 @@ class Export:
         return parquet.ParquetWriter(file, self._columns(), compression="zstd")
 
 
-# ── formats ─────────────────────────────────────────────────────────────────────────────────────
-
-
-class _Writer(Protocol):
-    """Writes events in a format."""
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append events."""
-
-    def close(self) -> None:
-        """End what was written; the file stays open."""
-
-
-class _ArrowWriter:
-    """Parts of Parquet and Arrow files are Arrow streams, which hold every type as it is."""
-
-    def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
-        self._writer = pa.ipc.new_stream(file, schema, options=pa.ipc.IpcWriteOptions(compression="zstd"))
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch)
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-class _JsonWriter:
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._file.writelines(json_row(row) + b"\n" for row in rows_of(batch))
-
-    def close(self) -> None:
-        pass
-
-
-class _CsvWriter:
-    """Lists, structs and maps are JSON; bytes are text, or JSON with base64; ``""`` is a text, nothing is null."""
-
-    def __init__(self, file: IO[bytes], delimiter: str) -> None:
-        self._file = file
-        self._delimiter = delimiter
-        self._quoted = re.compile(f'["{re.escape(delimiter)}\r\n]')
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        for row in rows_of(batch):
-            self.write_line([None if v is None else _cell(v) for v in row.values()])
-
-    def write_line(self, cells: Sequence[str | None]) -> None:
-        line = self._delimiter.join(map(self._in_quotes, cells))
-        self._file.write((line + "\n").encode("utf-8", "surrogateescape"))
-
-    def _in_quotes(self, cell: str | None) -> str:
-        if cell is None:
-            return ""
-        return '"' + cell.replace('"', '""') + '"' if not cell or self._quoted.search(cell) else cell
-
-    def close(self) -> None:
-        pass
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, dict | list):
-        return json_row(value).decode("utf-8", "surrogateescape")
-    plain = value if isinstance(value, str) else plain_value(value)
-    return plain if isinstance(plain, str) else _cell(plain)
-
-
 # ── files ───────────────────────────────────────────────────────────────────────────────────────
+
+
+_State: TypeAlias = tuple[int, int, int, int] | None
+_ANY = (0, 0, 0, 0)  # stands for any file, or none
+
+
+def _state_of(file: Path) -> _State:
+    """Return what tells a file from others of its name, and from itself once it is written; None: it is missing."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
 @contextmanager

@@ -38,7 +38,7 @@ def test(
 
     try:
         results = run_file(path, files or (), name=name, system=pairs(define), mapped=pairs(mapped))
-    except (OptionError, OSError, ImportError, UnicodeDecodeError) as e:
+    except (OptionError, OSError, ImportError) as e:
         fail(path, e, as_json, UNKNOWN)
     if as_json:
         tests = [

@@ -25,7 +25,8 @@ __all__ = ["validate"]
 
 _DenyWarnings = Annotated[bool, typer.Option("--deny-warnings", help="Warnings are status 1, too.")]
 _Environment = Annotated[
-    bool, typer.Option("--environment", help="Also look at the directories, ports, hosts and commands of this host.")
+    bool,
+    typer.Option("--environment", help="Also look at this host: directories, ports, hosts, commands, agents that run."),
 ]
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spillable_stream.channel.place import PLACES, parse_place
-from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, print_object, say
+from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, print_object
+from spillable_stream.cli.output import say
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 from spillable_stream.names import check_group

@@ -7,19 +7,19 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail, refuse_empty, until_signal
+from spillable_stream.cli.app import ChannelPaths, allow_many_files, app, until_signal
+from spillable_stream.cli.listening import Port, given_host, link, not_served
 from spillable_stream.errors import SpillableError
 
 __all__ = ["metrics"]
 
-_PORT = Annotated[int, typer.Option("--port", min=0, max=65_535, help="The port; 0 for a free one.")]
 _HOST = Annotated[
-    str, typer.Option("--host", callback=refuse_empty, help="The address to listen at: 0.0.0.0 for all of this host's.")
+    str, typer.Option("--host", callback=given_host, help="The address to listen at: 0.0.0.0 for all of this host's.")
 ]
 
 
 @app.command()
-def metrics(paths: ChannelPaths, port: _PORT = 9107, host: _HOST = "127.0.0.1") -> None:
+def metrics(paths: ChannelPaths, port: Port = 9107, host: _HOST = "127.0.0.1") -> None:
     """Serve the metrics of channels over HTTP until Ctrl-C: /metrics, /metrics.json, /healthz and /readyz.
 
     Example: `spillable metrics /data/orders /data/clicks --port 9107`
@@ -33,10 +33,8 @@ def metrics(paths: ChannelPaths, port: _PORT = 9107, host: _HOST = "127.0.0.1") 
         try:
             server = serve_metrics(paths, port, host=host)
         except (SpillableError, ImportError, OSError) as e:
-            if isinstance(e, OSError) and e.filename is None:  # the system says of no address that it refused it
-                e.filename = f"{host}:{port}"
-            fail(paths[0], e, False, UNKNOWN)
+            not_served(paths[0], e, host, port)
         with server:
-            typer.echo(f"serving http://{server.host}:{server.port}/metrics (Ctrl-C ends it)")
+            typer.echo(f"serving {link(server.host, server.port, 'metrics')} (Ctrl-C ends it)")
             while True:
                 time.sleep(1)

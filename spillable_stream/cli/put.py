@@ -11,10 +11,11 @@ import typer
 
 from spillable_stream.channel.due_time import due_ms
 from spillable_stream.channel.ttl import ttl_us
-from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, print_object, say, time_span
+from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, print_object, time_span
 from spillable_stream.cli.csv_rows import csv_delimiter
 from spillable_stream.cli.input_source import STANDARD_INPUT, are_of_events
 from spillable_stream.cli.load_input import Format, Input, format_of, open_input
+from spillable_stream.cli.output import say
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
 from spillable_stream.errors import NotAChannelError, SchemaError

@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail, refuse_empty, until_signal
+from spillable_stream.cli.app import ChannelPaths, allow_many_files, app, until_signal
+from spillable_stream.cli.listening import Port, given_host, link, not_served
 from spillable_stream.errors import SpillableError
 
 __all__ = ["ui"]
 
-_PORT = Annotated[int, typer.Option("--port", min=0, max=65_535, help="The port; 0 for a free one.")]
 _HOST = Annotated[
     str,
     typer.Option(
         "--host",
-        callback=refuse_empty,
+        callback=given_host,
         help="The address to listen at; any but this host's own needs a token.",
     ),
 ]
@@ -37,7 +37,7 @@ _TOKEN = Annotated[
 @app.command()
 def ui(
     paths: ChannelPaths,
-    port: _PORT = 8765,
+    port: Port = 8765,
     host: _HOST = "127.0.0.1",
     name: _NAME = None,
     allow_changes: _CHANGES = False,
@@ -59,12 +59,11 @@ def ui(
         token = secrets.token_urlsafe(32)
 
     def ready(host: str, port: int) -> None:
-        shown = f"[{host}]" if ":" in host else host
-        typer.echo(f"open http://{shown}:{port}/{f'?token={token}' if token else ''} (Ctrl-C ends it)")
+        typer.echo(f"open {link(host, port, f'?token={token}' if token else '')} (Ctrl-C ends it)")
 
     allow_many_files()
     try:
         with until_signal():
             serve(paths, host=host, port=port, token=token, allow_changes=allow_changes, names=name or (), ready=ready)
     except (SpillableError, ImportError, OSError) as e:
-        fail(paths[0], e, False, UNKNOWN)
+        not_served(paths[0], e, host, port)

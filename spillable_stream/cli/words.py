@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, app, say
+from spillable_stream.cli.app import UNKNOWN, app
+from spillable_stream.cli.output import say
 
 __all__ = ["explain", "version"]
 

@@ -47,12 +47,12 @@ class AppendPlan:
     Args:
         state: the channel's state, up to date.
         tier: the tier whose log takes the entries. Until it is chosen, a placeholder.
-        memory_room: tells whether the memory tier's files have room for that many more bytes; None without a
-            memory tier.
         start: the offset at which the append begins; None where that is not known before a tier is chosen, and `begin`
             says it.
 
     Attributes:
+        memory_room: tells whether the memory tier's files have room for that many more bytes; None where they have no
+            part in the append. Whoever plans for memory sets it.
         is_extended: whether it has records that earlier versions of this package can't read.
         next_side_file: the number of the next side file in a store; on a disk `delays` counts them.
     """
@@ -61,14 +61,8 @@ class AppendPlan:
     state: ChannelState
     tier: Tier
 
-    def __init__(
-        self,
-        state: ChannelState,
-        tier: Tier = DISK,
-        memory_room: Callable[[int], bool] | None = None,
-        start: int | None = 0,
-    ) -> None:
-        self.memory_room = memory_room
+    def __init__(self, state: ChannelState, tier: Tier = DISK, start: int | None = 0) -> None:
+        self.memory_room: Callable[[int], bool] | None = None
         self.entries: list[Entry] = []
         self.put_events: int = 0
         self.put_bytes: int = 0  # of payloads

@@ -42,9 +42,15 @@ class ChannelPresence:
         """Say how long after it was seen a channel counts as there."""
         self._fresh_seconds = max(_SHORTEST_FRESH_SECONDS, seconds)
 
-    def is_fresh(self) -> bool:
-        """Tell whether it was seen lately."""
-        return self.is_proven and time.monotonic() - self._seen_at < self._fresh_seconds
+    def is_fresh(self, seconds: float | None = None) -> bool:
+        """Tell whether it was seen lately, and nothing speaks against it since.
+
+        Args:
+            seconds: how long ago at most; None for as long as it counts as there.
+        """
+        return self.is_proven and time.monotonic() - self._seen_at < (
+            self._fresh_seconds if seconds is None else seconds
+        )
 
     def require(self) -> None:
         """Ask the store, if it is not proven.

@@ -1,4 +1,4 @@
-"""Makes checkpoints, and frees the files that nothing needs any more.
+"""Creates checkpoints, and frees the files that nothing needs any more.
 
 A checkpoint frees everything: if the newest file holds only taken events, the log first continues in a new one.
 """
@@ -66,17 +66,18 @@ class Checkpointing:
         self._lock = FileLock.open(log.fs, log.layout.checkpoint_lock)
         self._failed_at = float("-inf")
         self._free_again_at = float("-inf")  # after a failure
-        self._made_at = float("-inf")  # the last known checkpoint, in seconds since 1970
+        self._created_at = float("-inf")  # the last known checkpoint, in seconds since 1970
         self._idle = follower.positions.disk  # where the log ended at the last take that found nothing
         self._idle_until: float | None = time.monotonic() + IDLE_SECONDS  # when to act on it; None once done
 
-    def make_if_due(self) -> None:
+    def create_if_due(self) -> None:
         """Create a checkpoint if the last one is older than ``checkpointInterval`` and nobody else is creating one."""
         interval_seconds: float = self._follower.state.options.checkpoint_interval / 1000
-        if not 0 <= time.time() - self._made_at < interval_seconds:  # other processes can only have made later ones
-            self._make_if(self._is_due, spares=True)
+        # What this process knows is enough to do nothing: other processes can only have created later ones.
+        if not 0 <= time.time() - self._created_at < interval_seconds:
+            self._create_if(self._is_due, spares=True)
 
-    def _make_if(self, is_wanted: Callable[[], bool], *, spares: bool) -> bool:
+    def _create_if(self, is_wanted: Callable[[], bool], *, spares: bool) -> bool:
         """Create a checkpoint if one is wanted and nobody else is creating one. A failure is logged.
 
         Args:
@@ -88,7 +89,7 @@ class Checkpointing:
         """
         try:
             if is_wanted():
-                self._active_calls.run("a checkpoint", lambda: self._make_alone(0, is_wanted, spares=spares))
+                self._active_calls.run("a checkpoint", lambda: self._create_alone(0, is_wanted, spares=spares))
             return True
         except LockTimeoutError:
             return False
@@ -103,10 +104,10 @@ class Checkpointing:
         interval_seconds: float = self._follower.state.options.checkpoint_interval / 1000
         if time.monotonic() - self._failed_at < interval_seconds:
             return False
-        self._made_at = self._log.checkpoint_ms / 1000
-        return not 0 <= time.time() - self._made_at < interval_seconds  # negative if a clock was set back
+        self._created_at = self._log.checkpoint_ms / 1000
+        return not 0 <= time.time() - self._created_at < interval_seconds  # negative if a clock was set back
 
-    def make(self, *, spares: bool = False) -> None:
+    def create(self, *, spares: bool = False) -> None:
         """Create a checkpoint, and remove the files that are no longer needed.
 
         Args:
@@ -121,13 +122,13 @@ class Checkpointing:
         if self._follower.snapshot.is_mine():
             self._active_calls.refuse("a checkpoint")
         wait_seconds = self._log.lock_timeout_seconds
-        self._active_calls.run("a checkpoint", lambda: self._make_alone(wait_seconds, spares=spares))
+        self._active_calls.run("a checkpoint", lambda: self._create_alone(wait_seconds, spares=spares))
         _log.debug("a checkpoint of %s was created", self._log.path, extra=fields(self._log.path))
 
-    def make_if_there_is_room(self, *, spares: bool = False) -> bool:
-        """Do what `make` does, and tell whether a full disk had room for it; if not, it is logged."""
+    def create_if_there_is_room(self, *, spares: bool = False) -> bool:
+        """Do what `create` does, and tell whether a full disk had room for it; if not, it is logged."""
         try:
-            self.make(spares=spares)
+            self.create(spares=spares)
         except StorageError as e:
             if not is_for_want_of_space(e):
                 raise
@@ -152,7 +153,7 @@ class Checkpointing:
             self._idle, self._idle_until = end, now + IDLE_SECONDS
         elif self._idle_until is not None and now >= self._idle_until:
             self._idle_until = None
-            if not self._make_if(self._drained.are_any, spares=False):
+            if not self._create_if(self._drained.are_any, spares=False):
                 interval_seconds = self._follower.state.options.checkpoint_interval / 1000
                 self._idle_until = max(now + IDLE_SECONDS, self._failed_at + interval_seconds)
             self._quietly(lambda: self._active_calls.run("a checkpoint", self._drained.remove_spares))
@@ -163,10 +164,10 @@ class Checkpointing:
         Args:
             timeout_seconds: how long to wait for another checkpoint to finish.
 
-        Raises what `make` raises.
+        Raises what `create` raises.
         """
         if self._drained.are_any():
-            self._make_alone(timeout_seconds, self._drained.are_any, spares=False)
+            self._create_alone(timeout_seconds, self._drained.are_any, spares=False)
         self._drained.remove_spares()
 
     def free_drained(self) -> None:
@@ -204,10 +205,12 @@ class Checkpointing:
             return False
         return True
 
-    def _make_alone(self, timeout_seconds: float, if_still: Callable[[], bool] = lambda: True, *, spares: bool) -> None:
+    def _create_alone(
+        self, timeout_seconds: float, if_still: Callable[[], bool] = lambda: True, *, spares: bool
+    ) -> None:
         with self._alone(timeout_seconds):
             if if_still():  # another process may have created one while we waited
-                self._make(spares)
+                self._create(spares)
 
     @contextlib.contextmanager
     def _alone(self, timeout_seconds: float) -> Iterator[None]:
@@ -226,7 +229,7 @@ class Checkpointing:
         finally:
             self._threads.release()
 
-    def _make(self, spares: bool) -> None:
+    def _create(self, spares: bool) -> None:
         self._log.directories.require_in_place(checkpoint=True)
         self._drained.leave_newest()
         try:

@@ -141,7 +141,7 @@ class Committer:
                 again = partial(self._commit, request, keep_alive_seconds, waited_seconds)
                 return commit_again(request, e, repeats_left, again)
             except (DiskSpaceError, StorageError) as e:
-                if gave_back or not _is_of_space(e, request):
+                if gave_back or not _failed_for_space(e, request):
                     raise
                 self._room.make_within_a_commit()  # or another thread just did
                 gave_back = True
@@ -238,7 +238,7 @@ class Committer:
     def _tier_of_next(self, waiting: deque[Ticket], plan: AppendPlan, with_memory: bool) -> Tier | None:
         """Return the tier of the next request, or None after it failed.
 
-        A put in memory finds the tier made, and IDs reserved.
+        A put in memory finds the tier created, and IDs reserved.
         """
         try:
             if not with_memory:
@@ -257,7 +257,7 @@ class Committer:
             return None
 
 
-def _is_of_space(error: DiskSpaceError | StorageError, request: Request) -> bool:
+def _failed_for_space(error: DiskSpaceError | StorageError, request: Request) -> bool:
     """Tell whether a request failed for want of space, and can be tried again: not after a sync that failed."""
     if isinstance(error, CommitOutcomeUnknownError) or (isinstance(request, Put) and request.not_staged):
         return False

@@ -22,6 +22,7 @@ from spillable_stream.log.identity_file import (
     write_identity,
 )
 from spillable_stream.log.layout import Layout
+from spillable_stream.log.nesting import require_apart
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner
 from spillable_stream.log.ownership import is_held
 from spillable_stream.log.tail import written_bytes
@@ -34,7 +35,7 @@ from spillable_stream.storage.lock import FileLock
 
 __all__ = ["check_creation", "create_channel"]
 
-_LOCK = "open.lock"  # whoever creates the channel holds it, and makes it first
+_LOCK = "open.lock"  # whoever creates the channel holds it, and creates it first
 _OWN_NAMES = {
     *("lock", _LOCK, "checkpoint.lock", "head", "data", "groups", "checkpoint", "memory", "memory.json"),
     *("quarantine", "producers"),
@@ -63,7 +64,7 @@ def create_channel(
     Raises:
         NotAChannelError: the directory holds other things, or a channel without its identity file.
         ForeignDirectoryError: a directory belongs to another channel.
-        OptionError: two of its directories are the same.
+        OptionError: two of its directories are the same, or one is inside of another channel's or holds a channel.
         LockUnsupportedError: the file system's locks do not work.
         ChannelBusyError: another process has been creating it for too long.
         StorageError: the file system refused.
@@ -98,7 +99,7 @@ def create_channel(
 def check_creation(fs: FileSystem, path: Path, fixed: CreationOptions) -> Layout:
     """Return the layout of a new channel, or refuse one that can be seen to be impossible; nothing is created.
 
-    What another creation, under way or cut short, has made is judged under its lock only, by `create_channel`.
+    What another creation, under way or cut short, has created is judged under its lock only, by `create_channel`.
 
     Args:
         fs: the file system.
@@ -108,7 +109,7 @@ def check_creation(fs: FileSystem, path: Path, fixed: CreationOptions) -> Layout
     Raises:
         NotAChannelError: the directory holds other things, or a channel without its identity file.
         ForeignDirectoryError: a directory belongs to another channel.
-        OptionError: two of its directories are the same.
+        OptionError: two of its directories are the same, or one is inside of another channel's or holds a channel.
         StorageError: a directory can't be created.
     """
     require_directory(fs, path)
@@ -151,7 +152,7 @@ def _continued(fs: FileSystem, planned: Layout) -> Layout:
     """Return the layout, with the identity of a creation that was cut short, after proving that it holds no events.
 
     Raises:
-        OptionError: two of its directories are the same.
+        OptionError: two of its directories are the same, or one is inside of another channel's or holds a channel.
         NotAChannelError: the directories hold a channel, or what is left of one.
         ForeignDirectoryError: a directory belongs to another channel.
     """
@@ -166,6 +167,7 @@ def _continued(fs: FileSystem, planned: Layout) -> Layout:
     require_unowned(fs, layout)
     for found in cut_short:
         _require_no_events(fs, found, channel)
+    require_apart(fs, layout.path, _directories(layout))
     return layout
 
 

@@ -18,7 +18,7 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.waiting_events import WaitingEvents
-from spillable_stream.errors import CorruptionError, DataLossError, SpillableError, StorageError, UnsafeStoreError
+from spillable_stream.errors import CorruptionError, DataLossError, SpillableError, StorageError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.commit_record import DeliveredRun
 from spillable_stream.format.frame import Frame, total_size
@@ -105,19 +105,17 @@ class Deliveries:
         if self._follower.snapshot.is_mine() or not self._due(self._follower.state, now_ms):
             return False
         try:
-            if log.is_far:
-                with self._alone() as is_alone:  # nobody waits for the requests of another thread's delivery
-                    return is_alone and self._deliver(now_ms)
-            with self._appender.committing():
-                return self._deliver(now_ms)
-        except UnsafeStoreError as e:  # nobody is told again
-            _log.error("%s: %s", log.path, e, extra=fields(log.path))
-            return False
+            with log.untold_loss:
+                if log.is_far:
+                    with self._alone() as is_alone:  # nobody waits for the requests of another thread's delivery
+                        return is_alone and self._deliver(now_ms)
+                with self._appender.committing():
+                    return self._deliver(now_ms)
         except SpillableError as e:  # whatever it is done after has succeeded
             if not log.closed:
                 self._again_at = time.monotonic() + _AGAIN_SECONDS
                 _log.warning(_WAIT_ON, log.path, e, extra=fields(log.path))
-            return False
+        return False
 
     @contextmanager
     def _alone(self) -> Iterator[bool]:

@@ -46,7 +46,7 @@ class DrainedFiles:
         self._opened_in = follower.positions.disk.file_id  # what is in older files, only they themselves say
 
     def are_any(self) -> bool:
-        """Tell whether a checkpoint made now would free files."""
+        """Tell whether a checkpoint created now would free files."""
         log, follower = self._log, self._follower
         if self._is_newest_drained():
             return True

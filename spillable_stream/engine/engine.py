@@ -27,7 +27,7 @@ from spillable_stream.storage.lru import LruCache
 
 if TYPE_CHECKING:
     from spillable_stream.engine.deliveries import Deliveries
-    from spillable_stream.engine.worker_notes import WorkerNotes
+    from spillable_stream.engine.worker_statuses import WorkerStatuses
     from spillable_stream.objects.metered_store import StoreUsage
 
 __all__ = ["OPEN_OF_GROUPS", "Engine"]
@@ -71,7 +71,7 @@ class Engine(ABC):
         committer: commits requests.
         owners: the owners of the groups.
         deliveries: delivers delayed events that are due.
-        checkpointing: makes checkpoints.
+        checkpointing: creates checkpoints.
         upkeep: does in the background what is due.
         active_calls: the calls under way: a close waits for them, and no call may start inside another.
         counters: the counters of this handle.
@@ -80,7 +80,7 @@ class Engine(ABC):
         prepare_put: called before a put transaction begins: makes what puts need, such as a memory tier.
         put_bytes: returns the most payload bytes of a put transaction that can go to memory; 0 without such a tier.
         store_usage: returns what this handle has asked of an object store; None on a disk.
-        worker_notes: what workers say of themselves to other processes.
+        worker_statuses: what workers say of themselves to other processes.
         make_room: gives back the space of taken events, for what is staged and finds none.
     """
 
@@ -106,7 +106,7 @@ class Engine(ABC):
     schemas: Callable[[], list[pa.Schema]]
     upkeep: UpkeepPort
     wait_for: Callable[[Callable[[ChannelState], bool], float], bool]
-    worker_notes: WorkerNotes
+    worker_statuses: WorkerStatuses
 
     def __init__(self, path: ChannelPath, channel: str) -> None:
         self.path: ChannelPath = path

@@ -12,7 +12,7 @@ from spillable_stream.engine.commit_on_behalf import finish_takes, owner_since
 from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.expiry import expired_events, now_us
-from spillable_stream.engine.groups import create_group, existing_group, note_plan, starting_position
+from spillable_stream.engine.groups import create_group, existing_group, record_plan, starting_position
 from spillable_stream.engine.handed_over import HandedOver
 from spillable_stream.engine.port import GroupOwner, Put
 from spillable_stream.engine.requests import Control
@@ -113,8 +113,8 @@ class EnginePort(Generic[EngineT]):
     def create_group(self, name: str, starting: str, *, automatic: bool = False, since: int | None = None) -> int:
         return create_group(self._engine, name, starting, automatic=automatic, since=since)
 
-    def note_plan(self, group: str) -> None:
-        note_plan(self._engine, group)
+    def record_plan(self, group: str) -> None:
+        record_plan(self._engine, group)
 
     def owner_of(self, group: str) -> GroupOwner:
         note = self._engine.owners.owner_of(group)
@@ -133,6 +133,9 @@ class EnginePort(Generic[EngineT]):
 
     # ── housekeeping ────────────────────────────────────────────────────────────────────────
 
+    def unasked(self) -> AbstractContextManager[None, bool | None]:
+        return self._engine.log.untold_loss
+
     def refuse_to_write(self, what: str) -> NoReturn:
         self._engine.refuse_to_write(what)
 
@@ -142,7 +145,7 @@ class EnginePort(Generic[EngineT]):
             pass
 
     def checkpoint_if_due(self) -> None:
-        self._engine.checkpointing.make_if_due()
+        self._engine.checkpointing.create_if_due()
 
     def give_back_when_idle(self) -> None:
         self._engine.checkpointing.give_back_when_idle()

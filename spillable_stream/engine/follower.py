@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.log_port import Log
-from spillable_stream.engine.one_look import has_looked, look_again, note_look
+from spillable_stream.engine.one_look import has_looked, look_again, record_look
 from spillable_stream.engine.telemetry import Samples
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.batch import EVENT_SCHEMA, FAR_FRAME_BYTES, FRAME_BYTES, decode_schema
@@ -140,7 +140,7 @@ class Follower:
         self._typed: bool | None = None
         self.state, self.positions = log.load()
         if self.is_far:
-            note_look(self)
+            record_look(self)
         self._current = self.positions.disk.file_id
         log.obey(self.state)
         self.samples.record(self.state)
@@ -157,7 +157,7 @@ class Follower:
         self._log.require_open()
         if not has_looked(self):
             self._log.position()
-            note_look(self)
+            record_look(self)
 
     def follow(self, *, unchecked: bool = False, looked: bool = False) -> ChannelState:
         """Apply what other processes and threads committed, and return the state.

@@ -27,7 +27,7 @@ __all__ = [
     "existing_group",
     "has_stayed",
     "have_left",
-    "note_plan",
+    "record_plan",
     "starting_position",
 ]
 
@@ -65,19 +65,19 @@ def create_group(
             position = _position_since(since, state, engine.path)
     engine.owners.forget_former(group)
     # A sink's note of an earlier group of this name, maybe of before a restore, may name events that are yet to come.
-    made: GroupRecord = {"group": group, "position": position, "token": secrets.token_hex(8)}
+    record: GroupRecord = {"group": group, "position": position, "token": secrets.token_hex(8)}
     if automatic:
-        made["auto"] = True
+        record["auto"] = True
     if since is not None:
-        made["since"] = since
-    engine.commit(Control(FrameType.GROUP, made))
+        record["since"] = since
+    engine.commit(Control(FrameType.GROUP, record))
     if automatic:
         engine.upkeep.ensure()
     with engine.follower.as_known as state:  # it was just committed
         return state.groups[group].position if group in state.groups else position  # it was dropped meanwhile
 
 
-def note_plan(engine: Engine, group: str) -> None:
+def record_plan(engine: Engine, group: str) -> None:
     """Record that a stream has planned a batch without events as the group that it created for itself.
 
     Its checkpoint has that batch, so the group is no longer one that nobody would miss.
@@ -106,7 +106,7 @@ def starting_position(starting: str, state: ChannelState, path: ChannelPath) -> 
 
     Raises:
         DataLossError: that event has left the channel; the message names the first that is kept.
-        OptionError: the ID is beyond the next event's, or ``starting`` is none of these.
+        OptionError: the ID is beyond the next event's, or that of no event, or ``starting`` is none of these.
     """
     beginning = state.beginning()
     if starting == "earliest":
@@ -118,7 +118,11 @@ def starting_position(starting: str, state: ChannelState, path: ChannelPath) -> 
             f"a group starts at 'earliest', 'latest', or the ID of an event as text, not at {shown(starting)}"
         )
     wanted = int(starting.removesuffix("+"))
-    if 0 < wanted < beginning and not starting.endswith("+"):
+    if wanted < 1:
+        raise OptionError(
+            f"no event has the ID {wanted}: the first event of {path} was 1; 'earliest' is the first kept"
+        )
+    if wanted < beginning and not starting.endswith("+"):
         raise have_left(wanted, state, path)
     if wanted > state.last_id + 1:
         raise OptionError(f"the start {wanted} is beyond the next event of {path}, {state.last_id + 1}")
@@ -206,7 +210,7 @@ def drop_group(engine: Engine, group: str) -> None:
             drop = drop_of(group, state, hold.require)
         hold.forget_note()  # first: a group that is created anew must not find it, whatever happens to the host
         if not automatic:
-            engine.worker_notes.forget(group)
+            engine.worker_statuses.forget(group)
         engine.commit(drop)
         if automatic:
             engine.owners.forget_files(group)

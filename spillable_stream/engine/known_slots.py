@@ -33,6 +33,7 @@ class KnownSlots:
         unsettled: the handle's append whose outcome is not known; None if there is none.
         must_load: whether slots were collected that this handle has not read, or a repair began the log anew, so that
             the state must be loaded.
+        is_told: whether the user was told that the newest slot that is known is lost; until the state is loaded.
     """
 
     def __init__(self, slots: Slots, cache: ObjectCache, pace: Pace) -> None:
@@ -40,6 +41,7 @@ class KnownSlots:
         self.point: CommitPoint = CommitPoint(NO_TIER, NO_TIER)
         self.unsettled: Attempt | None = None
         self.must_load: bool = False
+        self.is_told: bool = False
         self._slots = slots
         self._cache = cache
         self._pace = pace
@@ -54,9 +56,9 @@ class KnownSlots:
         return self._tail
 
     @property
-    def number(self) -> int:
-        """The number of the newest slot that is known; -1 if none is."""
-        return -1 if self._tail is None else self._tail.number
+    def expected(self) -> Tail | None:
+        """What a load must find again: the newest slot that is known; None if none is, or its loss was told."""
+        return None if self.is_told else self._tail
 
     def publish(self) -> None:
         """Say anew where the log ends, also whether an append waits to be settled."""
@@ -72,7 +74,7 @@ class KnownSlots:
         """Know a state that was loaded, and no slot after it."""
         self._news.clear()
         self._cache.clear()  # there may be other slots of the same numbers now
-        self.must_load = False
+        self.must_load = self.is_told = False
         self._settle(loaded.tail)
         point = self._point_at(loaded.tail)
         self._tail, self.chain, self.point = loaded.tail, loaded.chain, point  # no call in between, as in `_move_to`

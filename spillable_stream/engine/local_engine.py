@@ -20,7 +20,7 @@ from spillable_stream.engine.flush import flush_memory
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.local_owners import LocalOwners
-from spillable_stream.engine.local_worker_notes import LocalWorkerNotes
+from spillable_stream.engine.local_worker_statuses import LocalWorkerStatuses
 from spillable_stream.engine.memory_capacity import byte_capacity
 from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.engine.moving import Moving
@@ -110,7 +110,7 @@ class LocalEngine(Engine):
             log, follower, self.checkpointing, self.drained, self.retention, self.active_calls
         )
         self._wire(owners, self._committer(owners))
-        self.worker_notes: LocalWorkerNotes = LocalWorkerNotes(fs, layout)
+        self.worker_statuses: LocalWorkerStatuses = LocalWorkerStatuses(fs, layout)
         delayed = DelayedFiles(log.fs, log.layout)
         stage = partial(StagedDelays, self._stage, lambda: self.make_room(), delayed)
         self.deliveries = deliveries = Deliveries(
@@ -122,7 +122,7 @@ class LocalEngine(Engine):
             log, follower, self.retention, self.moving, groups, self.checkpointing, self.room, self.active_calls
         )
         self.checkpointing.after_each = self.committer.when_full = self.upkeep.ensure
-        self.prepare_put, self.put_bytes = self.memory.make, self.memory.put_bytes
+        self.prepare_put, self.put_bytes = self.memory.create, self.memory.put_bytes
         self.become_last = log.become_last
         self.make_room, self.make_room_if_short = self.room.make, self.room.make_if_short
 
@@ -223,14 +223,14 @@ class LocalEngine(Engine):
         self.upkeep.settle()
         wants_checkpoint = options.checkpoint_on_close if checkpoint is None else checkpoint
         if wants_checkpoint:  # other handles may use its spares; the last one removes them
-            wants_checkpoint = not self.checkpointing.make_if_there_is_room(spares=True)
+            wants_checkpoint = not self.checkpointing.create_if_there_is_room(spares=True)
         flush = options.flush_on_close if flush is None else flush
         if self.become_last():
             if flush:
                 self.move_to_disk()
             self.drained.give_back_reserves()
         if wants_checkpoint:  # in the room that was reserved for the log
-            self.checkpointing.make_if_there_is_room()
+            self.checkpointing.create_if_there_is_room()
 
     def park(self) -> None:
         """Count as closed for everybody else until `resume`; as the last handle, move memory to disk."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
@@ -91,6 +91,7 @@ class LocalLog:
         self.lock_timeout_seconds = lock_timeout_seconds
         self.closed: bool = False
         self.is_far: bool = False
+        self.untold_loss: AbstractContextManager[None, bool | None] = nullcontext()  # a log on a disk loses none
         self._is_extended = False
         self.poll_seconds: tuple[float, float] = (0.001, 0.05)
         self._obeyed: tuple[ChannelOptions, int, Tiers] | None = None  # what `obey` was told last
@@ -255,7 +256,7 @@ class LocalLog:
         return tiers.disk.append(start, plan.entries, plan.next_id - 1, at.state.small)
 
     def extend_format(self) -> None:
-        """Note durably that the log has records from now on that earlier versions of this package can't read.
+        """Record durably that the log has records from now on that earlier versions of this package can't read.
 
         Raises:
             StorageError: the file system refused; the next call does it again.

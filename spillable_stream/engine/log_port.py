@@ -98,6 +98,13 @@ class Log(Protocol):
     poll_seconds: tuple[float, float]
 
     @property
+    def untold_loss(self) -> AbstractContextManager[None, bool | None]:
+        """A block for work that no call asked for, or whose caller has succeeded.
+
+        Of a log far away a loss that it meets waits for the next call, which `require_open` raises.
+        """
+
+    @property
     def path(self) -> ChannelPath:
         """What users call the channel."""
 
@@ -204,7 +211,7 @@ class Log(Protocol):
         """
 
     def extend_format(self) -> None:
-        """Note durably that the log has records from now on that earlier versions of this package can't read.
+        """Record durably that the log has records from now on that earlier versions of this package can't read.
 
         Inside of `hold`, and before the first such record. Cheap, once this handle has done it.
 

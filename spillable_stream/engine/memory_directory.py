@@ -67,7 +67,7 @@ class MemoryDirectory:
 
     # ── creating and finding it ─────────────────────────────────────────────────────────────────
 
-    def make(self, options: ChannelOptions, token: str) -> None:
+    def create(self, options: ChannelOptions, token: str) -> None:
         """Create the directory and the link to it, after removing what an earlier tier left.
 
         Args:

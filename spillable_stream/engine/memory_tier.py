@@ -33,8 +33,8 @@ _RESERVED_IDS = 1 << 20  # events in memory need one sync of the disk tier for t
 class MemoryTier:
     """Creates, frees and closes the memory tier.
 
-    `make` and `close` acquire the commit lock. Callers of `is_ready`, `open`, `refuse`, `has_pages_for`, `reserve_ids`,
-    `renew` and `free_taken` hold it.
+    `create` and `close` acquire the commit lock. Callers of `is_ready`, `open`, `refuse`, `has_pages_for`,
+    `reserve_ids`, `renew` and `free_taken` hold it.
 
     Args:
         log: the channel's log.
@@ -72,7 +72,7 @@ class MemoryTier:
             return 0
         return self._follower.state.memory_limits().payload_bytes
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Follow the log, and create the memory tier if the options want one and it does not exist yet."""
         self._follower.follow(unchecked=True)
         if not self._follower.positions.memory.file_id and self._is_wanted():
@@ -100,7 +100,7 @@ class MemoryTier:
             return
         generation, token = follower.state.memory.generation + 1, os.urandom(16).hex()
         try:
-            self._directory.make(follower.state.options, token)
+            self._directory.create(follower.state.options, token)
         except StorageError as e:
             self.refuse(e)
             return

@@ -29,7 +29,7 @@ from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.object_merging import ObjectMerging
 from spillable_stream.engine.requests import Control, Request
 from spillable_stream.engine.telemetry import Counters
-from spillable_stream.errors import LockTimeoutError, NotAChannelError, UnsafeStoreError
+from spillable_stream.errors import LockTimeoutError, NotAChannelError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import TrimRecord
 from spillable_stream.log_records import fields, log_of
@@ -43,7 +43,7 @@ __all__ = ["ObjectCheckpointing", "Trim"]
 _log = log_of(__name__)
 
 _MOST_SLOTS = 1_000  # between two checkpoints: what an open reads at most
-_WORTH_A_TRIM = 100  # slots
+_WORTH_A_TRIM = 100  # slots that nobody needs are worth a record
 _KEPT = 2
 _SAMPLES = 500  # of the newest slot, in the time that staged segments are kept
 _WORTH_A_CHECKPOINT = 16  # slots that are read at once
@@ -85,7 +85,7 @@ def _first_needed(state: ChannelState, number: int) -> int:
 
 
 class ObjectCheckpointing:
-    """Makes checkpoints, trims and collects. It implements `CheckpointingPort`.
+    """Creates checkpoints, trims and collects. It implements `CheckpointingPort`.
 
     Args:
         log: the channel's log.
@@ -99,7 +99,6 @@ class ObjectCheckpointing:
         merging: copies small slots together.
         delay_merging: copies small objects of delayed events together.
         collector: deletes what nobody needs.
-        worth_a_trim: so many slots that nobody needs are worth a record.
     """
 
     def __init__(
@@ -116,12 +115,13 @@ class ObjectCheckpointing:
         self._active_calls = active_calls
         self._counters = counters
         self.monotonic: Callable[[], float] = time.monotonic
-        self.worth_a_trim: int = _WORTH_A_TRIM
         self._alone = threading.Lock()
-        self._made_at = self.monotonic()
-        self._own: list[int] = []  # the slots of the checkpoints that this handle made, and has not deleted
-        self._made_of = log.checkpoint_number  # the slot that was the newest then
-        self._is_made = False  # whether the attempt that is under way, or was the last one, has created its checkpoint
+        self._created_at = self.monotonic()
+        self._own: list[int] = []  # the slots of the checkpoints that this handle created, and has not deleted
+        self._newest = log.checkpoint_number  # the slot of the newest checkpoint, as far as this handle knows
+        self._is_created = (
+            False  # whether the attempt that is under way, or was the last one, has created its checkpoint
+        )
         self._older = 0  # the slot of the checkpoint before the newest; 0 if none is known
         self._chain = log.chain  # of the state that the collector has seen
         self.merging: ObjectMerging = ObjectMerging(log, follower, appender)
@@ -130,18 +130,17 @@ class ObjectCheckpointing:
             log.store, log.slots, log.checkpoints, log.cache, log.require_there, lambda: self.monotonic()
         )
 
-    def make_if_due(self) -> None:
+    def create_if_due(self) -> None:
         """Create a checkpoint if the last one is old, or many slots ago. A failure is logged."""
-        slots = self._follower.positions.disk.file_id - self._made_of
+        slots = self._follower.positions.disk.file_id - self._newest
         interval_seconds = self._follower.state.options.checkpoint_interval / 1000
-        if not slots or (slots < _MOST_SLOTS and self.monotonic() - self._made_at < interval_seconds):
+        if not slots or (slots < _MOST_SLOTS and self.monotonic() - self._created_at < interval_seconds):
             return
         if not self._alone.acquire(blocking=False):
             return
         try:
-            self._active_calls.run("a checkpoint", self._make)
-        except UnsafeStoreError as e:  # nobody is told again
-            _log.error("%s: %s", self._log.path, e, extra=fields(self._log.path))
+            with self._log.untold_loss:
+                self._active_calls.run("a checkpoint", self._create)
         except Exception as e:  # the commit that led here has succeeded, so it must not fail
             if not self._log.closed:
                 self._report(e)
@@ -150,15 +149,15 @@ class ObjectCheckpointing:
 
     def _report(self, error: Exception) -> None:
         """Log why there is no checkpoint; or, if there is one, why something that it makes needless is not deleted."""
-        if self._is_made:
+        if self._is_created:
             said = "objects that nobody needs stay for now, which costs storage only"
         else:
             self._counters.checkpoint_write_error_count += 1
-            self._made_at = self.monotonic()
+            self._created_at = self.monotonic()
             said = "no checkpoint was created; the next open takes longer"
         _log.warning("%s: %s: %s", self._log.path, said, error, extra=fields(self._log.path))
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Create a checkpoint, and delete what is no longer needed.
 
         Raises:
@@ -174,31 +173,32 @@ class ObjectCheckpointing:
         if not self._alone.acquire(timeout=timeout_seconds):
             raise LockTimeoutError(f"another thread has been creating a checkpoint for more than {timeout_seconds:g} s")
         try:
-            self._active_calls.run("a checkpoint", self._make)
+            self._active_calls.run("a checkpoint", self._create)
         finally:
             self._alone.release()
 
-    def make_soon(self) -> None:
+    def create_soon(self) -> None:
         """Let the next transaction create a checkpoint: events have left, and their objects may go."""
-        self._made_at = float("-inf")
+        self._created_at = float("-inf")
 
-    def make_if_worth_it(self) -> None:
-        """Make one before a close if an open would read more than a few slots. A failure is logged."""
-        if self._follower.positions.disk.file_id - self._made_of >= _WORTH_A_CHECKPOINT:
-            self.make_soon()
-            self.make_if_due()
+    def create_if_worth_it(self) -> None:
+        """Create one before a close if an open would read more than a few slots. A failure is logged."""
+        if self._follower.positions.disk.file_id - self._newest >= _WORTH_A_CHECKPOINT:
+            self.create_soon()
+            self.create_if_due()
 
     def give_back_when_idle(self) -> None:
         """Do nothing: objects go some time after their events were taken, whoever is idle."""
 
-    def _make(self) -> None:
-        log, follower, self._is_made = self._log, self._follower, False
+    def _create(self) -> None:
+        log, follower, self._is_created = self._log, self._follower, False
+        log.look_if_idle()
         with self._appender.committing():
             tail, taken = log.tail, ChannelState.from_image(follower.state.image())
         self._renew()
         is_created = log.checkpoints.write(tail, taken)
         self._require_there(tail.number, is_created=is_created)
-        self._made_at, self._made_of, self._is_made = self.monotonic(), tail.number, True
+        self._created_at, self._newest, self._is_created = self.monotonic(), tail.number, True
         if tail.number > log.checkpoint_number:  # else it is the same one, or the state was loaded from a later one
             self._own.append(tail.number)
             self._older, log.checkpoint_number = log.checkpoint_number, tail.number
@@ -218,7 +218,7 @@ class ObjectCheckpointing:
             trimmed, named = state.trimmed, state.segments()
             state.blocks.disk.emptied.clear()  # nobody else asks
         self._renew()
-        self.collector.note_left(log.delayed.left)
+        self.collector.add_left(log.delayed.left)
         self.collector.collect(trimmed, named, self._older, log.checkpoint_number)
 
     def _renew(self) -> None:
@@ -227,7 +227,7 @@ class ObjectCheckpointing:
         Perhaps a repair has found that more is needed, or somebody has put the bucket back to an earlier version.
         """
         if self._log.chain is not self._chain:
-            self._chain, self._older, self._made_of = self._log.chain, 0, self._log.checkpoint_number
+            self._chain, self._older, self._newest = self._log.chain, 0, self._log.checkpoint_number
             self._own.clear()
             self.collector.forget_trims()
 
@@ -258,10 +258,10 @@ class ObjectCheckpointing:
     def _trim(self) -> None:
         """Say which slots nobody needs, if that is worth a slot."""
         self.collector.sample_seconds = self._staging_seconds() / _SAMPLES
-        self.collector.note_tail(self._follower.positions.disk.file_id)
+        self.collector.sample_tail(self._follower.positions.disk.file_id)
         with self._follower.as_known as state:
             through = min(self._older, _first_needed(state, self._follower.positions.disk.file_id)) - 1
-        if through - self._follower.state.trimmed.through < self.worth_a_trim:
+        if through - self._follower.state.trimmed.through < _WORTH_A_TRIM:
             return
         births = self.collector.births(self._staging_seconds())
         self._appender.commit_alone(

@@ -56,9 +56,9 @@ _TINY_BYTES = 64 << 10
 _MOST_BYTES = 64 << 20  # of one merge
 _MOST_EVENTS = 1 << 19
 _MOST_BYTES_IN_MEMORY = 256 << 20  # where events compress well
-_MANY_PUTS = 64
-_MANY_OF_A_STRETCH = 8
-_SOON_MS = 60_000
+_MANY_PUTS = 64  # objects of single puts are worth a copy,
+_MANY_OF_A_STRETCH = 8  # and so many objects of one stretch of time
+_SOON_MS = 60_000  # what is due so soon stays where it is, unless its object was there at an earlier look
 _COMMIT_BYTES = 512
 _RUN_BYTES = 64
 _COARSE = 8  # times the width that a stretch would have
@@ -149,16 +149,10 @@ class DelayMerging:
 
     Attributes:
         clock_ms: returns the time in milliseconds since 1970.
-        many_puts: so many objects of single puts are worth a copy.
-        many_of_a_stretch: so many objects of one stretch of time are.
-        soon_ms: what is due so soon is left where it is, unless its object was there at an earlier look.
     """
 
     def __init__(self, log: ObjectLog, follower: Follower, appender: Appender) -> None:
         self.clock_ms: Callable[[], int] = wall_clock_ms
-        self.many_puts: int = _MANY_PUTS
-        self.many_of_a_stretch: int = _MANY_OF_A_STRETCH
-        self.soon_ms: int = _SOON_MS
         self._log = log
         self._follower = follower
         self._appender = appender
@@ -200,18 +194,18 @@ class DelayMerging:
                 groups.setdefault(stretch, []).append(file)
         of_puts = _first(groups.pop(_SEVERAL, []))
         of_stretches = {stretch: _of_like_size(group) for stretch, group in groups.items()}
-        many = {stretch: group for stretch, group in of_stretches.items() if len(group) >= self.many_of_a_stretch}
+        many = {stretch: group for stretch, group in of_stretches.items() if len(group) >= _MANY_OF_A_STRETCH}
         found = list(many.values())
-        if len(of_puts) >= self.many_puts or _size_of(of_puts) >= _MANY_BYTES:
+        if len(of_puts) >= _MANY_PUTS or _size_of(of_puts) >= _MANY_BYTES:
             found.append(of_puts)
         return found, {stretch: group for stretch, group in groups.items() if stretch not in many}
 
     def _waits_on(self, file: DelayedFile, now_ms: int) -> bool:
         """Tell whether a file waits for long: a large put may always have some events that are due soon."""
-        if file.next_ms >= now_ms + self.soon_ms:
+        if file.next_ms >= now_ms + _SOON_MS:
             return True
         was_there = (birth_of(file.name) or 0) < self._looked_at
-        return _is_coarse(file, now_ms) and was_there and file.next_ms >= now_ms - self.soon_ms
+        return _is_coarse(file, now_ms) and was_there and file.next_ms >= now_ms - _SOON_MS
 
     def _copied(
         self,

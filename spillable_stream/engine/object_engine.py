@@ -19,7 +19,7 @@ from spillable_stream.engine.object_delays import HeldObjects, StagedObjects, ho
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.object_owners import ObjectOwners
 from spillable_stream.engine.object_upkeep import ObjectUpkeep
-from spillable_stream.engine.object_worker_notes import ObjectWorkerNotes
+from spillable_stream.engine.object_worker_statuses import ObjectWorkerStatuses
 from spillable_stream.engine.options_by_place import refuse_options_of_disks
 from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.requests import Request
@@ -67,8 +67,8 @@ class ObjectEngine(Engine):
         self.follower = follower = Follower(log, self.active_calls, self.readers.clear)
         self.appender = appender = Appender(log, follower, self.counters)
         self.checkpointing = ObjectCheckpointing(log, follower, appender, self.active_calls, self.counters)
-        self.worker_notes: ObjectWorkerNotes = ObjectWorkerNotes(log.store, log.channel, follower)
-        owners = ObjectOwners(log.location, follower, appender, self.worker_notes.forget)
+        self.worker_statuses: ObjectWorkerStatuses = ObjectWorkerStatuses(log.store, log.channel, follower)
+        owners = ObjectOwners(log.location, follower, appender, log.untold_loss, self.worker_statuses.forget)
         without = _Nothing()
         committer = Committer(
             log,
@@ -127,7 +127,7 @@ class ObjectEngine(Engine):
         if self.closed or self.log.is_view:
             return
         if options.checkpoint_on_close if checkpoint is None else checkpoint:
-            self.checkpointing.make_if_worth_it()
+            self.checkpointing.create_if_worth_it()
 
     def park(self) -> None:
         """Do nothing: a handle keeps nobody away."""

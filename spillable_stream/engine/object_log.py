@@ -16,6 +16,7 @@ from spillable_stream.engine.known_slots import KnownSlots
 from spillable_stream.engine.log_port import Followed, refuse_to_write
 from spillable_stream.engine.object_appends import ObjectAppends
 from spillable_stream.engine.object_looks import ObjectLooks
+from spillable_stream.engine.untold_loss import UntoldLoss
 from spillable_stream.errors import ChannelClosedError, CorruptionError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import CommitPoint
@@ -31,7 +32,7 @@ from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.loading import load
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
-from spillable_stream.objects.overwritten import lost_slots_error
+from spillable_stream.objects.overwritten import find_lost
 from spillable_stream.objects.pace import Pace
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import Slots
@@ -44,6 +45,7 @@ __all__ = ["ObjectLog"]
 _CACHE_BYTES = 64 << 20
 _COMMIT_TIMEOUT_SECONDS = 30.0  # until the channel's own is known
 _FIRST_POLL_SECONDS = 0.02
+_MOMENT_SECONDS = 5.0
 
 
 class ObjectLog:
@@ -76,6 +78,7 @@ class ObjectLog:
         closed: whether `close` was called.
         is_far: True: a look is a request or two.
         poll_seconds: how long to wait before another look at first, and at most.
+        untold_loss: what keeps a loss that no call could raise for the next one.
         checkpoint_number: the slot of the newest checkpoint that is known; 0 if none is.
     """
 
@@ -101,6 +104,7 @@ class ObjectLog:
         self.closed: bool = False
         self.is_far: bool = True
         self.poll_seconds: tuple[float, float] = (_FIRST_POLL_SECONDS, 1.0)
+        self.untold_loss: UntoldLoss = UntoldLoss(location)
         self.slots: Slots = Slots(store, channel)
         self.checkpoints: Checkpoints = Checkpoints(store, channel)
         self.cache: ObjectCache = ObjectCache(_CACHE_BYTES)
@@ -146,6 +150,17 @@ class ObjectLog:
             self._looks.look()
         return self._known.point
 
+    def look_if_idle(self) -> None:
+        """Look, unless the newest slot that is known was seen a moment ago, as by a commit.
+
+        For what no commit has just proven: a handle whose bucket was put back must notice first, and leave nothing
+        behind the slots that are lost.
+
+        Raises what `position` raises.
+        """
+        if not self._presence.is_fresh(_MOMENT_SECONDS):
+            self.position()
+
     def latest_position(self) -> CommitPoint:
         """Return where the log ended at the last look."""
         return self._known.point
@@ -165,13 +180,13 @@ class ObjectLog:
             UnsafeStoreError: slots are lost that were known. The next call continues with what is there.
         """
         first, self._first = self._first, None
-        known = self._known.number  # before the log is read: other threads may append meanwhile
+        known = self._known.expected  # before the log is read: other threads may append meanwhile
         loaded = first or self._found()
         self._known.begin(loaded)
         if first is None:
             self.checkpoint_number = loaded.base
-        if loaded.tail.number < known:
-            raise lost_slots_error(self.slots, known, loaded.tail.number)
+        if known is not None and (lost := find_lost(self.slots, known, loaded)) is not None:
+            raise lost
         return loaded.state, Positions.of(self._known.point)
 
     def _found(self) -> Checkpoint:
@@ -264,7 +279,7 @@ class ObjectLog:
         return self._appends.append(plan, start)
 
     def extend_format(self) -> None:
-        """Note durably that the log has records from now on that earlier versions of this package can't read.
+        """Record durably that the log has records from now on that earlier versions of this package can't read.
 
         Raises:
             CorruptionError: the identity that is there can't be read.
@@ -324,13 +339,16 @@ class ObjectLog:
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
     def require_open(self) -> None:
-        """Refuse any use after `close`.
+        """Refuse any use after `close`, and raise a loss that waits to be told.
 
         Raises:
             ChannelClosedError: the channel was closed.
+            UnsafeStoreError: slots are lost that were known. The next call continues with what is there.
         """
         if self.closed:
             raise ChannelClosedError(f"the channel {self.path} is closed; open it again")
+        if self.untold_loss.waiting is not None:
+            self.untold_loss.tell()
 
     require_not_closed = require_open
 

@@ -107,6 +107,7 @@ class ObjectLooks:
         overwritten = None if known.must_load else find_overwritten(self._slots, known.chain, known.tail)
         if overwritten is not None:
             self._begin_anew()
+            known.is_told = True
             raise overwritten
 
     def _begin_anew(self) -> None:

@@ -39,8 +39,8 @@ __all__ = ["Merge", "ObjectMerging"]
 _SMALL_BYTES = 1 << 20  # of a slot's events
 _MOST_BYTES = 64 << 20
 _ENOUGH_BYTES = 16 << 20
-_MANY_SLOTS = 4096
-_QUIET_SECONDS = 60.0
+_MANY_SLOTS = 4096  # are worth a copy, if they are small
+_QUIET_SECONDS = 60.0  # how old they are at least, by the time of the last append
 
 
 @dataclass(slots=True)
@@ -87,15 +87,9 @@ class ObjectMerging:
         log: the channel's log.
         follower: its state.
         appender: appends to the log.
-
-    Attributes:
-        many_slots: so many small slots are worth a copy.
-        quiet_seconds: how old they are at least, by the time of the last append.
     """
 
     def __init__(self, log: ObjectLog, follower: Follower, appender: Appender) -> None:
-        self.many_slots: int = _MANY_SLOTS
-        self.quiet_seconds: float = _QUIET_SECONDS
         self._log = log
         self._follower = follower
         self._appender = appender
@@ -131,7 +125,7 @@ class ObjectMerging:
         found: list[Block] = []
         size_bytes = 0
         for block in state.blocks.disk:
-            is_young = state.time_us - block.time_us < self.quiet_seconds * 1e6
+            is_young = state.time_us - block.time_us < _QUIET_SECONDS * 1e6
             is_small = isinstance(block.file, int) and block.payload_bytes < _SMALL_BYTES
             if is_young or (not is_small and self._is_enough(found, size_bytes)):
                 break
@@ -149,7 +143,7 @@ class ObjectMerging:
         return list(self._follower.follow().blocks.disk.between(blocks[0].first_id, blocks[-1].last_id)) == blocks
 
     def _is_enough(self, blocks: list[Block], size_bytes: int) -> bool:
-        return len(blocks) >= self.many_slots or (size_bytes >= _ENOUGH_BYTES and len(blocks) > 1)
+        return len(blocks) >= _MANY_SLOTS or (size_bytes >= _ENOUGH_BYTES and len(blocks) > 1)
 
     def _copied(self, blocks: list[Block], longest_us: int, *, is_dated: bool) -> Merged:
         """Copy the events of blocks into one object, and return what is where in it."""

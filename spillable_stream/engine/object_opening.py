@@ -1,18 +1,20 @@
-"""Makes and opens channels in object stores."""
+"""Creates and opens channels in object stores."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 from spillable_stream.engine.last_known import LastKnown
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.errors import NotAChannelError, SpillableError
 from spillable_stream.log.commit_lock import do_nothing
+from spillable_stream.log.nesting import require_apart
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.identity import IDENTITY, create_identity, read_identity
-from spillable_stream.objects.location import Location
+from spillable_stream.objects.location import DIRECTORY, Location
 from spillable_stream.objects.metered_store import MeteredStore
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.patience import Patience
@@ -20,6 +22,7 @@ from spillable_stream.objects.self_test import require_sound
 from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.store import Store
 from spillable_stream.state.image import SmallImage
+from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["check_object_creation", "ensure_object_channel", "object_identity", "open_object_engine"]
 
@@ -69,6 +72,8 @@ def check_object_creation(location: Location) -> None:
 
 
 def _require_fit(store: Store, location: Location) -> None:
+    if location.scheme == DIRECTORY:
+        require_apart(FileSystem(), Path(location.prefix))
     _refuse_leftovers(store, location)
     require_sound(store)
 

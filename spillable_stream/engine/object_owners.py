@@ -34,13 +34,13 @@ from spillable_stream.engine.owner_inquiries import OwnerInquiries
 from spillable_stream.engine.owner_requests import Claim, GiveUp, Own
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.requests import Request
+from spillable_stream.engine.untold_loss import UntoldLoss
 from spillable_stream.errors import (
     ChannelClosedError,
     CommitOutcomeUnknownError,
     GroupOwnedError,
     SpillableError,
     TransactionStateError,
-    UnsafeStoreError,
 )
 from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.names import check_group
@@ -62,10 +62,8 @@ class ObjectOwners:
         path: the channel.
         follower: its state.
         appender: appends to its log.
+        untold_loss: what keeps a loss for the next call.
         forget_notes: deletes what is beside a group that is dropped.
-
-    Attributes:
-        answer_seconds: how long a claim waits for an answer; tests shorten it.
     """
 
     def __init__(
@@ -73,12 +71,13 @@ class ObjectOwners:
         path: ChannelPath,
         follower: Follower,
         appender: Appender,
+        untold_loss: UntoldLoss,
         forget_notes: Callable[[str], None],
     ) -> None:
         self.path = path
-        self.answer_seconds: float = ANSWER_SECONDS
         self._follower = follower
         self._appender = appender
+        self._untold_loss = untold_loss
         self._forget_notes = forget_notes
         # Weak: what an interrupt left without a consumer must not be answered for.
         self._mine: weakref.WeakValueDictionary[str, ObjectOwnership] = weakref.WeakValueDictionary()
@@ -204,7 +203,8 @@ class ObjectOwners:
         self.forget(owned)
         with contextlib.suppress(ChannelClosedError):
             try:
-                self._append(GiveUp(owned.group, owned.epoch, owned.left_note))
+                with self._untold_loss:
+                    self._append(GiveUp(owned.group, owned.epoch, owned.left_note))
             except SpillableError as e:
                 _log.warning(
                     "%s: the group %r looks owned until it is claimed: %s",
@@ -262,13 +262,12 @@ class ObjectOwners:
         return _LOOK_SECONDS
 
     def run_once(self) -> bool:
-        """Answer claims, and tell whether there will be others; a failure is logged, once a minute, a loss always."""
+        """Answer claims, and tell whether there will be others; a failure is logged, once a minute."""
         try:
-            self.answer_claims()
+            with self._untold_loss:
+                self.answer_claims()
         except ChannelClosedError:
             return False
-        except UnsafeStoreError as e:  # nobody is told again
-            _log.error("%s: %s", self.path, e, extra=fields(self.path))
         except SpillableError as e:
             if self._warning.is_due():
                 _log.warning("%s: a claim could not be answered now: %s", self.path, e, extra=fields(self.path))
@@ -325,7 +324,7 @@ class _Waiting:
             if known.claim:
                 self._claimed = known, time.monotonic()
             return _WAIT
-        return known if now - self._claimed[1] >= self._owners.answer_seconds else _WAIT
+        return known if now - self._claimed[1] >= ANSWER_SECONDS else _WAIT
 
     def _owned(self, known: Owner) -> GroupOwnedError:
         path = self._owners.path

@@ -18,7 +18,7 @@ from spillable_stream.engine.object_owners import ObjectOwners
 from spillable_stream.engine.object_ownership import ObjectOwnership
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.retention import Retention
-from spillable_stream.errors import GroupOwnedError, LockTimeoutError, SpillableError, UnsafeStoreError
+from spillable_stream.errors import GroupOwnedError, LockTimeoutError, SpillableError
 from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.objects.store import is_refusal
 
@@ -42,7 +42,7 @@ class ObjectUpkeep:
         owners: the owners of its groups.
         retention: lets kept events go.
         groups: drops automatic groups that nobody reads as.
-        checkpointing: makes checkpoints, trims and collects.
+        checkpointing: creates checkpoints, trims and collects.
         active_calls: the calls that are under way in this process.
     """
 
@@ -84,13 +84,12 @@ class ObjectUpkeep:
         if self._active_calls.ended or self._log.closed:
             return False
         try:
-            if self._acts():
-                self._active_calls.run("upkeep", self.look)
-                self._is_refused = False
+            with self._log.untold_loss:
+                if self._acts():
+                    self._active_calls.run("upkeep", self.look)
+                    self._is_refused = False
         except LockTimeoutError:  # somebody is busy: there will be another look
             pass
-        except UnsafeStoreError as e:  # nobody is told again
-            _log.error("%s: %s", self._log.path, e, extra=fields(self._log.path))
         except SpillableError as e:
             if not self._log.closed:
                 self._report(e)
@@ -139,7 +138,7 @@ class ObjectUpkeep:
             StorageError: the store refused or failed.
         """
         if self._retention.look():
-            self._checkpointing.make_soon()
+            self._checkpointing.create_soon()
         now = time.monotonic()
         before, self._looked_at = self._looked_at, now
         self._groups.look(0 if before is None else int((now - before) * 1000))

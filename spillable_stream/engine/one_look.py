@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["has_looked", "look_again", "note_look", "one_look"]
+__all__ = ["has_looked", "look_again", "one_look", "record_look"]
 
 
 class _Block:
@@ -64,8 +64,8 @@ def has_looked(follower: object) -> bool:
     return block is not None and follower in block.looked
 
 
-def note_look(follower: object) -> None:
-    """Note that what follows a log has just looked at it."""
+def record_look(follower: object) -> None:
+    """Record that what follows a log has just looked at it."""
     if (block := _current()) is not None:
         block.looked.add(follower)
 

@@ -1,4 +1,4 @@
-"""Where a channel is, what makes it, and which engine opens it: by the path that a user gives.
+"""Where a channel is, what creates it, and which engine opens it: by the path that a user gives.
 
 The parts that only channels in object stores need are imported with the first of them.
 """
@@ -90,9 +90,9 @@ def ensure_channel(
     if new is None:
         read_identity(fs, path)  # which knows more of what is missing
         raise NotAChannelError(f"{path} is not a channel")
-    made = new()
-    refuse_options_of_stores(made.options.values())
-    create_channel(fs, path, *made)
+    wanted = new()
+    refuse_options_of_stores(wanted.options.values())
+    create_channel(fs, path, *wanted)
     return None
 
 
@@ -116,11 +116,11 @@ def check_new(fs: FileSystem, path: ChannelPath, new: NewChannel) -> None:
         check_creation(fs, path, new.fixed)
 
 
-def _for_a_store(made: NewChannel) -> SmallImage:
+def _for_a_store(wanted: NewChannel) -> SmallImage:
     """Return the state with which a channel in a store begins; raises `OptionError` for what it can't have."""
-    fixed = {name: getattr(made.fixed, name) for name in defaults(CREATION)}
-    refuse_options_of_disks({**made.options.values(), **fixed})
-    return ChannelState(made.options, made.schemas).small()
+    fixed = {name: getattr(wanted.fixed, name) for name in defaults(CREATION)}
+    refuse_options_of_disks({**wanted.options.values(), **fixed})
+    return ChannelState(wanted.options, wanted.schemas).small()
 
 
 def open_engine(

@@ -129,7 +129,7 @@ def enter(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held:
     began, deadline = time.monotonic(), time.monotonic() + timeout_seconds
     while True:
         try:
-            _make_lock_files(fs, layout)
+            _create_lock_files(fs, layout)
             held = _come_first(fs, layout, timeout_seconds)
             held = held or _join(fs, layout, timeout_seconds)
         except ChannelBusyError:
@@ -147,7 +147,7 @@ def enter(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held:
         time.sleep(_POLL_SECONDS)
 
 
-def _make_lock_files(fs: FileSystem, layout: Layout) -> None:
+def _create_lock_files(fs: FileSystem, layout: Layout) -> None:
     """Create the lock files that a copy of a channel may lack, unless another handle has the channel open.
 
     A second lock file beside one that other handles hold would not exclude them.
@@ -230,7 +230,7 @@ def hold(fs: FileSystem, layout: Layout, *, first: bool) -> Held | None:
 
 
 def adopted(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Layout:
-    """Return the layout of a channel, after giving owner files to one that an early release made.
+    """Return the layout of a channel, after giving owner files to one that an early release created.
 
     Raises:
         ChannelBusyError: a process has the channel open in an early release.

@@ -48,10 +48,9 @@ class PeriodicThread:
         with self._mutex:
             if not self.is_alive() and self._may_begin():
                 self._ended = threading.Event()
-                self._thread = threading.Thread(
-                    target=_run, args=(self._work, self._ended), name=self._name, daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=_run, args=(self._work, self._ended), name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread
 
     def end(self) -> None:
         """End the thread, and wait for the work that is under way; `ensure` may start another one."""

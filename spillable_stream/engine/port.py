@@ -242,11 +242,11 @@ class ChannelPort(Protocol):
             StorageError: the disk refused.
         """
 
-    def note_plan(self, group: str) -> None:
+    def record_plan(self, group: str) -> None:
         """Record that a stream has planned a batch without events as a group that it created for itself.
 
         Args:
-            group: the group, which the caller owns. Of one with a batch, or that no stream made, nothing is recorded.
+            group: the group, which the caller owns. Nothing is recorded of one with a batch, or that no stream created.
 
         Raises:
             StorageError: the disk refused.
@@ -334,6 +334,9 @@ class ChannelPort(Protocol):
         """Remove what an owner staged up to a batch and no commit adopted: that is over."""
 
     # ── housekeeping ────────────────────────────────────────────────────────────────────────
+
+    def unasked(self) -> AbstractContextManager[None, bool | None]:
+        """Return a block for work that no call asked for: the next call raises a loss of slots that it meets."""
 
     def deliver(self) -> None:
         """Deliver delayed events that are due; a failure is logged. Costs a look at the log where none wait."""

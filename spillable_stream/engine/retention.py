@@ -90,15 +90,15 @@ class Retention:
     # ── the clock ───────────────────────────────────────────────────────────────────────────
 
     def _look_at_clocks(self) -> ClockReading:
-        """Note the clocks once in a boot, and every jump of the wall clock; return what they say."""
+        """Record the clocks once in a boot, and every jump of the wall clock; return what they say."""
         state = self._follower.state
         now = self.read_clocks()._replace(last_us=state.time_us)
         if not state.options.retention_ms:
             return now
-        noted, mine = state.clock.reading, self._reading
+        known, mine = state.clock.reading, self._reading
         # Slewing adds up to more than a jump in a month: this process compares with its own last reading.
-        last = mine if noted and mine is not None and mine.since_boot_us > noted.since_boot_us else noted
-        if noted is None or last is None or noted.boot != now.boot:
+        last = mine if known and mine is not None and mine.since_boot_us > known.since_boot_us else known
+        if known is None or last is None or known.boot != now.boot:
             self._append({"clock": now})
         elif (jump := WallClock(last).jump_to(now)) is not None:
             _log.warning(
@@ -108,7 +108,7 @@ class Retention:
                 extra=fields(self._log.path),
             )
             self._append({"clock": now, "jump": jump})
-        self._reading = now  # not before a jump is noted: the next look must find it again
+        self._reading = now  # not before a jump is recorded: the next look must find it again
         return now
 
     # ── what leaves ─────────────────────────────────────────────────────────────────────────

@@ -94,7 +94,7 @@ class PlanReader(Protocol):
         """
 
     def note_query(self, group: str, note: QueryNote) -> bool:
-        """Note durably, beside a group, which Spark query reads as it.
+        """Record durably, beside a group, which Spark query reads as it.
 
         Args:
             group: the group.

@@ -194,7 +194,7 @@ class FileCounts:
         memory_files: how many log files the memory tier has.
         segments: how many segments there are in both tiers, staged ones included.
         torn_bytes: what this handle's open cut from the log's tail.
-        memory_payload_bytes: the most bytes of payloads that memory holds: the tier there is, or one made now; 0
+        memory_payload_bytes: the most bytes of payloads that memory holds: the tier there is, or one created now; 0
             without one.
     """
 

@@ -90,7 +90,7 @@ class StagedPort(Protocol):
 class CheckpointingPort(Protocol):
     """Checkpoints, and the space of what nothing needs any more."""
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Create a checkpoint, and remove what is no longer needed.
 
         Raises:
@@ -99,8 +99,8 @@ class CheckpointingPort(Protocol):
             TransactionStateError: this thread is inside another call to the channel.
         """
 
-    def make_if_due(self) -> None:
-        """Make one if the last is older than ``checkpointInterval``; after each transaction. A failure is logged."""
+    def create_if_due(self) -> None:
+        """Create one if the last is older than ``checkpointInterval``; after each transaction. A failure is logged."""
 
     def give_back_when_idle(self) -> None:
         """Free the space of taken events if nothing was committed for `IDLE_SECONDS`; for takes that find no events.

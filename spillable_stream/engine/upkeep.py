@@ -6,7 +6,7 @@ groups drops those that nobody reads. One process at a time does it, in a thread
 
 ::
 
-    ensure()          the handle of a channel that needs upkeep starts the thread: when it is opened, when it made the
+    ensure()          the handle of a channel that needs upkeep starts the thread: when it is opened, when it caused the
                       need, and with each checkpoint and each put that finds no room, since others may have created it
     settle()          a handle that is closed or parked looks once more: it may have been open for less than a period
     stop(), close()   the thread ends; whoever is next takes the lock

@@ -247,23 +247,29 @@ class Agent:
         """
         with self.signals.watched():
             self.start()
-            failed = False
-            if once:
-                while not (self._must_stop() or self.is_finished() or self.supervisor.has_failed()):
-                    self._asked.wait(_LOOK_SECONDS)
-                if missing := not_running(self._config):
-                    _log.error(
-                        "the agent %s has come to its end without what could not run: %s",
-                        self.name,
-                        "; ".join(missing),
-                        extra=fields(component=self.name),
-                    )
-                failed = self.supervisor.has_failed() or bool(missing)
-            else:
-                self.wait()
-            at_end = once and not failed and not self._must_stop()
+            try:
+                failed = once and self._fails_on_the_way()
+                if not once:
+                    self.wait()
+                at_end = once and not failed and not self._must_stop()
+            except BaseException:  # a source of the user's own may not say whether it is finished
+                self.stop()
+                raise
             ended = self.stop(drain=drain or at_end)
             return ended and not failed and not (once and self._flow.has_missed())
+
+    def _fails_on_the_way(self) -> bool:
+        """Wait until all is at its end, or something failed, and tell whether it did, or could not run."""
+        while not (self._must_stop() or self.is_finished() or self.supervisor.has_failed()):
+            self._asked.wait(_LOOK_SECONDS)
+        if missing := not_running(self._config):
+            _log.error(
+                "the agent %s has come to its end without what could not run: %s",
+                self.name,
+                "; ".join(missing),
+                extra=fields(component=self.name),
+            )
+        return self.supervisor.has_failed() or bool(missing)
 
     def __enter__(self) -> Self:
         self.start()
@@ -280,8 +286,8 @@ class Agent:
         """Read the files again, and stop and start only what has changed.
 
         A component with an error does not run, as at the start. The agent refuses files that it can't read, whose
-        errors would cost something that runs, or with a channel that it can't open: then it runs as it did. Options of
-        the channels that do open are stored even where it refuses the files for another reason.
+        errors would cost something that runs, or with a channel that it can't open or a component that it can't build:
+        then it runs as it did, and no channel has another option than before.
 
         Returns:
             What changed; None if the files were refused, or there are none.
@@ -296,11 +302,12 @@ class Agent:
                     raise OptionError("; ".join(reasons))
                 found = changes(self._config, config)
                 wired = assemble(self.name, config, self._files.system, found, self._flow.wired)
-            except (OSError, SpillableError) as e:
+            except Exception as e:  # a class of the user's may raise anything
                 _log.error(
                     "the changed configuration is refused, and the agent %s runs as it did: %s",
                     self.name,
                     text_of(e),
+                    exc_info=None if isinstance(e, (OSError, SpillableError)) else e,
                     extra=fields(component=self.name),
                 )
                 return None

@@ -8,11 +8,12 @@ from typing import TypeVar
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.several_channels import open_channels
+from spillable_stream.channel.stored_options import stored_together
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.changes import Changes, SinkUnit, sink_units
 from spillable_stream.flow.configuration.builder import build
 from spillable_stream.flow.configuration.channel_times import event_times
-from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SourceConfig
+from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SinkConfig, SourceConfig
 from spillable_stream.flow.interceptors.base import InterceptorChain
 from spillable_stream.flow.open_channel import configured_channels
 from spillable_stream.flow.processor import ChannelProcessor
@@ -20,12 +21,23 @@ from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
+from spillable_stream.flow.sources.base import EventSource, PolledSource, SourceBase
 from spillable_stream.flow.wired import Place, Places, Wired, place_of
 from spillable_stream.shown_value import shown
 
-__all__ = ["assemble", "build_channels", "build_processor", "build_sinks", "build_source", "opened_processor"]
+__all__ = [
+    "assemble",
+    "build_channels",
+    "build_processor",
+    "built_sink",
+    "built_source",
+    "opened_processor",
+    "run_sinks",
+    "run_source",
+]
 
 _T = TypeVar("_T")
+_MODULE = "spillable_stream.flow"
 
 
 def assemble(agent: str, config: AgentConfig, system: Mapping[str, str], found: Changes, before: Wired) -> Wired:
@@ -41,23 +53,28 @@ def assemble(agent: str, config: AgentConfig, system: Mapping[str, str], found: 
         before: what runs.
 
     Raises:
-        SpillableError: a channel can't be opened, or a component can't be built; nothing of it is left open.
+        SpillableError: a channel can't be opened, or a component can't be built; nothing of it is left open, and no
+            channel has another option than before.
     """
+    sources = [(s, built_source(s)) for s in config.sources if s.name in found.sources]
+    units = {name: unit for name, unit in sink_units(config).items() if name in found.sinks}
+    sinks = {name: {c.name: built_sink(c) for c in unit.sinks if c.implementation} for name, unit in units.items()}
     kept = _without(before.places, found.channels)
-    new = build_channels(agent, [channel for channel in config.channels if channel.name not in kept], system)
-    places = kept | new
     with ExitStack() as stack:
-        for place in new.values():
-            stack.callback(place.channel.close)
-        units = {name: unit for name, unit in sink_units(config).items() if name in found.sinks}
-        sinks = {name: build_sinks(agent, name, unit, places, system) for name, unit in units.items()}
-        sources = {s.name: build_source(agent, s, places) for s in config.sources if s.name in found.sources}
+        with stored_together():
+            new = build_channels(agent, [channel for channel in config.channels if channel.name not in kept], system)
+            for place in new.values():
+                stack.callback(place.channel.close)
+            places = kept | new
+            wired = Wired(
+                places,
+                _without(before.sources, found.sources)
+                | {s.name: run_source(agent, s, source, places) for s, source in sources},
+                _without(before.sinks, found.sinks)
+                | {name: run_sinks(agent, name, units[name], of, places, system) for name, of in sinks.items() if of},
+            )
         stack.pop_all()
-    return Wired(
-        places,
-        _without(before.sources, found.sources) | sources,
-        _without(before.sinks, found.sinks) | {name: sink for name, sink in sinks.items() if sink is not None},
-    )
+    return wired
 
 
 def _without(of: Mapping[str, _T], names: Collection[str]) -> dict[str, _T]:
@@ -101,13 +118,24 @@ def build_processor(agent: str, config: SourceConfig, places: Places, *, numbere
     )
 
 
-def build_source(agent: str, config: SourceConfig, places: Places) -> PolledRunner | EventRunner:
-    """Return the runner of a source of a configuration.
+def built_source(config: SourceConfig) -> SourceBase:
+    """Return the source of a configuration, which is neither started nor wired.
 
     Raises:
-        OptionError: it can't be built.
+        OptionError: it can't be built, or is not a source.
     """
     source = build(config)
+    if not isinstance(source, (PolledSource, EventSource)):
+        raise OptionError(f"{config.type} is not a source; derive it from PolledSource or EventSource of {_MODULE}")
+    return source
+
+
+def run_source(agent: str, config: SourceConfig, source: SourceBase, places: Places) -> PolledRunner | EventRunner:
+    """Return the runner of a source of a configuration, which `built_source` returned.
+
+    Raises:
+        OptionError: a part of it can't be built.
+    """
     processor = build_processor(agent, config, places, numbered=getattr(source, "numbered", False))
     return source_runner(source, processor, f"{agent}.{config.name}")
 
@@ -131,34 +159,46 @@ def opened_processor(config: AgentConfig, source: str, system: Mapping[str, str]
         raise OptionError(f"no source {shown(source)} of {config.name} can run; there are: {names}")
     wanted = {*found.channels, *([found.dead_letter] if found.dead_letter else [])}
     with ExitStack() as stack:
-        places = build_channels(config.name, [c for c in config.channels if c.name in wanted], system)
-        for place in places.values():
-            stack.callback(place.channel.close)
-        yield stack.enter_context(build_processor(config.name, found, places, numbered=False))
+        with stored_together():
+            places = build_channels(config.name, [c for c in config.channels if c.name in wanted], system)
+            for place in places.values():
+                stack.callback(place.channel.close)
+            processor = build_processor(config.name, found, places, numbered=False)
+        yield stack.enter_context(processor)
 
 
-def build_sinks(agent: str, name: str, unit: SinkUnit, places: Places, system: Mapping[str, str]) -> SinkRunner | None:
-    """Return the runner of a sink or of a group of sinks; None where a Spark query is the sink.
+def built_sink(config: SinkConfig) -> Sink:
+    """Return the sink of a configuration, which is neither started nor wired.
 
     Raises:
-        OptionError: a sink can't be built.
+        OptionError: it can't be built, or is not a sink.
     """
-    sinks: dict[str, tuple[Sink, Channel, WrittenEvents]] = {}
+    sink = build(config)
+    if not isinstance(sink, Sink):
+        raise OptionError(f"{config.type} is not a sink; derive it from Sink of {_MODULE}")
+    return sink
+
+
+def run_sinks(
+    agent: str, name: str, unit: SinkUnit, sinks: Mapping[str, Sink], places: Places, system: Mapping[str, str]
+) -> SinkRunner:
+    """Return the runner of a sink or of a group of sinks, which `built_sink` returned.
+
+    Raises:
+        OptionError: the group's processor can't be built.
+    """
+    wired: list[tuple[Sink, Channel, WrittenEvents]] = []
     for config in unit.sinks:
-        if not config.implementation:
+        if config.name not in sinks:
             continue
-        sink: Sink = build(config)
-        if not isinstance(sink, Sink):
-            raise OptionError(f"{config.type} is not a sink; derive it from spillable_stream.flow.Sink")
+        sink = sinks[config.name]
         sink.name = f"{agent}.{config.name}"
         sink.channel_name, sink.system = config.channel, system
         sink.in_group = unit.group is not None
         sink.dead_letter = places[config.dead_letter].channel if config.dead_letter else None
-        sinks[config.name] = (sink, *places[config.channel].of_sinks)
-    if not sinks:
-        return None
+        wired.append((sink, *places[config.channel].of_sinks))
     processor = None
     if unit.group is not None:
         processor = build(unit.group.processor)
-        processor.configure({sink_name: sink for sink_name, (sink, _, _) in sinks.items()})
-    return SinkRunner(list(sinks.values()), processor, f"{agent}.{name}")
+        processor.configure(sinks)
+    return SinkRunner(wired, processor, f"{agent}.{name}")

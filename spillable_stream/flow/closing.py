@@ -18,6 +18,8 @@ __all__ = ["channels_of", "close_at_once", "closes"]
 
 _log = log_of("spillable_stream.flow")
 
+_NO_THREAD_SECONDS = 0.05  # between two tries to start a thread
+
 
 def channels_of(runners: Iterable[Runner]) -> list[Channel]:
     """Return the channels that sources put into, and that sinks take from."""
@@ -33,23 +35,39 @@ def channels_of(runners: Iterable[Runner]) -> list[Channel]:
 def close_at_once(closings: Mapping[str, Callable[[], object]], seconds: float) -> list[str]:
     """Close several things at once, each in a thread of its own, which ends with the process.
 
+    Where the process can have no more threads, it tries again: the first that is closed frees one.
+
     Args:
         closings: what closes each of them, by its name.
         seconds: how long they may take.
 
     Returns:
-        The names of those that were not closed in time; their threads continue.
+        The names of those that were not closed in time; their threads continue, where they have any.
     """
     end = time.monotonic() + seconds
-    threads = {
-        name: threading.Thread(target=closes, args=(name, close), name=f"{name}-close", daemon=True)
-        for name, close in closings.items()
-    }
-    for thread in threads.values():
-        thread.start()
+    threads: dict[str, threading.Thread] = {}
+    while trouble := _begin(closings, threads):
+        if time.monotonic() >= end:
+            for name in closings.keys() - threads.keys():
+                _log.error("%s could not be closed: %s", name, trouble, extra=fields(component=name))
+            break
+        time.sleep(_NO_THREAD_SECONDS)
     for thread in threads.values():
         thread.join(max(0.0, end - time.monotonic()))
-    return [name for name, thread in threads.items() if thread.is_alive()]
+    return [name for name in closings if name not in threads or threads[name].is_alive()]
+
+
+def _begin(closings: Mapping[str, Callable[[], object]], threads: dict[str, threading.Thread]) -> str:
+    """Start the threads that are not there yet, and return why one can't be started; "" if all are there."""
+    for name, close in closings.items():
+        if name not in threads:
+            thread = threading.Thread(target=closes, args=(name, close), name=f"{name}-close", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as e:
+                return str(e)
+            threads[name] = thread
+    return ""
 
 
 def closes(name: str, close: Callable[[], object]) -> bool:

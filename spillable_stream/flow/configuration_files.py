@@ -52,7 +52,7 @@ class ConfigurationFiles:
 
     def _modified(self) -> tuple[float, ...]:
         """Return when each file was written last."""
-        return tuple(os.stat(p).st_mtime if os.path.exists(p) else 0.0 for p in self.paths)
+        return tuple(map(_modified, self.paths))
 
     def load(self) -> Loaded:
         """Read the files; raises what `load` raises."""
@@ -60,6 +60,13 @@ class ConfigurationFiles:
         return load(
             list(self.paths), name=self.name, system=self.system, environment=self.environment, mapped=self.mapped
         )
+
+
+def _modified(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except (OSError, ValueError):  # it is not there, or not at this moment, or can never be
+        return 0.0
 
 
 def runnable(loaded: Loaded, name: str) -> AgentConfig:

@@ -16,6 +16,7 @@ from spillable_stream.flow.configuration.model import AgentConfig, ComponentConf
 from spillable_stream.flow.configuration.options import Kind
 from spillable_stream.flow.open_channel import arguments_on_host, directories_of, flume_file
 from spillable_stream.flow.sinks.destinations import resolve
+from spillable_stream.flow.tap_server import running_processes
 
 __all__ = ["environment_findings"]
 
@@ -38,6 +39,13 @@ def environment_findings(
 
 
 def _of_agent(agent: AgentConfig, system: Mapping[str, str], environment: Mapping[str, str]) -> Iterator[Finding]:
+    first = min((*agent.sources, *agent.channels, *agent.sinks), key=lambda c: (c.file, c.line), default=None)
+    if first is not None and (running := running_processes(agent.name, environment)):
+        text = (
+            f"an agent of this name runs in process {', '.join(map(str, running))}; if it has these files, another one "
+            "would wait for it, and find its ports in use: stop it first, or send it SIGHUP to reload"
+        )
+        yield Finding(first.file, first.line, CODES["agent-runs"][0], "agent-runs", agent.name, text)
     for source in agent.sources:
         for code, text in _of_source(source, environment):
             yield _finding(code, text, agent, source)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 
 from spillable_stream.arguments import path_text
 from spillable_stream.errors import OptionError
@@ -21,6 +21,7 @@ from spillable_stream.flow.configuration.substitution import Lookups
 __all__ = ["load"]
 
 _COMMAND_TIMEOUT_SECONDS = 60.0
+_MOST_BYTES = 4 << 20  # of a file
 
 
 @checked
@@ -45,12 +46,12 @@ def load(
         The agents, each with what of it runs, and the findings.
 
     Raises:
-        OSError: a file can't be read.
+        OSError: a file can't be read, or is larger than a configuration is, or no text.
         ImportError: the extra ``flow`` is not installed.
         OptionError: there is no file, or one is not a path.
     """
     given = paths if isinstance(paths, Sequence) and not isinstance(paths, (str, bytes)) else [paths]
-    files = [ConfigurationFile(path, Path(path).read_bytes()) for path in (path_text("a path", p) for p in given)]
+    files = [ConfigurationFile(path, _content(path)) for path in (path_text("a path", p) for p in given)]
     if not files:
         raise OptionError("there is nothing to load: give at least one configuration file")
     now = datetime.now().astimezone()
@@ -58,6 +59,21 @@ def load(
     lookups = Lookups(env, dict(system or {}), lambda pattern: formatted(pattern, now))
     world = World(PythonClasses(mapped), lookups, _first_line)
     return read_agents(files, world, () if name is None else (name,))
+
+
+def _content(path: str) -> bytes:
+    """Return the bytes of a file that may be a configuration.
+
+    Raises:
+        OSError: it can't be read, or is none: each of its lines would be an error.
+    """
+    with open(path, "rb") as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise OSError(errno.EFBIG, f"it has more than {_MOST_BYTES >> 20} MiB, as no configuration has", path)
+    if (offset := content.find(b"\0")) >= 0:
+        raise OSError(errno.EINVAL, f"its byte {offset} is 0, as no byte of a configuration in UTF-8 is", path)
+    return content
 
 
 def _first_line(command: list[str]) -> str:

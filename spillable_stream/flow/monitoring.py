@@ -66,12 +66,17 @@ class Monitoring:
         """Listen.
 
         Raises:
-            StorageError: the port is in use.
+            StorageError: the port is in use, or no thread can be started.
         """
         listening = bound_socket(*self._address)
         self.port = listening.getsockname()[1]
-        self._thread = threading.Thread(target=self._serve, args=(listening,), name="flow-monitoring", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._serve, args=(listening,), name="flow-monitoring", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as e:
+            listening.close()
+            raise StorageError(f"monitoring has no thread ({e}); raise this user's limit of processes") from e
+        self._thread = thread
         end = time.monotonic() + _START_SECONDS
         while not self._server.started:
             if time.monotonic() > end or not self._thread.is_alive():

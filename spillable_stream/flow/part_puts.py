@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 
 import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.engine.port import NoRoomYetError, ProducerClaim
+from spillable_stream.flow.call_threads import CallThreads
 from spillable_stream.flow.routed_batch import RoutedBatch
 from spillable_stream.format.numbered_batch import NumberedBatch
 
@@ -29,8 +29,7 @@ class PartPuts:
 
     def __init__(self, channels: Mapping[str, Channel]) -> None:
         self._channels = channels
-        self._mutex = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads = CallThreads(len(channels) + 1, "spillable-flow-put")
         self._last_wait = float("inf")  # until when puts may wait for room, in monotonic seconds
 
     def end_waiting(self, seconds: float) -> None:
@@ -43,8 +42,7 @@ class PartPuts:
 
     def close(self) -> None:
         """Let the puts under way end, and the threads with them."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._threads.close()
 
     def at_once(self, names: Sequence[str], put: Callable[[str], Exception | None]) -> dict[str, Exception]:
         """Put into several channels at once, so that their syncs overlap.
@@ -56,21 +54,8 @@ class PartPuts:
         Returns:
             What failed, by the channel's name.
         """
-        first, *others = names
-        pool = self._threads() if others else None
-        puts = {name: pool.submit(put, name) for name in others} if pool else {}
-        try:
-            found = {first: put(first)}
-        finally:
-            wait(puts.values())
-        found |= {name: put.result() for name, put in puts.items()}
-        return {name: error for name, error in found.items() if error is not None}
-
-    def _threads(self) -> ThreadPoolExecutor:
-        with self._mutex:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(len(self._channels), "spillable-flow-put")
-            return self._pool
+        found = self._threads.at_once([partial(put, name) for name in names])
+        return {name: error for name, error in zip(names, found, strict=True) if error is not None}
 
     def put(
         self,

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Protocol
 
-from spillable_stream.error_text import type_and_text
+from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import SpillableError
 from spillable_stream.log_records import fields, log_of
 
@@ -134,7 +134,7 @@ class RoundsRunner:
             try:
                 while not self._stopping.is_set():
                     self.wait_seconds = self.round()
-                    self._rest(self.wait_seconds)
+                    self._rest_or_wait(self.wait_seconds)
                     self.wait_seconds = 0.0
             finally:
                 self.wait_seconds = 0.0
@@ -142,6 +142,19 @@ class RoundsRunner:
         except Exception as e:
             self._fails(e)
             _log.exception("%s: its thread ends", self.name, extra=fields(component=self.name))
+
+    def _rest_or_wait(self, seconds: float) -> None:
+        """Rest; where that raises, as where a store is away, it is trouble, and the next round comes when it would."""
+        end = time.monotonic() + seconds
+        try:
+            self._rest(seconds)
+        except Exception as e:
+            if not self.failure:
+                _log.warning(
+                    "%s: it can't wait for events: %s", self.name, text_of(e), extra=fields(component=self.name)
+                )
+            self._fails(e)
+            self._stopping.wait(max(0.0, end - time.monotonic()))
 
     def _prepare(self) -> None:
         """Open what the rounds need; raises what keeps it from starting."""

@@ -36,7 +36,13 @@ class SinkStatus(Protocol):
 
 
 class GroupedSink(Protocol):
-    """A sink, as a sink processor sees it."""
+    """A sink, as a sink processor sees it.
+
+    Attributes:
+        channel_name: the name of the channel that it takes from.
+    """
+
+    channel_name: str
 
     @property
     def found_nothing(self) -> bool:
@@ -182,7 +188,7 @@ class Failover(SinkProcessor):
             "the sink %s failed, and is left out for %g s: %s",
             name,
             penalty_ms / 1000,
-            error,
+            text_of(error),
             extra=fields(component=name, seconds=penalty_ms / 1000),
         )
         heapq.heappush(self._failed, (self._now_ms() + penalty_ms, priority, name, in_a_row))
@@ -236,15 +242,18 @@ class LoadBalance(SinkProcessor):
         )
 
     def process(self) -> SinkStatus:
-        """Ask one sink after the other until one does not fail.
+        """Ask one sink after the other until one neither fails nor finds its channel empty.
 
         Raises:
             DeliveryError: all that are not left out failed.
         """
         names, failures = list(self.sinks), dict[str, Exception]()
+        empty: dict[str, SinkStatus] = {}  # channels, and what a sink said that found nothing there
         order, self._unused = self._unused or self.selector.next_round(self._now_ms()), ()
         for i in order:
             sink = self.sinks[names[i]]
+            if sink.channel_name in empty:
+                continue
             try:
                 status = sink.process()
             except Exception as e:
@@ -261,9 +270,12 @@ class LoadBalance(SinkProcessor):
             if names[i] in self._down and status.value == "ready":
                 self._down.remove(names[i])
                 _say_it_works(names[i])
-            if sink.found_nothing and not failures:
-                self._unused = order
-            return status
+            if not sink.found_nothing:
+                return status
+            empty[sink.channel_name] = status
+        if empty:
+            self._unused = () if failures else order
+            return next(iter(empty.values()))
         raise DeliveryError("All configured sinks have failed", failures)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from itertools import cycle
 from typing import Protocol
 
 from spillable_stream.channel.channel import Channel
@@ -52,6 +53,8 @@ class SinkRunner(RoundsRunner):
         super().__init__(name)
         self.sinks: list[Sink] = [sink for sink, _, _ in sinks]
         self._places = list(sinks)
+        # By channel, a sink of it.
+        self._waiting: dict[int, Sink] = {id(channel): sink for sink, channel, _ in reversed(self._places)}
         self._processor: _SinkProcessor = processor or self.sinks[0]
         self._backoff = Backoff(_INCREMENT_MS, _MOST_MS)
         self._opened = False
@@ -124,6 +127,8 @@ class SinkRunner(RoundsRunner):
 
     def round(self) -> float:
         """Ask the sinks once, and return how long to wait, in seconds."""
+        for sink in self.sinks:
+            sink.found_nothing = False  # a processor does not ask all of them in each round
         try:
             status = self._processor.process()
         except Exception as e:
@@ -142,17 +147,17 @@ class SinkRunner(RoundsRunner):
             self._drained = False
             self._backoff.ready()
             return 0.0
-        self._drained = all(sink.found_nothing for sink in self.sinks)
+        self._drained = {id(channel) for sink, channel, _ in self._places if sink.found_nothing} == set(self._waiting)
         due = min(sink.due_seconds() for sink in self.sinks)
         return min(self._backoff.nothing(), max(due, 0.001))
 
     def _rest(self, seconds: float) -> None:
         """Wait, but not for the whole time if events come."""
-        end = time.monotonic() + seconds
+        end, waiting = time.monotonic() + seconds, cycle(self._waiting.values())
         while (left := end - time.monotonic()) > 0 and not self._stopping.is_set():
             if not self._drained:
                 self._stopping.wait(left)
-            elif self.sinks[0].wait(min(left, _SLICE_SECONDS)):
+            elif next(waiting).wait(min(left, _SLICE_SECONDS)):
                 return
 
     def begin_stop(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import SpillableError
@@ -13,6 +14,8 @@ from spillable_stream.log_records import fields, log_of
 __all__ = ["EventRunner", "PolledRunner", "source_runner"]
 
 _log = log_of("spillable_stream.flow")
+
+_NO_THREAD_SECONDS = 0.05  # between two tries to start a thread
 
 
 class PolledRunner(RoundsRunner):
@@ -57,14 +60,16 @@ class PolledRunner(RoundsRunner):
             self._refused_ms = min(2 * wait_ms, self.source.max_refused_wait)
             return wait_ms / 1000
         except Exception as e:
-            self._say(e)
-            _log.exception(
-                "%s: the source failed; it is asked again in %g s",
-                self.name,
-                self.source.max_backoff_sleep / 1000,
-                extra=fields(component=self.name, seconds=self.source.max_backoff_sleep / 1000),
-            )
-            return self.source.max_backoff_sleep / 1000
+            wait_seconds = self.source.max_backoff_sleep / 1000
+            if not self.failure:
+                _log.exception(
+                    "%s: the source failed; it is asked again in %g s",
+                    self.name,
+                    wait_seconds,
+                    extra=fields(component=self.name, seconds=wait_seconds),
+                )
+            self._fails(e)
+            return wait_seconds
         self._works()
         self._refused_ms = self.source.first_refused_wait
         self.source.counters.pauses.end(self)
@@ -110,6 +115,7 @@ class EventRunner:
         source.name = name
         self._mutex = threading.Lock()  # of the source's start and stop
         self._stopper: threading.Thread | None = None
+        self._is_asked_to_stop = False
 
     @property
     def components(self) -> frozenset[str]:
@@ -134,15 +140,23 @@ class EventRunner:
     def start(self) -> None:
         """Start the source."""
         with self._mutex:
-            if self._stopper is None:
+            if not self._is_asked_to_stop:
                 self.source.start(self.processor)
                 self.source.counters.started()
 
     def begin_stop(self) -> None:
         """See `Runner.begin_stop`."""
-        if self._stopper is None:
-            self._stopper = threading.Thread(target=self._stop, name=f"{self.name}-stop", daemon=True)
-            self._stopper.start()
+        was_asked, self._is_asked_to_stop = self._is_asked_to_stop, True
+        if self._stopper is not None:
+            return
+        stopper = threading.Thread(target=self._stop, name=f"{self.name}-stop", daemon=True)
+        try:
+            stopper.start()
+        except RuntimeError as e:  # `stop` tries again: others end, and their threads with them
+            if not was_asked:
+                _log.warning("%s: it can't be stopped yet: %s", self.name, e, extra=fields(component=self.name))
+            return
+        self._stopper = stopper
 
     def _stop(self) -> None:
         with self._mutex:
@@ -153,9 +167,14 @@ class EventRunner:
 
     def stop(self, timeout_seconds: float) -> bool:
         """See `Runner.stop`."""
+        end = time.monotonic() + timeout_seconds
         self.begin_stop()
-        assert self._stopper is not None
-        self._stopper.join(timeout_seconds)
+        while self._stopper is None:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_NO_THREAD_SECONDS)
+            self.begin_stop()
+        self._stopper.join(max(0.0, end - time.monotonic()))
         return not self._stopper.is_alive()
 
 

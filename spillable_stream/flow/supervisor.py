@@ -200,7 +200,12 @@ class Supervisor:
         runner = watched.runner
         if watched.is_starting:
             return False
-        if runner.alive:
+        try:
+            is_alive = runner.alive
+        except Exception:  # a source of the user's own: the others are still watched
+            _log.exception("%s: it can't be told whether it works", runner.name, extra=fields(component=runner.name))
+            return False
+        if is_alive:
             if self._now() >= watched.retry_at + _LONGEST_WAIT_SECONDS:
                 watched.failures = 0
             return False

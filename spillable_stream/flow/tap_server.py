@@ -23,11 +23,11 @@ from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.tap import Chosen, shown_row, tap
 from spillable_stream.flow.tap_point import TapPoint
 from spillable_stream.format.packing import NONSENSE
-from spillable_stream.log_records import log_of
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.readiness import has_input
 from spillable_stream.shown_value import shown
 
-__all__ = ["TapServer", "socket_directory", "tap_component"]
+__all__ = ["TapServer", "running_processes", "socket_directory", "tap_component"]
 
 _log = log_of("spillable_stream.flow")
 
@@ -55,8 +55,7 @@ def socket_directory() -> Path:
     Raises:
         StorageError: it belongs to another user, or others can write there.
     """
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    found = Path(runtime) / "spillable" if runtime else Path(tempfile.gettempdir()) / f"spillable-{os.getuid()}"
+    found = _place(os.environ)
     try:
         found.mkdir(mode=0o700, parents=True, exist_ok=True)
         stat = found.lstat()
@@ -65,6 +64,32 @@ def socket_directory() -> Path:
     if stat.st_uid != os.getuid() or stat.st_mode & 0o077:
         raise StorageError(f"others may use {found}; give it to this user alone, with mode 700")
     return found
+
+
+def running_processes(agent: str, environment: Mapping[str, str]) -> list[int]:
+    """Return the IDs of the processes in which an agent of this user runs on this host, as far as their taps say so.
+
+    Nothing is asked, created or removed.
+
+    Args:
+        agent: the agent's name.
+        environment: the environment.
+    """
+    found = [path.name.rpartition(".") for path in _place(environment).glob("*")]
+    return sorted(int(pid) for name, _, pid in found if name == agent and pid.isdecimal() and _is_alive(int(pid)))
+
+
+def _place(environment: Mapping[str, str]) -> Path:
+    runtime = environment.get("XDG_RUNTIME_DIR")
+    return Path(runtime) / "spillable" if runtime else Path(tempfile.gettempdir()) / f"spillable-{os.getuid()}"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 class TapServer:
@@ -85,7 +110,7 @@ class TapServer:
         """Listen, at a socket with the agent's name and this process's ID; remove those of agents that were killed.
 
         Raises:
-            StorageError: the socket can't be created.
+            StorageError: the socket can't be created, or no thread can be started.
         """
         directory = socket_directory()
         for path in _sockets(directory):
@@ -103,7 +128,11 @@ class TapServer:
             listening.close()
             raise StorageError(f"can't listen on {self._path} ({e}); set XDG_RUNTIME_DIR to a shorter path") from e
         self._socket = listening
-        self._begin(self._accept, listening)
+        try:
+            self._begin(self._accept, listening)
+        except RuntimeError as e:
+            self.stop()
+            raise StorageError(f"no thread listens on {self._path} ({e}); raise this user's limit of processes") from e
 
     def stop(self) -> None:
         """Listen no more, and end what is being shown."""
@@ -119,8 +148,8 @@ class TapServer:
 
     def _begin(self, run: Callable[[socket.socket], None], argument: socket.socket) -> None:
         thread = threading.Thread(target=run, args=(argument,), name="flow-tap", daemon=True)
-        self._threads = [*(t for t in self._threads if t.is_alive()), thread]
         thread.start()
+        self._threads = [*(t for t in self._threads if t.is_alive()), thread]
 
     def _accept(self, listening: socket.socket) -> None:
         while not self._ended.is_set():
@@ -128,7 +157,12 @@ class TapServer:
                 client, _ = listening.accept()
             except OSError:
                 return  # it was closed
-            self._begin(self._serve, client)
+            try:
+                self._begin(self._serve, client)
+            except RuntimeError as e:
+                with client, suppress(OSError):
+                    client.sendall(_line({"error": f"the agent has no thread for another tap ({e}); try again later"}))
+                _log.warning("%s: a tap is refused: %s", self._agent.name, e, extra=fields(component=self._agent.name))
 
     def _serve(self, client: socket.socket) -> None:
         with client, suppress(OSError):  # the client has gone

@@ -31,7 +31,6 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from spillable_stream.channel.event import Event
@@ -57,6 +56,7 @@ __all__ = [
 ]
 
 _NOW = datetime(2000, 1, 1, tzinfo=UTC)
+_MOST_BYTES = 16 << 20  # of a file of tests
 _HOST, _ADDRESS = "host.example", "192.0.2.1"  # a name and an address that documentation may use
 
 PathOrPaths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -270,7 +270,7 @@ def read_tests(content: str) -> tuple[list[str], list[ConfigurationTest]]:
     """
     try:
         table = tomllib.loads(content)
-    except tomllib.TOMLDecodeError as e:
+    except (ValueError, RecursionError) as e:  # the latter of arrays in arrays in arrays
         raise OptionError(f"it is not TOML: {e}") from e
     top = _Fields("the file", table, ("files", "test"))
     files = top.get("files", list) or []
@@ -294,15 +294,21 @@ def _test(where: str, table: object) -> ConfigurationTest:
         agent=fields.get("agent", str, needed=True),
         source=fields.get("source", str, needed=True),
         events=tuple(_event(f"an event of {name!r}", event) for event in fields.get("events", list, needed=True)),
-        now=_NOW if now is None else datetime.fromtimestamp(now / 1000, UTC) if isinstance(now, int) else _zoned(now),
+        now=_NOW if now is None else _moment(f"the test {name!r}", now),
         channels={channel: _channel(f"{channel} of {name!r}", expected) for channel, expected in channels.items()},
         dropped=fields.get("dropped", int),
         dead=fields.get("dead", int),
     )
 
 
-def _zoned(now: datetime) -> datetime:
-    return now if now.tzinfo else now.replace(tzinfo=UTC)
+def _moment(where: str, now: datetime | int) -> datetime:
+    """Return what the clock says: a time, which is in UTC if it has no zone, or milliseconds since 1970."""
+    if isinstance(now, datetime):
+        return now if now.tzinfo else now.replace(tzinfo=UTC)
+    try:
+        return datetime.fromtimestamp(now / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        raise OptionError(f"{where}: now is {shown(now)}, and not milliseconds since 1970") from None
 
 
 def _event(where: str, table: object) -> Event:
@@ -338,11 +344,31 @@ def run_file(
         **options: ``system``, ``environment`` and ``mapped``, as `route` takes them.
 
     Raises:
-        OptionError: the file can't be understood, or names no configuration.
+        OptionError: the file can't be understood, or names no configuration; the message has its path.
         OSError: a file can't be read.
     """
-    named, tests = read_tests(Path(path).read_text())
-    paths = list(files) or [os.path.join(os.path.dirname(path), name) for name in named]
-    if not paths:
-        raise OptionError('it names no configuration: write files = ["flume.conf"]')
+    try:
+        named, tests = read_tests(_text(path))
+        paths = list(files) or [os.path.join(os.path.dirname(path), name) for name in named]
+        if not paths:
+            raise OptionError('it names no configuration: write files = ["flume.conf"]')
+    except OptionError as e:
+        raise OptionError(f"{os.fspath(path)}: {e}") from e
     return [run_test(test, paths, **options) for test in tests if name in (None, test.agent)]
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a file of tests.
+
+    Raises:
+        OptionError: it is too large for one, or not UTF-8, as all TOML is.
+        OSError: it can't be read.
+    """
+    with open(path, "rb") as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise OptionError(f"it has more than {_MOST_BYTES >> 20} MiB, as no file of tests has")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as e:
+        raise OptionError(f"it is not TOML: its byte {e.start} is not UTF-8") from e

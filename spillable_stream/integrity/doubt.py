@@ -48,8 +48,8 @@ class Doubt:
         for name, group in groups.items():
             self.taken[name] = self.taken.get(name, RangeSet()).union([(1, group.position), *group.ahead])
 
-    def note_owner(self, record: GroupRecord) -> None:
-        """Note what a record says of who owns a group, or that the group was dropped."""
+    def record_owner(self, record: GroupRecord) -> None:
+        """Record what the log says of who owns a group, or that the group was dropped."""
         name = record["group"]
         if record.get("drop"):
             self.owned.discard(name)

@@ -119,7 +119,7 @@ class ObjectSteps:
             file, last = self._log_file(number), None
             for step in self._missing(number) if data is None else self._slot(number, data, time_us):
                 time_us, file, last = max(step.time_us, time_us), step.file, step
-                self._note(step)
+                self._count(step)
                 yield step
             self.last_number, self._was_missing = number, data is None
             yield from self._image(number, file, time_us, last)
@@ -267,8 +267,8 @@ class ObjectSteps:
 
     # ── what a step says ────────────────────────────────────────────────────────────────────────
 
-    def _note(self, step: Step) -> None:
-        """Count a step, and note whether IDs may be hidden after it."""
+    def _count(self, step: Step) -> None:
+        """Count a step, and remember whether IDs may be hidden after it."""
         what = step.what
         if isinstance(what, LocatedFrame):
             self.frames += 1

@@ -174,7 +174,7 @@ class TolerantReplay:
 
     def _reveal_group(self, record: GroupRecord) -> None:
         """Add a group that is moved, or is said to be idle: its creation is hidden. Note who had an owner."""
-        self._doubt.note_owner(record)
+        self._doubt.record_owner(record)
         if "seek" in record or "idle" in record:
             self._add_group(record["group"])
 

@@ -202,7 +202,7 @@ class DelayedFiles:
         with self._opened(of) as file:
             return file.read(0, of.end)
 
-    def make(self, content: bytes, of: DelayedFile, channel: str) -> None:
+    def create(self, content: bytes, of: DelayedFile, channel: str) -> None:
         """Create a side file, durably but for its directory, of what `SideFiles.content` returned.
 
         Args:

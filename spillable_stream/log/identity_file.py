@@ -104,7 +104,7 @@ def write_identity(fs: FileSystem, layout: Layout, *, extended: bool = False) ->
 
 
 def extend_identity(fs: FileSystem, layout: Layout) -> None:
-    """Note durably that the channel has records from now on that earlier versions of this package can't read.
+    """Record durably that the channel has records from now on that earlier versions of this package can't read.
 
     They refuse to open it then. The caller holds the commit lock.
 

@@ -27,6 +27,7 @@ from spillable_stream.format.packing import NONSENSE, pack, unpack
 from spillable_stream.format.slot import TOKEN_BYTES
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.chain import Chain
+from spillable_stream.objects.slots import Slots
 from spillable_stream.objects.store import ObjectMissingError, Store
 from spillable_stream.state.channel_state import ChannelState
 
@@ -88,10 +89,14 @@ class Checkpoints:
 
     def __init__(self, store: Store, channel: str) -> None:
         self._store = store
+        self._slots = Slots(store, channel)
         self._seed = file_seed(channel, "checkpoint")
 
     def write(self, tail: Tail, state: ChannelState) -> bool:
         """Create the checkpoint of a slot, unless it is there, and prove that it can be read.
+
+        One of another slot with this number gives way: where the bucket was put back, a handle that did not know may
+        have left it.
 
         Args:
             tail: the slot, proven.
@@ -101,10 +106,15 @@ class Checkpoints:
             Whether it was created; False if it was there.
 
         Raises:
-            StorageError: the store refused or failed, or what is there is not that state.
+            StorageError: the store refused or failed, what is there is not that state, or the slot is lost.
         """
         is_created = self._store.create(checkpoint_key(tail.number), _encoded(tail, state, self._seed))
-        if self._read(tail.number) is None:
+        found = self._read(tail.number)
+        if found is not None and found.tail.token != tail.token:
+            self._require_there(tail)
+            self._store.replace(checkpoint_key(tail.number), _encoded(tail, state, self._seed))
+            is_created, found = True, self._read(tail.number)
+        if found is None:
             later = self.newest_of(self.numbers())
             if later is None or later.tail.number <= tail.number:  # else others deleted it for later ones
                 raise StorageError(
@@ -112,6 +122,15 @@ class Checkpoints:
                     "depends on it yet. If it was there before, `spillable repair` moves it aside"
                 )
         return is_created
+
+    def _require_there(self, tail: Tail) -> None:
+        """Prove that a slot is there, and not another one of its number."""
+        if self._slots.token(tail.number) != tail.token:
+            raise StorageError(
+                f"{self._store.root}: the checkpoint of slot {tail.number} is of another slot {tail.number} than the "
+                "one that this handle knows, which is not there any more: the bucket was put back to an earlier "
+                "version. No checkpoint was created"
+            )
 
     def newest_of(self, numbers: Sequence[int]) -> Checkpoint | None:
         """Return the newest whole checkpoint of some slots; None if there is none.

@@ -15,7 +15,7 @@ from spillable_stream.objects.cloud_errors import Right, store_error
 from spillable_stream.objects.forked import begin_requests, is_orphan
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.shared_clients import forget_clients, shared_clients
-from spillable_stream.objects.store import Content, ObjectInfo, StoreError
+from spillable_stream.objects.store import Change, Content, ObjectInfo, StoreError
 
 __all__ = ["PART_BYTES", "CloudStore", "CloudUpload"]
 
@@ -28,6 +28,11 @@ _PARTS_AT_ONCE = 4
 _PAGE = 1000  # of a listing
 _NOTHING: Mapping[Outcome, Any] = {}
 _NOT_CREATED = dict.fromkeys((Outcome.EXISTS, Outcome.PROTECTED, Outcome.ARCHIVED), False)
+_OF_CHANGES: Mapping[Outcome, bool | None] = {
+    Outcome.EXISTS: False,
+    Outcome.MISSING: False,
+    Outcome.UNSUPPORTED: None,
+}
 _OF_CREDENTIALS = {
     Outcome.FORBIDDEN,  # a file that holds them may be another by now
     Outcome.UNKNOWN_CREDENTIALS,
@@ -105,6 +110,28 @@ class CloudStore:
             key,
             lambda clients, path: self._obstore.put(clients.writing, path, _view(data), use_multipart=False),
         )
+
+    def change(self, key: str, changed: Change) -> bool:
+        """Replace an object by what is made of it, if it is still what was read; see `Store.change`."""
+
+        def read(clients: CloudClients, path: str) -> tuple[Payload, dict[str, str]]:
+            found = self._obstore.get(clients.reading, path)
+            version = {name: found.meta[name] for name in ("e_tag", "version") if found.meta[name] is not None}
+            return pa.py_buffer(found.bytes()), version
+
+        data, version = self._ask("read", key, read)
+        new = changed(data)
+        if new is None:
+            return True
+
+        def write(clients: CloudClients, path: str) -> bool:
+            self._obstore.put(clients.writing, path, _view(new), mode=version or "overwrite", use_multipart=False)
+            return True
+
+        done = self._ask("write", key, write, _OF_CHANGES)
+        if done is None:
+            self.replace(key, new)
+        return done is not False
 
     def upload(self, key: str) -> CloudUpload:
         """Begin an object of any size; bytes that were written must not change until it is finished."""

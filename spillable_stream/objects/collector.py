@@ -72,8 +72,8 @@ class Collector:
         self._has_looked_back = False
         self._births_before: int | None = None  # the slot that was the newest long ago, before this process knew any
 
-    def note_tail(self, number: int) -> None:
-        """Note the newest slot."""
+    def sample_tail(self, number: int) -> None:
+        """Sample the number of the newest slot, from which `births` tells how old a slot is."""
         now = self._monotonic()
         if not self._tails or now - self._tails[-1][0] >= self.sample_seconds:
             self._tails.append((now, number))
@@ -94,8 +94,8 @@ class Collector:
         found = {info.key.removeprefix(LOG): info.modified_seconds for info in self._store.list(LOG)}
         return _newest_of({int(name): at for name, at in found.items() if name.isdigit()}, seconds) or 0
 
-    def note_left(self, keys: MutableSequence[str]) -> None:
-        """Note segments that are not needed any more, as far as this process knows; takes them off the list."""
+    def add_left(self, keys: MutableSequence[str]) -> None:
+        """Add segments that are not needed any more, as far as this process knows; takes them off the list."""
         now = self._monotonic()
         while keys:
             self._left.append((now, key := keys.pop()))
@@ -132,7 +132,7 @@ class Collector:
         self.deleted_through = max(self.deleted_through, trimmed.deleted)
         if trimmed.through > self.deleted_through and (not self._trims or self._trims[-1][1] != trimmed):
             self._trims.append((now, trimmed))
-        self._note_unnamed(named, now)
+        self._add_unnamed(named, now)
         since, ripe = now, None
         while self._trims and now - self._trims[0][0] >= self.gc_delay_seconds:
             since, ripe = self._trims.popleft()
@@ -143,14 +143,17 @@ class Collector:
             if not (self.delete_checkpoints(older) and all_went):
                 self._trims.appendleft((since, ripe))
         if not self._has_looked_back and trimmed.through > self.deleted_through:
-            self._has_looked_back = self._look_back(named, newest_checkpoint)
+            self._has_looked_back = self._look_back(trimmed, named, newest_checkpoint)
         while self._left and now - self._left[0][0] >= self.gc_delay_seconds:
             _, key = self._left.popleft()
             if key not in named:
                 self._delete(key)
 
-    def _look_back(self, named: Set[str], newest_checkpoint: int) -> bool:
+    def _look_back(self, trimmed: Trimmed, named: Set[str], newest_checkpoint: int) -> bool:
         """Delete what was trimmed before this process began, as far as the store's clock says that it was long ago.
+
+        And as far as the channel's state says that it was trimmed: the checkpoint that says when may be of a log that
+        is lost, since the bucket was put back.
 
         Returns:
             Whether all of it went; else a later call continues.
@@ -161,9 +164,9 @@ class Collector:
         found = None if number is None else self._checkpoints.at(number)
         if found is None or number is None:
             return True
-        if found.state.trimmed.through > self.deleted_through and not self._let_go(
-            found.state.trimmed, named, newest_checkpoint
-        ):
+        then = found.state.trimmed
+        ripe = then._replace(through=min(then.through, trimmed.through), births=min(then.births, trimmed.births))
+        if ripe.through > self.deleted_through and not self._let_go(ripe, named, newest_checkpoint):
             return False
         return self.delete_checkpoints([n for n in times if n < number])  # the others will be old enough one day
 
@@ -174,8 +177,8 @@ class Collector:
         self._delete_segments(named, trimmed.births)
         return True
 
-    def _note_unnamed(self, named: Set[str], now: float) -> None:
-        """Note which segments no event is in any more, of those that were in the state at the last call."""
+    def _add_unnamed(self, named: Set[str], now: float) -> None:
+        """Add the segments that no event is in any more, of those that were in the state at the last call."""
         self._left += [(now, key) for key in self._named - named]
         self._named = set(named)
 

@@ -97,7 +97,7 @@ class DelayedObjects:
         self._cache.put(key, data)  # what is due soon need not be asked for
         return key, end
 
-    def make(self, content: bytes, of: DelayedFile, channel: str) -> str:
+    def create(self, content: bytes, of: DelayedFile, channel: str) -> str:
         """Write an object of what `SideFiles.content` returned, in this channel or in another one, and return its key.
 
         Args:

@@ -1,8 +1,9 @@
 """A store in a plain directory: one file per object, created by a hard link, which fails if the name is taken.
 
 A new object is written to a temporary file and synced before it gets its name, so no name ever leads to a part of an
-object. The temporary file's own name stays until the directory is synced: a reader that finds two names for one file
-knows that a power cut could still take the object away, and syncs the directory itself before it returns anything.
+object. A temporary name of the file stays until the directory is synced, also of one that is renamed: a reader that
+finds two names for one file knows that a power cut could still take the object away, and syncs the directory itself
+before it returns anything.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import ChannelClosedError, StorageError
 from spillable_stream.format.frame import Payload
-from spillable_stream.objects.store import Content, ObjectInfo, ObjectMissingError, StoreError
+from spillable_stream.objects.store import Change, Content, ObjectInfo, ObjectMissingError, StoreError
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -85,6 +86,26 @@ class DirectoryStore:
         """Create an object, or replace the one there is."""
         path = self._path(key)
         self._rename(self._write(path, data), path)
+
+    def change(self, key: str, changed: Change) -> bool:
+        """Replace an object by what is made of it, if it is still what was read; see `Store.change`."""
+        path, data = self._path(key), self.get(key)
+        new = changed(data)
+        if new is None:
+            return True
+        temporary = self._write(path, new)
+        try:
+            is_same: bool = self.get(key).equals(data)
+        except StoreError as e:
+            self._remove_temporary(temporary)
+            if isinstance(e, ObjectMissingError):
+                return False
+            raise
+        if is_same:
+            self._rename(temporary, path)
+        else:
+            self._remove_temporary(temporary)
+        return is_same
 
     def upload(self, key: str) -> DirectoryUpload:
         """Begin an object of any size, which is written in parts."""
@@ -164,7 +185,7 @@ class DirectoryStore:
         """Create a temporary file beside a path, and its directory where that is missing."""
         for attempt in range(_ATTEMPTS):
             self._prepare(path.parent)
-            temporary = path.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}")
+            temporary = path.with_name(_new_temporary())
             try:
                 return self._fs.open(temporary, create=True, exclusive=True)
             except StorageError as e:
@@ -199,14 +220,27 @@ class DirectoryStore:
                         self._fs.remove(directory / name)
 
     def _rename(self, temporary: Path, path: Path) -> None:
-        """Give a synced temporary file its name, and make the name durable."""
+        """Give a synced temporary file its name, and make the name durable.
+
+        Until then it has a temporary name besides, which tells readers that it is not.
+        """
+        kept = path.with_name(_new_temporary())
         try:
             with _naming(f"writing {path}"):
+                self._link(temporary, kept)
                 self._fs.rename(temporary, path)
         except StoreError:
             self._remove_temporary(temporary)
+            self._remove_temporary(kept)
             raise
         self._sync_directory_of(path)
+        self._remove_temporary(kept)
+
+    def _link(self, temporary: Path, kept: Path) -> None:
+        try:
+            os.link(temporary, kept)
+        except OSError as e:
+            _fail(f"writing {kept.parent}", e, _no_links(kept) if e.errno in _NO_LINKS else "")
 
     def _sync_directory_of(self, path: Path) -> None:
         """Make a new name durable; if that fails, nobody knows whether it is."""
@@ -274,6 +308,10 @@ class DirectoryUpload:
         with contextlib.suppress(OSError):
             self._file.close()
         self._store._remove_temporary(self._file.path)
+
+
+def _new_temporary() -> str:
+    return f"{_TEMPORARY}{secrets.token_hex(8)}"
 
 
 def _entries(directory: Path) -> list[os.DirEntry[str]]:

@@ -50,9 +50,9 @@ def begin_requests(root: object) -> None:
         _State.pid = os.getpid()
 
 
-def _note_fork() -> None:
+def _record_fork() -> None:
     if _State.pid:
         _State.is_orphan = True
 
 
-os.register_at_fork(after_in_child=_note_fork)
+os.register_at_fork(after_in_child=_record_fork)

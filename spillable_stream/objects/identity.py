@@ -16,6 +16,7 @@ from collections.abc import Mapping
 import google_crc32c
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError, UnsupportedFormatError
+from spillable_stream.format.frame import Payload
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.record import EXTENDED_FORMAT_VERSION
 from spillable_stream.format.slot import NO_TOKEN, OBJECT_FORMAT_VERSION, SlotHeader, claimed_channel, parse_slot_header
@@ -38,6 +39,8 @@ __all__ = [
     "rewrite_identity",
 ]
 
+_LOOKS = 5
+
 IDENTITY = "channel.json"
 
 QUERIES = "queries/"
@@ -56,25 +59,20 @@ def read_identity(store: Store) -> str | None:
         StoreError: the store refused or failed.
         UnsupportedFormatError: a newer version wrote it.
     """
-    return _read(store)[0]
-
-
-def _read(store: Store) -> tuple[str | None, bool]:
-    """Return the UUID, and whether the channel is extended; raises what `read_identity` raises."""
     try:
-        return _parsed(store)
-    except CorruptionError:  # on the way, perhaps
-        return _parsed(store)
+        try:
+            return _parsed(store, store.get(IDENTITY))[0]
+        except CorruptionError:  # on the way, perhaps
+            return _parsed(store, store.get(IDENTITY))[0]
+    except ObjectMissingError:
+        return None
 
 
-def _parsed(store: Store) -> tuple[str | None, bool]:
+def _parsed(store: Store, data: Payload) -> tuple[str, bool]:
+    """Return the UUID, and whether the channel is extended; raises what `read_identity` raises."""
     where = f"{store.root}/{IDENTITY}"
     try:
-        data = bytes(store.get(IDENTITY))
-    except ObjectMissingError:
-        return None, False
-    try:
-        value = json.loads(data)
+        value = json.loads(bytes(data))
         version = int(value["format"])
         if version < OBJECT_FORMAT_VERSION or "dataDirs" in value:
             raise NotAChannelError(
@@ -104,7 +102,8 @@ def create_identity(store: Store, state: Mapping[str, object], writer: str, pati
 
     Raises:
         CorruptionError: something else is there.
-        StorageError: the store refused or failed; no channel was created, or a later call finishes it.
+        StorageError: the store refused or failed; no channel was created, or a later call finishes it, or it is not
+            known whether one was created, which the error says.
     """
     return _decided(store, str(uuid.uuid4()), state, writer, patience)[0]
 
@@ -155,6 +154,7 @@ def read_first_slot(store: Store) -> SlotHeader | None:
 def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, patience: Patience) -> tuple[str, bool]:
     """Return the UUID of the channel that is there now, and whether this call decided it."""
     tokens: set[bytes] = set()  # one for each request
+    may_be_there = False
     cause = StoreError("no request was sent")
     for _ in patience.attempts():
         header = SlotHeader(mine, 0, NO_TOKEN, new_token(), writer, dict(state))
@@ -163,8 +163,12 @@ def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, 
             if not store.create(slot_key(0), b"".join(header.encode())):
                 header = _first_slot(store)
             channel, is_mine = header.channel, header.token in tokens
-            if store.create(IDENTITY, _encoded(channel, extended=_is_extended(header))):
-                return channel, is_mine
+            try:
+                if store.create(IDENTITY, _encoded(channel, extended=_is_extended(header))):
+                    return channel, is_mine
+            except StoreError as e:
+                may_be_there |= e.may_have_happened
+                raise
             if (found := read_identity(store)) is not None:
                 return found, is_mine and found == channel
         except ObjectMissingError:  # it was a conflict: nobody has it
@@ -173,6 +177,11 @@ def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, 
             cause = e
             if e.is_lasting:
                 break
+    if may_be_there:
+        raise StorageError(
+            f"it is not known whether a channel was created at {store.root}: {cause}. Open it to find out: one that is "
+            "there is whole"
+        ) from cause
     raise StorageError(f"no channel could be created at {store.root}: {cause}") from cause
 
 
@@ -191,19 +200,36 @@ def rewrite_identity(store: Store, channel: str, *, extended: bool = False) -> N
 
 
 def extend_identity(store: Store, channel: str) -> bool:
-    """Note that a channel has records from now on that earlier versions of this package can't read.
+    """Record that a channel has records from now on that earlier versions of this package can't read.
 
-    They refuse to open it then. Whoever does so writes the same bytes, so no two writers are in each other's way.
+    They refuse to open it then. Whoever does so writes the same bytes, so no two writers are in each other's way. The
+    identity of another channel that was created meanwhile stays as it is, as far as `Store.change` notices.
 
     Returns:
         Whether it is there; if not, nothing is written.
 
-    Raises what `read_identity` raises.
+    Raises:
+        StoreError: the store refused or failed; or the identity is another one at each look.
+
+    Also raises what `read_identity` raises.
     """
-    found, is_extended = _read(store)
-    if found == channel and not is_extended:
-        rewrite_identity(store, channel, extended=True)
-    return found == channel
+    found = ""
+
+    def extended(data: Payload) -> Payload | None:
+        nonlocal found
+        found, is_extended = _parsed(store, data)
+        return None if found != channel or is_extended else _encoded(channel, extended=True)
+
+    for look in range(_LOOKS):
+        try:
+            if store.change(IDENTITY, extended):
+                return found == channel
+        except ObjectMissingError:
+            return False
+        except CorruptionError:  # on the way, perhaps
+            if look:
+                raise
+    raise StoreError(f"{store.root}/{IDENTITY} changes all the time; nothing was written", may_have_happened=False)
 
 
 def _encoded(channel: str, *, extended: bool = False) -> bytes:

@@ -38,7 +38,7 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
     Raises:
         ChannelBusyError: slots are collected faster than they can be read.
         CorruptionError: the log is damaged, or a repair was not finished.
-        DataLossError: slots are missing.
+        DataLossError: slots are missing, one of the newest checkpoint too.
         StoreError: the store refused or failed.
     """
     hint = checkpoints.hint()
@@ -47,18 +47,23 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
         # An old hint leads to slots that were collected, or into damage that a repair has passed.
         with contextlib.suppress(BehindError, CorruptionError):
             return _replayed(slots, base)
-    is_unfinished = False
+    is_unfinished, gone = False, None
     # No pause between the looks: it would only make the checkpoint older with which the next one begins. Of a trim all
     # slots stay from the checkpoint before the newest one on, and all others for gcDelay. So a look fails only if there
     # were two more checkpoints and a trim of them, and gcDelay passed, since it found its own.
     for look in range(_MOST_LOOKS):
         base = _newest(slots, checkpoints, is_last=look == _MOST_LOOKS - 1)
         is_unfinished = False
-        if base is not None:
-            try:
-                return _replayed(slots, base)
-            except BehindError as e:  # a checkpoint was created meanwhile
-                is_unfinished = isinstance(e, _RepairedError)
+        if base is None:
+            continue
+        first = base.tail
+        if first == gone:  # and no newer checkpoint came, without which no slot is collected
+            raise _lost(slots, base)
+        try:
+            return _replayed(slots, base)
+        except BehindError as e:  # a checkpoint was created meanwhile, or the slot of this one is lost
+            is_unfinished = isinstance(e, _RepairedError)
+            gone = first if _is_gone(slots, first) else None
     if is_unfinished:
         root = slots.store.root
         text = f"a repair was not finished: wait for it if it runs now, else run 'spillable repair {root}' again"
@@ -66,6 +71,25 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
     raise ChannelBusyError(
         f"{slots.store.root} changes faster than it can be read: objects are deleted before an open comes to them; try "
         f"again; if it stays so, set a longer {named('gcDelay')} through a handle that is open"
+    )
+
+
+def _is_gone(slots: Slots, tail: Tail) -> bool:
+    try:
+        require_there(slots, tail)
+    except BehindError:
+        return True
+    return False
+
+
+def _lost(slots: Slots, newest: Checkpoint) -> DataLossError:
+    number, root = newest.tail.number, slots.store.root
+    return DataLossError(
+        f"the newest checkpoint is of slot {number}, which is not in the log: the bucket was put back to an earlier "
+        "version while the channel was open, or it was not copied completely. Acknowledged events are missing, up to "
+        f"the event {newest.state.last_id}. Complete the copy; or run `spillable verify {root}`, and `spillable repair "
+        f"{root}` to continue with what is there",
+        f"{root}/{slot_key(number)}",
     )
 
 

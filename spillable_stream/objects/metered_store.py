@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.location import DIRECTORY
-from spillable_stream.objects.store import Content, ObjectInfo, Store, Upload
+from spillable_stream.objects.store import Change, Content, ObjectInfo, Store, Upload
 
 __all__ = ["MeteredStore", "StoreUsage"]
 
@@ -86,6 +86,17 @@ class MeteredStore:
         """Count, and do what `Store` says."""
         self.count(writes=1)
         self._inner.replace(key, data)
+
+    def change(self, key: str, changed: Change) -> bool:
+        """Count, and do what `Store` says."""
+
+        def counted(data: Payload) -> Payload | None:
+            if (new := changed(data)) is not None:
+                self.count(writes=1)
+            return new
+
+        self.count(reads=1)
+        return self._inner.change(key, counted)
 
     def upload(self, key: str) -> Upload:
         """Do what `Store` says; what is written counts by its parts."""

@@ -2,7 +2,7 @@
 
 A slot is created if it is absent, and slots are deleted in ascending order. So a slot that is another one than before
 was deleted and filled by a late writer, and then the one before it is gone; or it was overwritten, and what it held is
-lost, though it was acknowledged. And a log never gets shorter.
+lost, though it was acknowledged. And a log never gets shorter, and no slot in it becomes another.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from spillable_stream.errors import UnsafeStoreError
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.chain import Chain
+from spillable_stream.objects.checkpoints import Checkpoint
 from spillable_stream.objects.slots import ForeignSlotError, Slots, slot_key
 
-__all__ = ["find_overwritten", "lost_slots_error"]
+__all__ = ["find_lost", "find_overwritten"]
 
 
 def find_overwritten(slots: Slots, chain: Chain, tail: Tail) -> UnsafeStoreError | None:
@@ -43,17 +44,25 @@ def find_overwritten(slots: Slots, chain: Chain, tail: Tail) -> UnsafeStoreError
     )
 
 
-def lost_slots_error(slots: Slots, known: int, last: int) -> UnsafeStoreError:
-    """Return the error of a log that is shorter than it was.
+def find_lost(slots: Slots, known: Tail, loaded: Checkpoint) -> UnsafeStoreError | None:
+    """Return the error if a log that was loaded has lost a slot; None if it has not, or if nothing loaded tells.
+
+    It asks for nothing. Where others have created a checkpoint behind the slot, the slot was not loaded.
 
     Args:
         slots: the channel's slots.
         known: the newest slot that was known before the log was read.
-        last: the newest one that is there.
+        loaded: what was read.
     """
-    root = slots.store.root
+    root, last = slots.store.root, loaded.tail.number
+    if last < known.number:
+        found = f"ends with slot {last}, and slot {known.number} was there"
+    elif loaded.chain.token_of(known.number) not in (None, known.token):
+        found = f"continues with other slots: slot {known.number} is another one than the one that was there"
+    else:
+        return None
     return UnsafeStoreError(
-        f"{root} ends with slot {last}, and slot {known} was there: the bucket was put back to an earlier version, or "
-        "objects of the channel were removed. Acknowledged events are lost. Close all handles, and open the channel "
-        f"again: it continues with what is there; if it says that a slot is missing, run `spillable repair {root}`"
+        f"{root} {found}: the bucket was put back to an earlier version, or objects of the channel were removed. "
+        "Acknowledged events are lost. Close all handles, and open the channel again: it continues with what is there; "
+        f"if it says that a slot is missing, run `spillable repair {root}`"
     )

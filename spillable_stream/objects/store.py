@@ -6,7 +6,7 @@ store that can't say what became of a request raises `StoreError` with ``may_hav
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -14,6 +14,7 @@ from spillable_stream.errors import StorageError
 from spillable_stream.format.frame import Payload
 
 __all__ = [
+    "Change",
     "Content",
     "ObjectInfo",
     "ObjectMissingError",
@@ -27,6 +28,10 @@ __all__ = [
 
 Content: TypeAlias = Payload | list[Payload]
 """What an object is made of: its bytes, or some buffers one after the other, which need not be copied into one."""
+
+
+Change: TypeAlias = Callable[[Payload], Payload | None]
+"""Is told what an object is, and returns what it is to become; None: what it is."""
 
 
 def whole(content: Content) -> Payload:
@@ -154,6 +159,20 @@ class Store(Protocol):
 
     def replace(self, key: str, data: Payload) -> None:
         """Create an object, or replace the one there is."""
+
+    def change(self, key: str, changed: Change) -> bool:
+        """Read an object, and replace it by what ``changed`` returns of it: two requests.
+
+        A store that has conditions replaces nothing but what was read. Others look once more, and a pause between that
+        look and the write is not noticed: a directory, and a service that refuses or ignores ``If-Match``.
+
+        Returns:
+            Whether it is what ``changed`` wanted; False if it became another one meanwhile, or was removed: nothing was
+            written. It may also be what an earlier request of this call wrote.
+
+        Raises:
+            ObjectMissingError: there was none to read.
+        """
 
     def upload(self, key: str) -> Upload:
         """Begin an object of any size, which is written in parts, under a key that no other object ever has."""

@@ -53,8 +53,8 @@ class History:
         self._moments: dict[str, deque[Moment]] = {}
         self._spills: dict[str, deque[Spill]] = {}
 
-    def note(self, observations: Iterable[Observation]) -> None:
-        """Remember a look; one without rates, such as the first, tells nothing."""
+    def add(self, observations: Iterable[Observation]) -> None:
+        """Add a look; one without rates, such as the first, tells nothing."""
         for seen in observations:
             stats, rates = seen.stats, seen.rates
             if stats is None or rates is None:

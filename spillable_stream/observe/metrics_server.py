@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterable
@@ -127,6 +128,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], answer: Any) -> None:
         self.answer = answer
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -181,7 +183,7 @@ def serve_metrics(
             none yet, is shown as such. A path may be a pattern, such as ``/data/orders-*``: channels join as they
             appear, and leave when they are gone.
         port: the port; 0 for a free one, which `MetricsServer.port` says.
-        host: the address to listen at: this host's own only, unless you give another.
+        host: the address to listen at, of IPv4 or IPv6: this host's own only, unless you give another.
 
     Raises:
         ImportError: prometheus-client is not installed.

@@ -220,7 +220,7 @@ class ProducerBatch:
 
     # ── attempts ────────────────────────────────────────────────────────────────────────────
 
-    def note(self, attempt: Attempt) -> None:
+    def record(self, attempt: Attempt) -> None:
         """Record an attempt."""
         self.attempts = (*self.attempts, attempt)[-self._most_attempts :]
         self.attempt_count += 1

@@ -172,7 +172,7 @@ class Pipeline:
                 self._failure.put(batch, batch.outcome)
                 return e
             batch.in_doubt = True
-            batch.note(Attempt(False, self._clock.time(), type(e).__name__, text_of(e)))
+            batch.record(Attempt(False, self._clock.time(), type(e).__name__, text_of(e)))
             batch.destination.free(batch)
             self.failed(batch, Result(False, 0, -1, batch.attempts, batch.attempt_count, in_doubt=True))
             return e

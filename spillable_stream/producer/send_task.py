@@ -72,7 +72,7 @@ class SendTask:
         """
         began = self._clock.time() if began is None else began
         if batch.dead is None and batch.destination.is_dead(batch):
-            batch.note(Attempt(False, began, ProducerSequenceError.__name__, _SENT_BEFORE))
+            batch.record(Attempt(False, began, ProducerSequenceError.__name__, _SENT_BEFORE))
             if self._ends.dead_letter(batch):
                 return None
         try:
@@ -82,7 +82,7 @@ class SendTask:
                 batch.destination.free(batch)
             return e
         except BaseException as e:  # a target may be user code, and futures wait for the batch
-            batch.note(Attempt(False, began, type(e).__name__, text_of(e)))
+            batch.record(Attempt(False, began, type(e).__name__, text_of(e)))
             self._tried(e)
             batch.in_doubt = batch.in_doubt or not (says_nothing_stored(e) or isinstance(e, MISFITS))
             if not batch.in_doubt:
@@ -91,7 +91,7 @@ class SendTask:
             return e
         else:
             batch.destination.free(batch, stored=batch.dead is None)
-            batch.note(Attempt(True, began))
+            batch.record(Attempt(True, began))
             self._tried(None)
             self._ends.stored(batch, Result(True, *ids, batch.attempts, batch.attempt_count))
             return None

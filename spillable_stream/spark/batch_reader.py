@@ -64,7 +64,7 @@ class SpillableBatchReader(DataSourceReader):
 
         Raises:
             DataLossError: some that were asked for are gone.
-            OptionError: no such group, or offsets beyond the channel's end.
+            OptionError: no such group, offsets beyond the channel's end, or an end before the start.
             SchemaError: the channel has no such column.
         """
         with visit_to_read(self._path) as channel:
@@ -73,6 +73,7 @@ class SpillableBatchReader(DataSourceReader):
             port = channel.port()
             with port.snapshot() as state:  # in which the first event is looked for too: it may not leave in between
                 first = 1 if starting == "earliest" else port.starting_position(starting) + 1
+                self._check_order(state, starting, last)
                 ranges, missed, removed = self._wanted(port, state, first, last)
                 check_loss(channel, state, missed, self._options, removed)
                 expired_here = RangeSet(port.expired(ranges))
@@ -84,6 +85,21 @@ class SpillableBatchReader(DataSourceReader):
         if self._options.starting_offsets == "latest":
             raise OptionError("startingOffsets must be earliest, an ID or an offset for a batch read, not latest")
         return starting_id(channel, self._options), ending_id(channel, self._options)
+
+    def _check_order(self, state: ChannelState, starting: str, last: int) -> None:
+        """Refuse a read that ends before it begins. One that ends where it begins has no events, and is right."""
+        by_time = self._options.starting_timestamp is not None
+        if starting == "earliest" or (by_time and self._options.ending_timestamp is not None):
+            return  # which of two times is later, the options say
+        first = int(starting.removesuffix("+"))
+        if first <= last + 1 or (by_time and first <= state.beginning()):  # at that time others came, and have left
+            return
+        start = "startingTimestamp" if by_time else "startingOffsets"
+        end = "endingOffsets" if self._options.ending_timestamp is None else "endingTimestamp"
+        raise OptionError(
+            f"a read of {self._path} can't begin with the event {first}, as {start} says, and end with the event "
+            f"{last}, as {end} says: give it an earlier start or a later end"
+        )
 
     def _wanted(self, port: ChannelPort, state: ChannelState, first: int, last: int) -> _Wanted:
         """Return the events to read, and those that are missed."""

@@ -38,7 +38,7 @@ class FinishedBatches:
         self._hold = hold
         self._options = options
         self._path = path
-        self._late = LateCommit(self.commit_due, path)
+        self._late = LateCommit(self._commit_unasked, path)
 
     def own(self, consumer: Consumer) -> None:
         """Begin with the takes that a new owner finds, or one whose group was moved."""
@@ -75,6 +75,13 @@ class FinishedBatches:
         with one_look(), self._hold.call():
             if self._hold.owner() is not None:
                 self.takes.commit_due()
+
+    def _commit_unasked(self) -> None:
+        """Do what `commit_due` does for no call of Spark's, whose next one raises a loss that this meets."""
+        with self._hold.call():
+            if self._hold.owner() is not None:
+                with self._hold.channel().port().unasked():
+                    self.commit_due()
 
     def commit_before_close(self) -> None:
         """Commit what waits for the next take, before the group is given up; where that fails, say so."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.types import StructType
 
-from spillable_stream.channel.several_channels import WantedChannel, find_or_make
+from spillable_stream.channel.several_channels import WantedChannel, find_or_create
 from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.builder import build
@@ -115,7 +115,7 @@ def plan_flow(options: SinkOptions, schema: StructType) -> FlowPlan:
             return plan_for(channel, str(channel.path), options, schema)
 
     wanted = configured_channels(agent_name, [described[name] for name in names], {})
-    plans = find_or_make(wanted, plan, WantedChannel.check, side_by_side)
+    plans = find_or_create(wanted, plan, WantedChannel.check, side_by_side)
     times = tuple([event_times(described[name]) for name in names])
     return FlowPlan(f"{agent_name}.{source_name} of {path}", source, names, tuple(plans), times, schema)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -21,6 +22,7 @@ from spillable_stream.flow.selectors import Rows, Selector
 from spillable_stream.flow.surroundings import REAL
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.flow_plan import FlowPlan
+from spillable_stream.spark.query_task import partition_id
 from spillable_stream.spark.sharded_writer import ShardedStaged, ShardedStreamWriter
 from spillable_stream.spark.sink_times import wall_clock_ms
 from spillable_stream.spark.spark_checkpoint import NOWHERE, SparkCheckpoint
@@ -59,11 +61,13 @@ class FlowStreamWriter(ShardedStreamWriter):
     def _stage(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> FlowStaged:
         plan = self._flow
         chain, selector, required = plan.chain(), plan.selector(), set[int]()
+        task_name = f"{plan.source.name}:{batch_id}:{partition_id()}"
+        letter_ids = (f"{task_name}:{i}" for i in count())
         chain.initialize()
         try:
             with staging([c.stage for c in plan.channels], plan.inline_bytes, owner, batch_id) as task:
                 for batch in batches:
-                    self._add(task, batch, batch_id, chain, selector, required)
+                    self._add(task, batch, batch_id, chain, selector, required, letter_ids)
                 staged = task.finish()
         finally:
             chain.close()
@@ -77,6 +81,7 @@ class FlowStreamWriter(ShardedStreamWriter):
         chain: InterceptorChain,
         selector: Selector,
         required: set[int],
+        letter_ids: Iterator[str],
     ) -> None:
         """Run the flow on one batch, and add what it gives to the task's output."""
         numbers, dead_letter = {name: i for i, name in enumerate(self._flow.names)}, self._flow.source.dead_letter
@@ -97,9 +102,9 @@ class FlowStreamWriter(ShardedStreamWriter):
                 rejected += wrong
                 task.add(numbers[name], part, of_part)
         component = f"{self._flow.source.name}/"
-        for i, event in enumerate(rejected):
+        for event in rejected:
             required.add(numbers[dead_letter])
-            ids = [f"{self._flow.source.name}:{batch_id}:{i}"]
+            ids = [next(letter_ids)]
             dead = as_dead_letters(event.event, component + event.interceptor, [event.error], ids, REAL.now_ms())
             task.add(numbers[dead_letter], dead)
 

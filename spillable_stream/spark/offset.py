@@ -95,7 +95,10 @@ class Offset:
 
     def to_json(self) -> OffsetJson:
         """Return the offset for Spark; the keys are sorted, since Spark compares offsets as text."""
-        found: OffsetJson = {
+        return {key: value for key, value in self._values().items() if value is not None}
+
+    def _values(self) -> OffsetJson:
+        return {
             "channel": self.channel,
             "group": self.group,
             "made": None if self.made_at is None else list(self.made_at),
@@ -104,7 +107,11 @@ class Offset:
             "start": self.start_id,
             "writeOrderId": self.event_id,
         }
-        return {key: value for key, value in found.items() if value is not None}
+
+    @classmethod
+    def has_keys(cls, value: OffsetJson) -> bool:
+        """Tell whether a JSON object has the keys of an offset and none besides, as other sources may have."""
+        return {"channel", "writeOrderId"} <= value.keys() <= cls("", 0)._values().keys()
 
 
 def _moment(value: object) -> Moment | None:

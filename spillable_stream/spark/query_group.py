@@ -46,6 +46,7 @@ class QueryGroup:
         name: the group's name.
         origin: what said so.
         read_id: the query has everything up to this event; None if nothing has said so yet.
+        resumes: whether Spark's checkpoint said so first: the query began before this worker did.
         made_at: how far the channel was when the query created the group for itself; None if it did not, or not here.
         unused: the automatic group that the checkpoint names, though the option names another one; None without.
     """
@@ -55,6 +56,7 @@ class QueryGroup:
         self.name: str = option or self._own_name
         self.origin: Origin = Origin.OPTION if option else Origin.NEW
         self.read_id: int | None = None
+        self.resumes: bool = False
         self.made_at: Moment | None = None
         self.unused: str | None = None
 
@@ -91,6 +93,7 @@ class QueryGroup:
             offset: where a batch begins or ends.
             read_id: the query has everything up to this event.
         """
+        self.resumes = self.resumes or self.read_id is None
         self.read_id = read_id
         if self.origin is Origin.OPTION:
             self.unused = offset.group

@@ -60,7 +60,9 @@ class QueryStart:
             if not self._group.is_automatic and not self._begins_with_a_reset(channel):
                 starting = self.starting(channel)
                 if starting == "earliest" or not self._options.of_set:
-                    return port.create_group(self._group.name, starting)
+                    position_id = port.create_group(self._group.name, starting)
+                    self._group.begin(position_id)
+                    return position_id
             self._position_id = port.starting_position(starting_id(channel, self._options))
         self._group.begin(self._position_id)
         return self._position_id

@@ -6,9 +6,15 @@ from dataclasses import dataclass
 
 from pyspark import TaskContext
 
-__all__ = ["QueryTask"]
+__all__ = ["QueryTask", "partition_id"]
 
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"  # Spark sends the session's configuration with each task
+
+
+def partition_id() -> int:
+    """Return the number of the task that runs here among those of its job; 0 outside of one."""
+    context = TaskContext.get()
+    return context.partitionId() if context else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from pyspark.sql.types import DataType
@@ -95,9 +96,20 @@ class BatchOptions(ReadOptions):
             in_store: whether what is read is in an object store.
 
         Raises:
-            OptionError: a cache of what is on a disk.
+            OptionError: a cache of what is on a disk, or a time to end that is before the one to start.
         """
-        return cls(**_with_cache({**defaults(BATCH), **(given or {})}, in_store=in_store))
+        found = cls(**_with_cache({**defaults(BATCH), **(given or {})}, in_store=in_store))
+        start, end = found.starting_timestamp, found.ending_timestamp
+        if start is not None and end is not None and start > end:
+            raise OptionError(
+                f"startingTimestamp, {_shown_time(start)}, is later than endingTimestamp, {_shown_time(end)}: a read "
+                "can't end before it begins; give it an earlier start or a later end"
+            )
+        return found
+
+
+def _shown_time(time_us: int) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)).isoformat()
 
 
 def _with_cache(options: dict[str, Any], *, in_store: bool) -> dict[str, Any]:

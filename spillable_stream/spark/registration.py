@@ -73,7 +73,7 @@ def _register(spark: Any) -> None:
     try:
         spark.dataSource.register(SpillableDataSource)
     except PySparkException as e:  # Spark 4.0 refuses what it has found by itself
-        if "DATA_SOURCE_ALREADY_EXISTS" not in str(e.getErrorClass() if hasattr(e, "getErrorClass") else e):
+        if "DATA_SOURCE_ALREADY_EXISTS" not in (e.getCondition() or ""):
             raise
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.several_channels import find_or_make
+from spillable_stream.channel.several_channels import find_or_create
 from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.objects.location import is_location
@@ -123,7 +123,7 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
         check_sink_channel(shard_path(base, number), options, schema)
 
     side_by_side([partial(_require_fit, shard_path(base, n), options, schema) for n in range(shards.count)])
-    planned = find_or_make(range(shards.count + 1), plan, check, side_by_side)
+    planned = find_or_create(range(shards.count + 1), plan, check, side_by_side)
     return ShardedPlan(
         base=base,
         shards=shards,

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.due_time import due_ms, require_orderable, without_disk
+from spillable_stream.channel.due_time import due_ms, require_delays, require_orderable
 from spillable_stream.channel.several_channels import check_channel
 from spillable_stream.channel.stored_schema import widened
 from spillable_stream.channel.ttl import ttl_us
@@ -221,8 +221,7 @@ def _stored(options: SinkOptions, schema: StructType) -> pa.Schema:
 def _require_delays(path: str, of_channel: Mapping[str, Any]) -> None:
     """Refuse to delay rows where none can wait, before a channel is created or changed."""
     disk_events = of_channel.get("overflow_capacity")
-    if disk_events == 0:
-        raise without_disk(path)
+    require_delays(path, None, has_disk=disk_events != 0)
     with contextlib.suppress(NotAChannelError), visit(path, create=False) as channel:  # a new one has a disk tier
         require_orderable(channel.schema, path)
         if disk_events is None:

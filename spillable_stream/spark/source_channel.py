@@ -7,6 +7,7 @@ from pyspark.sql.types import StructType
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.errors import CheckpointMismatchError, NotAChannelError
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.checkpoint_check import check_end, not_the_default
 from spillable_stream.spark.first_batch import moment_of
 from spillable_stream.spark.load_identity import LoadIdentity
@@ -17,6 +18,8 @@ from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import check_read_schema, creation_schema
 
 __all__ = ["START_FIRST", "SourceChannel", "make_channel", "start_first"]
+
+_log = log_of(__name__)
 
 START_FIRST = "Start what puts to it first; or let a stream create it, with the option createIfMissing"
 
@@ -96,10 +99,10 @@ class SourceChannel:
             GroupOwnedError: the group has another owner.
         """
         group = self._group
-        if group.origin is Origin.EARLIER:
-            with channel.port().snapshot() as state:
-                if group.name not in state.groups:
-                    raise CheckpointMismatchError(not_the_default(self._path))
+        with channel.port().snapshot() as state:
+            is_there = group.name in state.groups
+        if group.origin is Origin.EARLIER and not is_there:
+            raise CheckpointMismatchError(not_the_default(self._path))
         starting = "earliest" if group.is_automatic else self._start.starting(channel)
 
         def create() -> None:
@@ -115,7 +118,22 @@ class SourceChannel:
                 create=create if group.is_automatic else None,
             )
 
-        return self._load.own(own, group, self._options.owner_timeout)
+        consumer = self._load.own(own, group, self._options.owner_timeout)
+        if group.resumes and not is_there:
+            self._warn_of_lack()
+        return consumer
+
+    def _warn_of_lack(self) -> None:
+        """Say that the query continues without a position to compare its checkpoint with."""
+        _log.warning(
+            "%s lacks the group %r of a query that has read it up to the event %d: the group was dropped, or the "
+            "channel is an older copy of the one that was read. In an older copy the query passes over the events up "
+            "to that one: start it with a new checkpointLocation there",
+            self._path,
+            self._group.name,
+            self._group.read_id,
+            extra=fields(self._path, group=self._group.name, last_id=self._group.read_id),
+        )
 
     def _create_automatic(self, channel: Channel) -> None:
         """Create the query's own group where the query begins or, after it was dropped, where its checkpoint is.

@@ -328,7 +328,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 return []
         if group.is_automatic:
             self._consumer()
-            port.note_plan(group.name)
+            port.record_plan(group.name)
         with port.snapshot() as state:
             if group.name in state.groups:
                 self._tell_missed(state, begin, RangeSet())

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from spillable_stream.channel.delayed_events import DelayedEvents
@@ -25,7 +24,7 @@ from spillable_stream.errors import SpillableError
 from spillable_stream.format.batch import accept_batch, decode_schema, encode_batch
 from spillable_stream.format.commit_record import DelayedRun, SegmentRef
 from spillable_stream.format.frame import Frame, total_size
-from spillable_stream.spark.query_task import QueryTask
+from spillable_stream.spark.query_task import QueryTask, partition_id
 from spillable_stream.spark.side_by_side import side_by_side
 from spillable_stream.spark.sink_times import wall_clock_ms
 
@@ -96,8 +95,7 @@ def staging(
         NotAChannelError: this host does not have a channel's directories. It is raised even for few rows, which
             need no directory, so that a job fails with its first rows and not when its output grows.
     """
-    context = TaskContext.get()
-    task = TaskStage(stages, inline_bytes(context.partitionId() if context else 0), owner, batch_id)
+    task = TaskStage(stages, inline_bytes(partition_id()), owner, batch_id)
     try:
         yield task
     except BaseException:

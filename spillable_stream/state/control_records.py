@@ -151,7 +151,7 @@ def _trim(contents: Contents, value: TrimRecord) -> None:
 def _retain(contents: Contents, value: RetentionRecord) -> None:
     """Let go of the oldest events, those too that some group has yet to take, and note what the clock is like."""
     reading, jump = value.get("clock"), value.get("jump")
-    contents.clock.note(ClockReading(*reading) if reading else None, Jump(*jump) if jump else None)
+    contents.clock.record(ClockReading(*reading) if reading else None, Jump(*jump) if jump else None)
     through = min(value.get("through", 0), contents.last_id)
     if through < contents.first_kept:
         return

@@ -84,8 +84,8 @@ class WallClock:
             until_us = max(until_us, now.last_us)
         return Jump(until_us, by_us, now.wall_us)
 
-    def note(self, reading: ClockReading | None, jump: Jump | None) -> None:
-        """Note a reading, and the jump that it showed."""
+    def record(self, reading: ClockReading | None, jump: Jump | None) -> None:
+        """Record a reading, and the jump that it showed."""
         if reading is not None:
             self.reading = reading
         if jump is not None:

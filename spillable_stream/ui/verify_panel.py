@@ -40,7 +40,7 @@ class Verification:
     def run(self) -> str:
         """Verify, and return what was found, as HTML."""
         try:
-            return pictures.report(verify(self._path, progress=self._note))
+            return pictures.report(verify(self._path, progress=self._show))
         except _Ended:
             return '<p><span class="s-badge warn">ended</span> Nothing was changed.</p>'
         except FAILURES as e:
@@ -50,7 +50,7 @@ class Verification:
         """End it at the next chance."""
         self._is_ended = True
 
-    def _note(self, progress: Progress) -> None:
+    def _show(self, progress: Progress) -> None:
         if self._is_ended:
             raise _Ended
         self.fraction = progress.fraction or 0.0

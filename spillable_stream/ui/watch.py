@@ -67,7 +67,7 @@ class Watch:
         self._latest = {seen.path: seen for seen in found}
         for path in self._latest:
             self._numbers.setdefault(path, len(self._numbers))
-        self.history.note(found)
+        self.history.add(found)
 
     def close(self) -> None:
         """Close the channels."""

@@ -92,7 +92,7 @@ class CoroutineCall:
 
 
 class AsyncWorker:
-    """Calls a coroutine function with the events of a group. Made by `Channel.async_worker`; one event loop's.
+    """Calls a coroutine function with the events of a group. Created by `Channel.async_worker`; one event loop's.
 
     Args:
         worker: the worker, whose function is ``call``.

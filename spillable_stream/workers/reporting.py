@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.channel.worker_status import encode_status
-from spillable_stream.engine.worker_notes import WorkerNote
+from spillable_stream.engine.worker_statuses import StatusWriter
 from spillable_stream.error_text import type_and_text
 
 __all__ = ["Reporting", "one_line"]
@@ -22,38 +22,38 @@ def one_line(error: BaseException | None) -> str:
 
 
 class Reporting:
-    """Writes down what a worker does: at the pace of its note while that changes, and otherwise now and then.
+    """Writes down what a worker does: at the pace of its storage while that changes, and otherwise now and then.
 
     Args:
-        note: where; None where there is none.
+        writer: writes the status; None where there is none.
         stats: returns what the worker does.
     """
 
-    def __init__(self, note: WorkerNote | None, stats: Callable[[], WorkerStats]) -> None:
-        self._note = note
+    def __init__(self, writer: StatusWriter | None, stats: Callable[[], WorkerStats]) -> None:
+        self._writer = writer
         self._stats = stats
         self._said: WorkerStats | None = None
         self._said_at = self._looked_at = float("-inf")
 
     def look(self) -> None:
         """Write down what the worker does, if it is time."""
-        now, note = time.monotonic(), self._note
-        if note is None or now - self._looked_at < note.pace.change_seconds:
+        now, writer = time.monotonic(), self._writer
+        if writer is None or now - self._looked_at < writer.pace.change_seconds:
             return
         self._looked_at = now
         found = self._stats()
-        if found != self._said or now - self._said_at >= note.pace.alive_seconds:
+        if found != self._said or now - self._said_at >= writer.pace.alive_seconds:
             self._said, self._said_at = found, now
-            note.write(encode_status(found, note.pace.silent_seconds))
+            writer.write(encode_status(found, writer.pace.silent_seconds))
 
     def close(self) -> None:
         """Write down how the worker ended."""
-        note, self._note = self._note, None
-        if note is not None:
-            note.close(encode_status(self._stats(), note.pace.silent_seconds))
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close(encode_status(self._stats(), writer.pace.silent_seconds))
 
     def leave(self) -> None:
         """Write nothing any more: in a forked child, the worker is the parent's."""
-        note, self._note = self._note, None
-        if note is not None:
-            note.close(None)
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close(None)

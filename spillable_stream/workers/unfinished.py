@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from spillable_stream.engine.worker_notes import WORKER_MARK
+from spillable_stream.engine.worker_statuses import WORKER_MARK
 from spillable_stream.state.ranges import Range, RangeSet, count_of
 from spillable_stream.workers.work import halves
 

@@ -52,7 +52,7 @@ _HANDS = 2  # each lane has work in its call, and may bring as much back to that
 
 
 class Worker:
-    """Calls a function with the events of a group, until it is stopped. Made by `Channel.worker`, which explains it.
+    """Calls a function with the events of a group, until it is stopped. Created by `Channel.worker`, which explains it.
 
     Args:
         channel: the channel.
@@ -222,7 +222,7 @@ class Worker:
             self._channel, consumer, transfer, self._judging, self._calls, self._queue, self._tally, self._changed,
             self._clock,
         )  # fmt: skip
-        self._reporting = Reporting(self._engine.worker_notes.open(self.group), self.stats)
+        self._reporting = Reporting(self._engine.worker_statuses.open(self.group), self.stats)
 
     def _calls_of_it(self) -> Calls:
         assert self._calls is not None

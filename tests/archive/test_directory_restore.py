@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import spillable_stream as ss
-from spillable_stream import Channel, ChannelError, CorruptionError, Progress
+from spillable_stream import Channel, ChannelError, CorruptionError, Progress, StorageError
+from spillable_stream.storage.filesystem import FileSystem
 from tests.support.command_line import start
 from tests.support.damage import flip
 from tests.support.delays import clock_of, deliveries_of, put_late
@@ -158,3 +159,19 @@ def test_of_two_restores_to_one_path_at_once_one_fails_and_leaves_the_other_alon
     assert not list(tmp_path.glob(".r.*")) and ss.verify(tmp_path / "r").healthy
     with Channel(tmp_path / "r", create=False) as channel:
         assert channel.uuid == other[0] and peek(channel) == numbered(2, 9)
+
+
+def test_a_channel_whose_name_may_not_be_durable_is_said_to_be_there(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync_directory, place = FileSystem.sync_directory, tmp_path / "r"
+
+    def fail_at_the_end(self: FileSystem, path: Path) -> None:
+        if path == tmp_path and place.exists():
+            raise StorageError("no sync")
+        sync_directory(self, path)
+
+    monkeypatch.setattr(FileSystem, "sync_directory", fail_at_the_end)
+    with pytest.raises(StorageError, match=rf"was created at {place}, and is whole, but a power cut .*: no sync"):
+        ss.restore(copy, place, new_identity=True)
+    assert ss.verify(place).healthy

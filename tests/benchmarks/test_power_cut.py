@@ -45,7 +45,7 @@ def test_what_nobody_put_was_altered() -> None:
     assert (found.lost, found.altered) == (1, 1)
 
 
-def test_what_is_there_twice_was_duplicated() -> None:
+def test_an_event_that_is_found_again_was_duplicated() -> None:
     assert verdict(STORED, FIRST + FIRST[:1]).duplicated == 1
 
 

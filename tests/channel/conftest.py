@@ -13,13 +13,15 @@ from spillable_stream import Channel
 from tests.support.faulty_store import FaultyStore
 from tests.support.object_channels import stores_in_memory
 from tests.support.spools import close, open_spooled, without_threads
+from tests.support.store_limits import SetLimits
 
 Open = Callable[..., Channel]
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Open]:
+def opened(tmp_path: Path, set_limits: SetLimits) -> Iterator[Open]:
     """Open handles with a spool, closed at the end, on stores that are dictionaries; threads ship."""
+    set_limits(answer_seconds=0)
     with stores_in_memory(FaultyStore), ExitStack() as stack:
 
         def open_one(**options: Any) -> Channel:

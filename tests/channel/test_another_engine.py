@@ -220,7 +220,7 @@ def test_the_ends_of_a_handle_are_the_engines(open_bare: Open) -> None:
     assert channel.flush() == 0
     channel.checkpoint()
     channel.close(checkpoint=True)
-    assert engine.checkpointing.calls.count("make") == 2
+    assert engine.checkpointing.calls.count("create") == 2
     for use in (lambda: channel.stats(), lambda: put(channel, b"2"), channel.port):
         with pytest.raises(ChannelClosedError):
             use()

@@ -87,7 +87,7 @@ def test_times_bound_a_read_and_the_end_is_not_read(channel: Channel) -> None:
     assert ids(channel.read(at[2])) == list(range(3, 11))
     assert ids(channel.read(end=at[4])) == [1, 2, 3, 4]
     assert ids(channel.read(at[2], at[6])) == [3, 4, 5, 6]
-    assert ids(channel.read(at[6], at[2])) == []
+    assert ids(channel.read(at[6], at[6])) == []
     assert ids(channel.read(timedelta(hours=1), timedelta(0))) == list(range(1, 11))
     assert ids(channel.read(end=timedelta(hours=1))) == []
 
@@ -153,6 +153,10 @@ def test_what_memory_has_freed_ahead_of_others_is_passed_over(open_channel: Open
         ({"end": "latest"}, "can't end with 'latest'"),
         ({"end": True}, "can't end with True"),
         ({"start": 8, "end": 3}, "can't end with the event 3 and start with 8"),
+        ({"start": "latest", "end": 9}, "can't end with the event 9 and start with 11"),
+        ({"start": 2, "end": "1h"}, "can't end with the event 0 and start with 2"),
+        ({"start": "0s", "end": 4}, "can't end with the event 4 and start with 11"),
+        ({"start": "1h", "end": "2h"}, "can't end at '2h' and start at '1h', later"),
         ({"start": datetime(2026, 1, 1)}, "a time without a zone"),
         ({"end": datetime(2026, 1, 1)}, "a time without a zone"),
         ({"end": timedelta(-1)}, "a timedelta says how far back from now"),

@@ -48,7 +48,7 @@ def test_a_channel_is_created_where_there_is_none_and_is_private(path: Path, ope
     assert stat.S_IMODE((path / "data" / "log-000001").stat().st_mode) == 0o600
 
 
-def test_a_missing_channel_is_not_made_unless_asked(path: Path) -> None:
+def test_a_missing_channel_is_not_created_unless_asked(path: Path) -> None:
     with pytest.raises(NotAChannelError, match="is not a channel: it is missing"):
         Channel(path, create=False)
     assert not path.exists()

@@ -171,7 +171,7 @@ def test_a_group_dropped_under_a_transaction_says_so(open_channel: Open) -> None
         tx.rollback()
 
 
-def test_a_take_of_a_group_that_was_dropped_and_made_again_does_not_commit(open_channel: Open) -> None:
+def test_a_take_of_a_group_that_was_dropped_and_created_again_does_not_commit(open_channel: Open) -> None:
     channel, other = open_channel(), open_channel()
     put(channel, *numbered(0, 5))
     peek(channel, group="keeper")

@@ -52,7 +52,7 @@ def die(*_: object) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(MemoryDirectory, "make"), (Rolling, "begin"), (MemoryDirectory, "remove")],
+    [(MemoryDirectory, "create"), (Rolling, "begin"), (MemoryDirectory, "remove")],
     ids=["before its directory is created", "before its first file is created", "before its directory is removed"],
 )
 def test_a_memory_tier_whose_process_died_is_removed_by_the_last_close(

@@ -14,6 +14,7 @@ from tests.lab.size import sized
 from tests.support.delays import clock_of, deliver_all
 from tests.support.faulty_store import Fault, FaultyStore, Request, at
 from tests.support.object_channels import URL, stores_in_memory
+from tests.support.store_limits import set_limits
 
 Program = Callable[["Told"], None]
 
@@ -31,9 +32,6 @@ class Told:
 def program(told: Told) -> None:
     """Open a channel, put small and large transactions, take, create a checkpoint, and close; stop where one fails."""
     with Channel(URL, commit_interval=0, gc_delay=0, max_inline_bytes=500, checkpoint_on_close=False) as channel:
-        checkpointing = channel.engine().checkpointing
-        checkpointing.worth_a_trim = 1
-        checkpointing.merging.many_slots, checkpointing.merging.quiet_seconds = 2, 0
         for number in range(4):
             put(channel, told, number, 1_000 if number == 2 else 10)
         for _ in range(2):
@@ -46,10 +44,7 @@ def program(told: Told) -> None:
 def delaying_program(told: Told) -> None:
     """Open a channel, put events that wait, let some be due, take, copy together and collect, and close."""
     with Channel(URL, commit_interval=0, gc_delay=0, checkpoint_on_close=False) as channel:
-        clock, checkpointing = clock_of(channel), channel.engine().checkpointing
-        checkpointing.worth_a_trim = 1
-        delays = checkpointing.delay_merging
-        delays.many_puts, delays.many_of_a_stretch, delays.soon_ms = 3, 3, 0
+        clock = clock_of(channel)
         for number in range(1, 5):
             put(channel, told, number, 10, deliver_after=1_000 * number)
         channel.checkpoint()
@@ -124,14 +119,15 @@ def check(of: Program, failing: Callable[[Store], FaultyStore], ending: type[Bas
             stores.append(failing(store))
         return stores[0]
 
-    with stores_in_memory(seen_by):
+    with stores_in_memory(seen_by), pytest.MonkeyPatch.context() as patch:
+        set_limits(patch, worth_a_trim=1, many_slots=2, quiet_seconds=0, many_puts=3, many_of_a_stretch=3, soon_ms=0)
         with suppress(ending):
             of(told)
         count = len(stores[0].requests)
         stores[0].schedule, stores[0].after = None, lambda _: None
         stores[0].release()
         with Channel(URL, commit_interval=0) as channel:
-            channel.engine().owners.answer_seconds = 0
+            set_limits(patch, answer_seconds=0)
             clock_of(channel).pass_by(10_000)
             deliver_all(channel)
             tx = channel.take_transaction()

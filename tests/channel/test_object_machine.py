@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -14,6 +15,7 @@ from spillable_stream.objects.store import Store
 from tests.channel.test_machine import ChannelMachine
 from tests.support.examples import examples
 from tests.support.object_channels import URL, kill, stores_in_memory
+from tests.support.store_limits import AT_ONCE, set_limits
 
 OPTIONS: dict[str, Any] = {
     "keep_alive": 0,
@@ -23,19 +25,6 @@ OPTIONS: dict[str, Any] = {
     "gc_delay": 0,
     "checkpoint_on_close": False,
 }
-
-
-def hurried(channel: Channel) -> Channel:
-    """Return a handle that merges, trims and collects whatever there is, and waits for no owner: it was killed."""
-    channel.engine().owners.answer_seconds = 0  # type: ignore[attr-defined]
-    checkpointing: Any = channel.engine().checkpointing
-    checkpointing.worth_a_trim = 1
-    merging = checkpointing.merging
-    merging.many_slots, merging.quiet_seconds = 2, 0
-    delays = checkpointing.delay_merging
-    delays.many_puts = delays.many_of_a_stretch = 2
-    delays.soon_ms = 0
-    return channel
 
 
 class ObjectMachine(ChannelMachine):
@@ -50,9 +39,10 @@ class ObjectMachine(ChannelMachine):
         super().__init__()
         self.stack = ExitStack()
         self.stores = self.stack.enter_context(stores_in_memory(self.seen_by))
+        set_limits(self.stack.enter_context(pytest.MonkeyPatch.context()), **AT_ONCE)
 
     def open(self) -> Channel:
-        return hurried(Channel(URL, overflow_capacity=self.capacity, **OPTIONS))
+        return Channel(URL, overflow_capacity=self.capacity, **OPTIONS)
 
     @precondition(lambda self: self.handles)
     @rule(number=st.integers(0, 2))

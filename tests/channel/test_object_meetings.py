@@ -24,10 +24,11 @@ from spillable_stream import (
 from spillable_stream.engine.object_ownership import ObjectOwnership
 from spillable_stream.objects.appending import Appending
 from spillable_stream.objects.store import Store
-from tests.channel.test_object_machine import OPTIONS, hurried
+from tests.channel.test_object_machine import OPTIONS
 from tests.lab.size import sized
 from tests.support.faulty_store import FaultyStore, Request
 from tests.support.object_channels import URL, stores_in_memory
+from tests.support.store_limits import AT_ONCE, set_limits
 
 STEPS = 30
 MOST_HANDLES = 4
@@ -85,7 +86,7 @@ class Meetings:
             self.busy.pop()
 
     def open(self) -> None:
-        self.handles.append(hurried(Channel(URL, **OPTIONS)))
+        self.handles.append(Channel(URL, **OPTIONS))
 
     def close(self, channel: Channel) -> None:
         self.handles.remove(channel)
@@ -122,7 +123,7 @@ class Meetings:
         self.left = 0
         for channel in list(self.handles):
             self.close(channel)
-        with hurried(Channel(URL, **OPTIONS)) as channel:
+        with Channel(URL, **OPTIONS) as channel:
             last_id = channel.stats().last_id
             for group in GROUPS:
                 with channel.take_transaction(group) as tx:
@@ -140,7 +141,8 @@ class Meetings:
 
 def play(seed: int) -> None:
     meetings = Meetings(seed)
-    with stores_in_memory(meetings.seen_by):
+    with stores_in_memory(meetings.seen_by), pytest.MonkeyPatch.context() as patch:
+        set_limits(patch, **AT_ONCE)
         meetings.open()
         for group in GROUPS:
             meetings.handles[0].port().create_group(group, "earliest")

@@ -43,7 +43,7 @@ def arguments(path: Path, schema: pa.Schema | None = None, **options: Any) -> Op
     return OpenArguments.of(path, options, schema, readonly=False)
 
 
-def test_a_new_channel_is_made_of_what_is_given_then_of_the_environment(
+def test_a_new_channel_has_what_is_given_then_what_the_environment_says(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPILLABLE_KEEP_ALIVE", "7")

@@ -284,7 +284,7 @@ def test_objects_of_the_parent_are_refused_in_a_forked_child_by_name(open_channe
     def child() -> None:
         uses: list[Callable[[], object]] = [
             lambda: consumer.claim(1), lambda: consumer.read(claimed), lambda: consumer.commit(claimed), engine.follow,
-            engine.checkpointing.make,
+            engine.checkpointing.create,
         ]  # fmt: skip
         for use in uses:
             with pytest.raises(ChannelClosedError):

@@ -184,7 +184,7 @@ def test_a_group_that_the_handle_owns_is_dropped_and_can_be_owned_again(kept: Ch
     assert open_channel().consumer("g", owner_timeout_seconds=0.05).group == "g"
 
 
-def test_a_handle_that_lost_a_group_says_so_once_and_owns_it_again_once_nobody_else_does(
+def test_a_handle_that_lost_a_group_says_so_once_and_owns_it_again_once_the_other_is_closed(
     kept: Channel, open_channel: Open, path: Path
 ) -> None:
     """A cleaner of old files removed the group's lock, and another handle created another one."""

@@ -282,7 +282,7 @@ def test_a_batch_with_a_column_that_would_be_passed_over_is_refused(
     ids=["names in a struct", "texts in a list", "text", "float"],
 )
 @pytest.mark.parametrize("rows", [0, 1])
-def test_a_batch_of_which_something_would_be_lost_is_refused_with_both_schemas(
+def test_a_batch_that_would_lose_a_part_of_a_value_is_refused_with_both_schemas(
     open_channel: Open, column: dict[str, pa.Array], why: str, rows: int
 ) -> None:
     channel = open_channel(schema=NESTED)

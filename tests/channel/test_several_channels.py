@@ -8,14 +8,14 @@ import pytest
 
 from spillable_stream import Channel, ChannelClosedError, NotAChannelError, OptionError, SpillableError, StorageError
 from spillable_stream.channel import several_channels
-from spillable_stream.channel.several_channels import WantedChannel, check_channel, find_or_make, open_channels
+from spillable_stream.channel.several_channels import WantedChannel, check_channel, find_or_create, open_channels
 from tests.support.events import put, take
 from tests.support.faulty_store import Fault, FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import stores_in_memory
 
 
-def test_channels_are_opened_in_their_order_and_made_if_they_are_missing(tmp_path: Path) -> None:
+def test_channels_are_opened_in_their_order_and_created_if_they_are_missing(tmp_path: Path) -> None:
     with Channel(tmp_path / "b") as there:
         put(there, b"x")
     paths = [tmp_path / name for name in "abc"]
@@ -61,7 +61,24 @@ def test_none_is_created_if_another_one_cannot_be_opened_or_made(tmp_path: Path,
         assert sorted(tmp_path.rglob("*")) == before, f"{path} {options}"
 
 
-def test_none_is_created_in_stores_of_which_one_refuses() -> None:
+def test_no_option_of_one_is_stored_if_another_one_cannot_be_opened_or_created(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with Channel(tmp_path / "there", keep_alive=2.0) as there:
+        for bad in ({"path": tmp_path / "file"}, {"path": tmp_path / "new", "options": {"overflow_capacity": 0}}):
+            with pytest.raises(SpillableError):
+                open_channels([WantedChannel(tmp_path / "there", {"keep_alive": 5.0}), WantedChannel(**bad)])
+            assert there.options["keep_alive"] == 2.0
+        with pytest.raises(OptionError, match="refused by the caller"):
+            open_channels([WantedChannel(tmp_path / "there", {"transaction_capacity": 7})], refuse)
+        assert there.options["transaction_capacity"] != 7
+
+
+def refuse(most_events: list[int]) -> None:
+    assert most_events == [7], "what it will be"
+    raise OptionError("refused by the caller")
+
+
+def test_no_channel_is_created_if_one_of_their_stores_refuses() -> None:
     def seen_by(store: MemoryStore) -> FaultyStore:
         return FaultyStore(store, lambda _: Fault.REFUSED if "bad" in store.root else None)
 
@@ -133,15 +150,15 @@ def test_all_are_looked_for_before_one_is_checked_and_checked_before_one_is_crea
     def check(name: str) -> None:
         steps.append(f"check {name}")
 
-    assert find_or_make("abc", open_one, check, lambda calls: [call() for call in calls]) == ["A", "B", "C"]
+    assert find_or_create("abc", open_one, check, lambda calls: [call() for call in calls]) == ["A", "B", "C"]
     assert steps == ["find a", "find b", "find c", "check a", "check c", "make a", "make c"]
 
 
 def test_one_alone_is_created_without_a_look_before() -> None:
-    assert find_or_make(["a"], lambda name, create: (name, create), pytest.fail, pytest.fail) == [("a", True)]
+    assert find_or_create(["a"], lambda name, create: (name, create), pytest.fail, pytest.fail) == [("a", True)]
 
 
-def test_a_check_makes_nothing(tmp_path: Path) -> None:
+def test_a_check_creates_nothing(tmp_path: Path) -> None:
     check_channel(tmp_path / "a" / "b", overflow_capacity=5)
     check_channel(f"object+file://{tmp_path}/objects")
     with pytest.raises(OptionError, match="memory_capacity is for channels on a disk"):

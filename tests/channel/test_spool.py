@@ -16,6 +16,7 @@ from spillable_stream import (
     MemoryLossWarning,
     OptionError,
     StorageError,
+    UnsafeStoreError,
 )
 from spillable_stream.channel import spool as spool_module
 from spillable_stream.errors import CommitOutcomeUnknownError
@@ -224,6 +225,32 @@ def test_what_the_store_refuses_for_good_is_raised_to_the_next_puts_until_it_is_
     put(channel, b"2")
     channel.flush()
     assert take(channel) == [b"1", b"2"]
+
+
+def test_a_loss_that_the_thread_meets_is_raised_to_the_next_put_once_and_what_is_there_is_shipped(
+    by_hand: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = by_hand()
+    put(channel, b"0")
+    channel.flush()
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    before = dict(objects)
+    put(channel, b"lost")
+    channel.flush()
+    objects.clear()
+    objects.update(before)
+    with Channel(URL, commit_interval=0) as other:
+        put(other, b"another's", b"x")
+        put(other, b"another's, too")
+    put(channel, b"1")
+    caplog.clear()
+    assert spool_of(channel).run_once()
+    assert [r.levelname for r in caplog.records] == ["ERROR"] and "events are lost" in caplog.text
+    with pytest.raises(UnsafeStoreError, match="events are lost"):
+        put(channel, b"not put")
+    put(channel, b"2")
+    assert channel.flush() == 2
+    assert take(channel) == [b"0", b"another's", b"x", b"another's, too", b"1", b"2"]
 
 
 def test_a_put_is_refused_and_not_in_doubt_where_the_store_refuses_to_show_what_was_shipped(by_hand: Open) -> None:

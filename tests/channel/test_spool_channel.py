@@ -168,7 +168,7 @@ def test_a_spool_that_gets_columns_while_another_handle_opens_it_keeps_them(
         assert spool_of(first)._local.schema.equals(both)
 
 
-def test_a_channel_and_spool_that_another_process_makes_meanwhile_are_those_that_are_opened(tmp_path: Path) -> None:
+def test_a_channel_and_spool_that_another_process_creates_meanwhile_are_those_that_are_opened(tmp_path: Path) -> None:
     def seen_by(store: Store) -> FaultyStore:
         return FaultyStore(store, meanwhile)
 

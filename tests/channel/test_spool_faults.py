@@ -23,6 +23,7 @@ from tests.support.events import put, take
 from tests.support.faulty_store import Fault, FaultyStore, Request, at
 from tests.support.object_channels import URL, kill, stores_in_memory
 from tests.support.spools import kill_with_spool, open_spooled, without_threads
+from tests.support.store_limits import SetLimits
 
 
 class Killed(BaseException):
@@ -30,8 +31,9 @@ class Killed(BaseException):
 
 
 @pytest.fixture(autouse=True)
-def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def by_hand(monkeypatch: pytest.MonkeyPatch, set_limits: SetLimits) -> None:
     without_threads(monkeypatch)
+    set_limits(answer_seconds=0)
 
 
 class Run:

@@ -26,7 +26,7 @@ from spillable_stream.engine import object_owners
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.objects.store import Store
 from tests.channel.test_machine import MOSTLY, TTLS, Delayed
-from tests.channel.test_object_machine import OPTIONS, ObjectMachine, hurried
+from tests.channel.test_object_machine import OPTIONS, ObjectMachine
 from tests.support.damage import lose_memory, remove_memory_under
 from tests.support.examples import examples
 from tests.support.faulty_store import Fault, FaultyStore, Request
@@ -114,7 +114,7 @@ class SpoolMachine(ObjectMachine):
     # ── handles ─────────────────────────────────────────────────────────────────────────────────
 
     def open(self) -> Channel:
-        return hurried(open_spooled(self.spool, durability=self.durability, overflow_capacity=self.capacity, **OPTIONS))
+        return open_spooled(self.spool, durability=self.durability, overflow_capacity=self.capacity, **OPTIONS)
 
     @precondition(lambda self: len(self.handles) < 3)
     @rule()

@@ -17,6 +17,7 @@ from tests.support.faulty_store import Fault, FaultyStore, Request
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, stores_in_memory
 from tests.support.spools import kill_with_spool, open_spooled, spool_of, without_threads
+from tests.support.store_limits import SetLimits
 
 Open = Callable[..., Channel]
 TYPED = pa.schema([("name", pa.string())])
@@ -39,8 +40,9 @@ class Weather:
 
 
 @pytest.fixture
-def weather(monkeypatch: pytest.MonkeyPatch) -> Iterator[Weather]:
+def weather(monkeypatch: pytest.MonkeyPatch, set_limits: SetLimits) -> Iterator[Weather]:
     without_threads(monkeypatch)
+    set_limits(answer_seconds=0)
     weather = Weather()
     with stores_in_memory(lambda store: FaultyStore(store, weather)) as stores:
         weather.stores = stores

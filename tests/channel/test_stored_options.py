@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, Event
-from spillable_stream.channel.stored_options import check_capacities, store_options
-from spillable_stream.errors import OptionError, ReadonlyChannelError
+from spillable_stream.channel.stored_options import check_capacities, options_to_be, store_options, stored_together
+from spillable_stream.errors import OptionError, ReadonlyChannelError, StorageError
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.slots import Slots
 from spillable_stream.option_types import ChannelOptions
+from tests.support.events import put
+from tests.support.store_limits import SetLimits
 
 Open = Callable[..., Channel]
 
@@ -75,13 +77,13 @@ def test_a_channel_that_could_hold_nothing_is_refused(open_channel: Open) -> Non
 
 
 def test_an_open_that_was_paused_while_its_slot_was_collected_stores_its_options(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_limits: SetLimits
 ) -> None:
     """Nothing of the user's is at stake: to store an option twice does no harm."""
     url = f"object+file://{tmp_path}/channel"
     create = Slots.create
     with Channel(url, gc_delay=0) as other:
-        other.engine().checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
+        set_limits(worth_a_trim=1)
 
         def work_while_it_is_paused(self: Slots, number: int, data: Payload) -> bool:
             monkeypatch.undo()
@@ -100,3 +102,108 @@ def test_an_open_that_was_paused_while_its_slot_was_collected_stores_its_options
                 tx.put(Event(b"next"))
         assert other.stats().channel_size == 1
         assert other.engine().follow().options.keep_alive == 7.0
+
+
+def test_options_of_several_opens_are_stored_together_at_the_end(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in "ab"]
+    for path in paths:
+        Channel(path, keep_alive=2.0).close()
+    with stored_together():
+        opened = [Channel(path, keep_alive=3.0) for path in paths]
+        with stored_together():
+            opened.append(Channel(paths[0], retention_ms=5000))
+        assert [channel.options["keep_alive"] for channel in opened] == [2.0, 2.0, 2.0]
+        assert [options_to_be(channel.engine()).keep_alive for channel in opened] == [3.0, 3.0, 2.0]
+    assert [channel.options["keep_alive"] for channel in opened] == [3.0, 3.0, 3.0]
+    assert [channel.options["retention_ms"] for channel in opened] == [5000, 0, 5000]
+    store_options(opened[0].engine(), {"keep_alive": 4.0})
+    assert opened[0].options["keep_alive"] == 4.0, "at once again"
+    for channel in opened:
+        channel.close()
+
+
+def test_none_is_stored_if_the_block_raises_and_none_of_a_handle_that_is_closed(tmp_path: Path) -> None:
+    with Channel(tmp_path / "a", keep_alive=2.0) as there:
+        with pytest.raises(ZeroDivisionError), stored_together(), Channel(tmp_path / "a", keep_alive=3.0):
+            raise ZeroDivisionError
+        assert there.options["keep_alive"] == 2.0
+        with stored_together():
+            Channel(tmp_path / "a", keep_alive=3.0).close()
+        assert there.options["keep_alive"] == 2.0
+
+
+def test_an_option_that_is_refused_is_refused_at_once_and_not_at_the_end(tmp_path: Path) -> None:
+    Channel(tmp_path / "a").close()
+    with stored_together():
+        for options in ({"mode": "0750"}, {"overflow_capacity": 0}):
+            with pytest.raises(OptionError):
+                Channel(tmp_path / "a", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("others", [2.0, 9.0])
+def test_what_was_stored_gets_its_old_value_again_where_the_disk_of_another_channel_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, others: float
+) -> None:
+    """But for what somebody else has stored meanwhile."""
+    a, b, c = (Channel(tmp_path / name, keep_alive=2.0) for name in "abc")
+
+    def fail(request: object) -> None:
+        if others != 2.0:
+            store_options(a.engine(), {"keep_alive": others})
+        raise StorageError("the disk is gone")
+
+    with pytest.raises(StorageError, match="the disk is gone"), stored_together():
+        opened = [Channel(channel.path, keep_alive=3.0) for channel in (a, b, c)]
+        monkeypatch.setattr(opened[1].engine(), "commit", fail)
+    assert [channel.options["keep_alive"] for channel in (a, b, c)] == [others, 2.0, 2.0]
+    assert not caplog.records
+    monkeypatch.undo()
+    for channel in (*opened, a, b, c):
+        channel.close()
+
+
+def test_an_old_value_that_cannot_be_stored_again_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in "ab":
+        Channel(tmp_path / name, keep_alive=2.0).close()
+    errors = [StorageError("the disk is gone"), StorageError("it is still gone")]
+
+    def fail(request: object) -> None:
+        raise errors.pop(0)
+
+    with pytest.raises(StorageError, match="the disk is gone"), stored_together():
+        opened = [Channel(tmp_path / name, keep_alive=3.0) for name in "ab"]
+        monkeypatch.setattr(opened[1].engine(), "commit", fail)
+        of_first = opened[0].engine()
+        monkeypatch.setattr(of_first.upkeep, "ensure", lambda: monkeypatch.setattr(of_first, "commit", fail))
+    assert (
+        f"{tmp_path / 'a'}: keep_alive may have a new value, and the old one can't be stored: it is still gone"
+        in caplog.text
+    )
+    monkeypatch.undo()
+    for channel in opened:
+        channel.close()
+
+
+def test_a_spool_and_its_channel_are_settled_together(tmp_path: Path) -> None:
+    store, spool = f"object+file://{tmp_path}/store", tmp_path / "spool"
+
+    def opened(durability: str, capacity: int) -> Channel:
+        return Channel(store, spool=str(spool), durability=durability, transaction_capacity=capacity)
+
+    def settings() -> list[object]:
+        with Channel(store, create=False) as channel, Channel(spool, readonly=True) as local:
+            has_memory = bool(local.options["memory_capacity"])
+            return [channel.options["transaction_capacity"], local.options["transaction_capacity"], has_memory]
+
+    opened("local", 50).close()
+    with pytest.raises(ZeroDivisionError), stored_together(), opened("memory", 70):
+        raise ZeroDivisionError
+    assert settings() == [50, 50, False]
+    for durability, capacity in (("memory", 70), ("local", 90)):
+        with stored_together():
+            channel = opened(durability, capacity)
+        put(channel, b"x")
+        assert settings() == [capacity, capacity, durability == "memory"]
+        channel.close()

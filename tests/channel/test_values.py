@@ -108,7 +108,7 @@ def test_categories_fit_a_channel_of_their_values_and_one_that_they_made(open_ch
     assert taken(channel)[1] == [*rows, *rows, *rows[1:], *rows, rows[2], {"c": "x", "l": ["y"]}]
 
 
-def test_a_channel_that_an_earlier_version_made_of_categories_takes_no_more_puts(
+def test_a_channel_that_an_earlier_version_created_of_categories_takes_no_more_puts(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it stored can't be read by anybody."""

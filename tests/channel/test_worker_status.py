@@ -20,7 +20,7 @@ from spillable_stream.channel.worker_status import (
     seen_workers,
     worker_text,
 )
-from spillable_stream.engine.worker_notes import SILENT_SECONDS
+from spillable_stream.engine.worker_statuses import SILENT_SECONDS
 from spillable_stream.storage.lock import process_note
 from tests.support.events import put
 from tests.support.object_channels import URL, stores_in_memory

@@ -63,7 +63,7 @@ def test_a_take_whose_pipe_breaks_returns_what_was_not_handed_over(path: Path) -
         assert take(channel, 1)[0][:6] == b"000000", "nothing was committed: the first thousand never fit into the pipe"
 
 
-def test_a_large_event_of_which_a_pipe_took_a_part_is_back_in_the_queue(path: Path) -> None:
+def test_a_large_event_that_a_pipe_took_in_part_is_back_in_the_queue(path: Path) -> None:
     with Channel(path, minimum_required_space=0) as channel:
         put(channel, bytes(8 << 20))
     for unbuffered in ("", "1"):  # as images of containers have it: then Python writes what the pipe takes, and no more

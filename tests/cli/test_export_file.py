@@ -163,8 +163,31 @@ def test_of_two_exports_to_one_file_at_once_one_is_refused_and_the_other_is_whol
         assert refused and set(refused) == {f"another export writes {out} now: wait for its end, or give another file"}
         whole = out.read_bytes()
         assert len(bodies(out)) == 20
-        assert later.run() == 20 and out.read_bytes() == whole, "it looked at the directory before the other one began"
+        with pytest.raises(ChannelBusyError, match=f"{out} was written meanwhile"):
+            later.run()  # it looked before the other one began, and nobody was asked whether to replace its file
+        assert not list(tmp_path.glob("*.partial"))
+        assert later.run(any_file=True) == 20 and out.read_bytes() == whole
     assert [file.name for file in tmp_path.iterdir() if file != path] == ["f.jsonl"]
+
+
+def test_a_file_that_somebody_writes_while_an_export_is_under_way_is_not_replaced(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, *numbered(1, 20))
+        out = tmp_path / "f.jsonl"
+
+        def write(_: Progress) -> None:
+            out.write_text("theirs")
+
+        for before in (False, True):
+            if before:
+                out.write_text("agreed")
+            work = Export(channel, out, plan(channel))
+            assert work.replaces == before
+            with pytest.raises(ChannelBusyError, match="was written meanwhile"):
+                work.run(write)
+            assert out.read_text() == "theirs"
+            out.unlink()
+            assert Export(channel, out, plan(channel)).run() == 20, "what was done is continued"
 
 
 @pytest.mark.parametrize("sync", [1, 2, 3], ids=["plan", "part", "file"])

@@ -111,7 +111,7 @@ def test_several_files_are_one_configuration(conf: Path, tmp_path: Path) -> None
     assert done.exit_code == 1 and f"{more}:1: error unknown-type a1.sinks.k1" in done.stdout
 
 
-def test_an_agent_of_which_nothing_runs_is_said(conf: Path) -> None:
+def test_an_agent_without_a_part_that_runs_is_reported(conf: Path) -> None:
     add(conf, "a1.channels.c1.type = kafka")
     done = run("-f", conf)
     assert done.exit_code == 1 and "a1: nothing runs" in done.stdout.splitlines()

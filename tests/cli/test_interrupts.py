@@ -79,14 +79,14 @@ PHASES: dict[str, list[At]] = {
     "take c --group g": [
         OPEN,
         READ,
-        At(consume, "_print"),
-        At(consume, "_print", after=True),
+        At(consume, "write_lines"),
+        At(consume, "write_lines", after=True),
         At(File, "sync", 2),
         *(At(CommitLock, "publish", n, after) for n in (1, 2, 3) for after in (False, True)),
         CLOSE,
         CLOSED,
     ],
-    "tail c --from earliest": [OPEN, READ, At(consume, "_print"), CLOSE],
+    "tail c --from earliest": [OPEN, READ, At(consume, "write_lines"), CLOSE],
     "export c o.jsonl": [
         OPEN,
         READ,

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from spillable_stream import Channel
 from spillable_stream.cli import app
+from tests.support.command_line import start
 from tests.support.events import put
 
 
@@ -39,7 +40,29 @@ def test_a_port_that_is_taken_is_status_2(path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = CliRunner().invoke(app, ["metrics", str(path), "--port", str(port)])
-    assert done.exit_code == 2 and done.stderr.startswith(f"OSError: 127.0.0.1:{port}: Address already in use")
+    assert done.exit_code == 2 and done.stderr.startswith(f"OSError: http://127.0.0.1:{port}/: Address already in use")
+
+
+def test_it_serves_at_an_address_of_ipv6_and_prints_a_link_that_leads_there(path: Path) -> None:
+    Channel(path, minimum_required_space=0).close()
+    for host in ("::1", "[::1]"):
+        with start("metrics", path, "--host", host, "--port", 0, stdout=subprocess.PIPE) as running:
+            assert running.stdout is not None
+            link = running.stdout.readline().decode().split()[1]
+            try:
+                assert link.startswith("http://[::1]:") and link.endswith("/metrics")
+                with urllib.request.urlopen(link, timeout=60) as answer:
+                    assert answer.status == 200
+            finally:
+                running.send_signal(signal.SIGINT)
+            assert running.wait(60) == 0
+
+
+def test_an_address_that_is_not_this_hosts_is_named(path: Path) -> None:
+    Channel(path, minimum_required_space=0).close()
+    for verb in ("metrics", "ui"):
+        done = CliRunner().invoke(app, [verb, str(path), "--host", "2001:db8::1", "--port", "0"])
+        assert done.exit_code == 2 and "OSError: http://[2001:db8::1]:0/: Cannot assign" in done.stderr, verb
 
 
 @pytest.mark.parametrize("verb", ["metrics", "ui"])

@@ -52,8 +52,8 @@ FILES = "-f flume.conf -n a1"
 RUNNING_AGENT = At(Agent, "wait"), At(Agent, "is_finished")  # SIGHUP lets it read its files again
 ROWS = [
     Row("put new f.log", At(load_input._LineInput, "batches"), has_json=True),
-    Row("take c", At(consume, "_print")),
-    Row("tail c", At(consume, "_print")),
+    Row("take c", At(consume, "write_lines")),
+    Row("tail c", At(consume, "write_lines")),
     Row("tail c -f", At(consume._Tail, "_print_new"), NORMAL),
     Row("tail c -f", OPEN, NORMAL),
     Row("export c o.jsonl", OPEN, has_json=True),

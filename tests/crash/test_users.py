@@ -240,7 +240,7 @@ def test_a_channel_that_root_has_used_is_still_its_users(common: Path, die: bool
     assert run_as(SOMEBODY, read, common / "stderr") == ""
 
 
-def test_a_channel_that_root_makes_where_there_is_none_is_roots(common: Path) -> None:
+def test_a_channel_that_root_creates_where_there_is_none_is_roots(common: Path) -> None:
     """A user's directory is the user's; what root makes in a directory of all is root's own."""
     path = common / "channel"
     with Channel(path, minimum_required_space=0) as channel:

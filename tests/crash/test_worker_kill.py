@@ -13,7 +13,7 @@ from spillable_stream import Channel, Event, dead_letters
 from spillable_stream.workers import transfer, worker
 from tests.lab.calls import kill_at, watching
 from tests.lab.children import Child
-from tests.lab.object_worker import open_channel
+from tests.lab.object_worker import at_once, open_channel
 from tests.lab.size import sized
 from tests.lab.workload import OPTIONS
 from tests.support.events import numbered, put
@@ -37,6 +37,7 @@ def work_until_killed(directory: Path, seed: int, dies_at: int, every: int, batc
     """Work until nothing is left, or until the process is killed: note each effect in a sink with a key."""
     with (
         (directory / "sink").open("ab", buffering=0) as sink,
+        at_once(),
         watching(kill_at(dies_at)),
         opened(directory, "channel") as channel,
         opened(directory, "dead") as dead,
@@ -55,6 +56,7 @@ def work_until_killed(directory: Path, seed: int, dies_at: int, every: int, batc
 
 def replay_until_killed(directory: Path, dies_at: int) -> None:
     with (
+        at_once(),
         watching(kill_at(dies_at)),
         opened(directory, "channel") as channel,
         opened(directory, "dead") as dead,

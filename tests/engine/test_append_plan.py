@@ -56,7 +56,7 @@ def test_an_event_with_more_values_than_arrow_writes_is_refused() -> None:
         encode_batch(batch)
 
 
-def test_a_put_of_more_than_a_commit_can_tell_of_is_refused_and_the_transaction_continues(open_channel: Open) -> None:
+def test_a_put_of_more_than_a_commit_can_count_is_refused_and_the_transaction_continues(open_channel: Open) -> None:
     channel = opened(open_channel)
     with channel.put_transaction() as tx:
         tx.put_batch(nothings(3 << 30))

@@ -14,49 +14,22 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.engine import automatic_groups, local_owners
-from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.automatic_groups import UNPLANNED_SECONDS, AutomaticGroups
+from spillable_stream.engine.automatic_groups import UNPLANNED_SECONDS
 from spillable_stream.engine.group_owners import OwnerSeen
 from spillable_stream.engine.groups import create_group
 from spillable_stream.engine.local_owners import look_for_owner
-from spillable_stream.engine.log_port import Followed
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import ChannelClosedError, ChannelFullError, StorageError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import GroupRecord
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.wal import Position
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.support.events import numbered, peek, put, take
-from tests.support.groups import give_up, make_automatic
+from tests.support.groups import DAY_MS, HOUR_MS, LOOK_MS, give_up, look_after, make_automatic, names, pass_time
 
 Open = Callable[..., Channel]
-
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
-LOOK_MS = 300_000  # less than what counts as a machine's sleep
-
-
-def look_after(channel: Channel) -> AutomaticGroups:
-    """Return what looks after the groups of a channel, beside the channel's own thread, which takes a second."""
-    channel.engine().upkeep.stop()
-    engine = channel.engine()
-    return AutomaticGroups(engine.log, engine.follower, engine.appender, engine.owners)
-
-
-def pass_time(groups: AutomaticGroups, ms: int) -> None:
-    """Let time pass, in looks that are not too far apart."""
-    groups.look(0)
-    for _ in range(ms // LOOK_MS):
-        groups.look(LOOK_MS)
-    groups.look(ms % LOOK_MS)
-
-
-def names(channel: Channel) -> set[str]:
-    """Return the groups of a channel."""
-    return set(channel.engine().follow().groups)
 
 
 @pytest.fixture
@@ -239,87 +212,6 @@ def test_a_group_whose_time_was_made_longer_meanwhile_stays(channel: Channel) ->
     assert names(channel) == {"auto-a"}
 
 
-# ── the count outlives the process ──────────────────────────────────────────────────────────────
-
-
-def test_the_time_counts_on_in_the_next_process(channel: Channel, open_channel: Open) -> None:
-    make_automatic(channel, "auto-a")
-    groups = look_after(channel)
-    pass_time(groups, DAY_MS // 2)
-    groups.settle(0)
-    assert verify(channel.path).healthy
-    channel.close()
-    channel = open_channel()
-    groups = look_after(channel)
-    pass_time(groups, DAY_MS // 2 - LOOK_MS)
-    assert names(channel) == {"auto-a"}
-    groups.look(LOOK_MS)
-    assert names(channel) == set()
-
-
-def test_short_handles_count_too(channel: Channel, open_channel: Open) -> None:
-    make_automatic(channel, "auto-a")
-    for _ in range(10):
-        groups = look_after(channel)
-        groups.look(0)
-        groups.look(1_000)
-        groups.settle(9_000)
-        channel.close()
-        channel = open_channel()
-    assert channel.engine().state.groups["auto-a"].idle_ms == 100_000
-
-
-def test_time_in_which_nobody_has_the_channel_open_does_not_count(channel: Channel, open_channel: Open) -> None:
-    make_automatic(channel, "auto-a")
-    for _ in range(5):
-        groups = look_after(channel)
-        groups.look(10 * DAY_MS)  # nobody knows who owned it before
-        channel.close()
-        channel = open_channel()
-    assert channel.engine().state.groups["auto-a"].idle_ms == 0
-
-
-def test_a_crash_costs_the_count_a_hundredth(channel: Channel) -> None:
-    make_automatic(channel, "auto-a")
-    pass_time(look_after(channel), DAY_MS // 2)
-    known_ms = channel.engine().state.groups["auto-a"].idle_ms
-    assert DAY_MS // 2 - DAY_MS // 100 - LOOK_MS <= known_ms <= DAY_MS // 2
-
-
-def test_counting_costs_few_records(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
-    for i in range(20):
-        make_automatic(channel, f"auto-{i}")
-    groups = look_after(channel)
-    log, appended = channel.engine().log, list[AppendPlan]()
-    append = log.append
-
-    def and_note(plan: AppendPlan, start: Position, at: Followed) -> Position | None:
-        appended.append(plan)
-        return append(plan, start, at)
-
-    monkeypatch.setattr(log, "append", and_note)
-    pass_time(groups, DAY_MS // 2)
-    assert 40 <= len(appended) <= 50  # one for all groups, each hundredth of their time
-
-
-def test_a_group_with_an_owner_costs_no_record(channel: Channel) -> None:
-    make_automatic(channel, "auto-a", owned=True)
-    groups, before = look_after(channel), channel.engine().log.position()
-    pass_time(groups, DAY_MS)
-    groups.settle(0)
-    assert channel.engine().log.position() == before
-
-
-def test_a_settled_count_is_not_recorded_again(channel: Channel) -> None:
-    make_automatic(channel, "auto-a")
-    groups = look_after(channel)
-    pass_time(groups, HOUR_MS)
-    groups.settle(0)
-    before = channel.engine().log.position()
-    groups.settle(0)
-    assert channel.engine().log.position() == before
-
-
 # ── what goes with a group ──────────────────────────────────────────────────────────────────────
 
 
@@ -482,7 +374,7 @@ def test_a_group_of_a_name_that_is_not_allowed_is_left_alone(channel: Channel) -
 # ── who looks after them ────────────────────────────────────────────────────────────────────────
 
 
-def test_a_handle_that_makes_an_automatic_group_looks_after_it(open_channel: Open) -> None:
+def test_a_handle_that_creates_an_automatic_group_looks_after_it(open_channel: Open) -> None:
     channel = open_channel()
     create_group(channel.engine(), "named", "earliest")
     assert not is_looked_after(channel)
@@ -496,7 +388,7 @@ def test_a_handle_that_is_opened_looks_after_the_groups_that_are_there(open_chan
     assert is_looked_after(open_channel())
 
 
-def test_a_put_that_finds_no_room_looks_after_groups_that_others_made(open_channel: Open) -> None:
+def test_a_put_that_finds_no_room_looks_after_groups_that_others_created(open_channel: Open) -> None:
     channel, other = open_channel(overflow_capacity=10, keep_alive=0), open_channel()
     put(channel, *numbered(0, 10))
     create_group(other.engine(), "auto-a", "earliest", automatic=True)

@@ -98,7 +98,7 @@ def test_a_creation_that_was_cut_short_is_not_done_again_with_directories_in_ano
 
 
 @pytest.mark.parametrize("trace", ["checkpoint", "head"])
-def test_a_channel_whose_identity_and_data_are_out_of_sight_is_not_made_anew(tmp_path: Path, trace: str) -> None:
+def test_a_channel_whose_identity_and_data_are_out_of_sight_is_not_created_anew(tmp_path: Path, trace: str) -> None:
     """The identity was removed, and the disk of the data is not mounted."""
     path, data = tmp_path / "channel", tmp_path / "disk" / "data"
     with Channel(path, data_dirs=[str(data)], minimum_required_space=0) as channel:

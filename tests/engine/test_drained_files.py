@@ -106,7 +106,7 @@ def test_a_checkpoint_in_passing_keeps_spares_and_one_that_was_asked_for_keeps_n
     assert spares(channel) == []
 
 
-def test_a_channel_that_stands_still_keeps_no_spares(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_channel_keeps_no_spares(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpointing, "IDLE_SECONDS", 0.0)
     channel = open_channel(**FILES)
     fill(channel)

@@ -149,7 +149,7 @@ def test_a_channel_that_another_host_has_open_is_refused(
         LocalEngine(FileSystem(), read_identity(FileSystem(), path), lock_timeout_seconds=0.05)
 
 
-def test_handles_that_make_checkpoints_at_once_harm_none(path: Path, open_channel: Open) -> None:
+def test_handles_that_create_checkpoints_at_once_harm_none(path: Path, open_channel: Open) -> None:
     handles = [open_channel(max_file_size=1500) for _ in range(4)]
 
     def work(i: int) -> None:

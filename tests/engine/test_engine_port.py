@@ -39,7 +39,7 @@ def test_position_is_another_one_after_every_commit_of_anybody(open_either: Open
     assert len(seen | {port.position()}) == 3
 
 
-def test_snapshot_is_up_to_date_and_stands_still(open_either: Open) -> None:
+def test_snapshot_is_up_to_date_and_does_not_change(open_either: Open) -> None:
     channel, other = open_either(), open_either()
     put(other, *numbered(0, 3))
     with channel.port().snapshot() as state:
@@ -96,11 +96,11 @@ def test_a_plan_without_events_is_recorded_once_and_of_a_streams_own_group_only(
     port.create_group("g", "latest")
     port.create_group("of-a-stream", "latest", automatic=True)
     before = port.position()
-    port.note_plan("g")
+    port.record_plan("g")
     assert port.position() == before
-    port.note_plan("of-a-stream")
+    port.record_plan("of-a-stream")
     recorded = port.position()
-    port.note_plan("of-a-stream")
+    port.record_plan("of-a-stream")
     assert port.position() == recorded != before
     assert (port.group("g").has_planned, port.group("of-a-stream").has_planned) == (False, True)
 

@@ -142,7 +142,7 @@ def test_an_interrupt_while_the_state_is_applied_does_not_apply_it_twice(
     assert peek(open_channel()) == numbered(0, 3)
 
 
-def test_a_snapshot_stands_still_while_others_commit(open_channel: Open) -> None:
+def test_a_snapshot_does_not_change_while_others_commit(open_channel: Open) -> None:
     channel, other = open_channel(), open_channel()
     put(other, b"0")
     with channel.engine().snapshot() as state:
@@ -216,7 +216,7 @@ def test_following_looks_again_where_another_thread_has_applied_something_meanwh
     assert asked == ["latest_position"]
 
 
-def test_the_state_as_it_is_known_stands_still_without_a_look(
+def test_the_state_as_it_is_known_does_not_change_and_costs_no_look(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, other = open_channel(), open_channel()

@@ -42,15 +42,26 @@ def test_a_new_group_starts_at_the_oldest_event_that_is_left(open_channel: Open)
     assert peek(channel, group="b") == numbered(2, 3)
 
 
-@pytest.mark.parametrize(
-    ("starting", "expected"), [("earliest", 0), ("latest", 5), ("0", 0), ("1", 0), ("4", 3), ("6", 5)]
-)
+@pytest.mark.parametrize(("starting", "expected"), [("earliest", 0), ("latest", 5), ("1", 0), ("4", 3), ("6", 5)])
 def test_a_new_group_starts_where_it_is_told(open_channel: Open, starting: str, expected: int) -> None:
     channel = open_channel()
     put(channel, *numbered(0, 5))
     channel.consumer("g", starting=starting)
     put(channel, *numbered(5, 1))
     assert peek(channel, group="g") == numbered(expected, 6 - expected)
+
+
+def test_a_start_at_an_id_that_no_event_has_is_refused_as_a_seek_there_is(open_channel: Open) -> None:
+    """It began at the first event that is kept, and said nothing of those that had left before."""
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    take(channel, 2, "a")
+    for starting in ("0", "00", "0+"):
+        with pytest.raises(OptionError, match=f"no event has the ID 0: the first event of {channel.path} was 1"):
+            channel.consumer("g", starting=starting)
+    with pytest.raises(OptionError, match="no event has the ID 0"):
+        channel.seek("a", 0)
+    assert "g" not in channel.stats().groups
 
 
 def test_a_start_beyond_the_end_is_refused(open_channel: Open) -> None:
@@ -92,7 +103,7 @@ def test_a_new_group_may_start_at_any_kept_event(open_channel: Open) -> None:
     assert channel.stats().first_id == 4
 
 
-def test_a_group_that_a_stream_makes_is_automatic(open_channel: Open) -> None:
+def test_a_group_that_a_stream_creates_is_automatic(open_channel: Open) -> None:
     channel = open_channel()
     put(channel, *numbered(0, 5))
     assert create_group(channel.engine(), "a", "3", automatic=True) == 2
@@ -269,7 +280,7 @@ def test_a_group_name_that_is_not_a_file_name_is_refused(open_channel: Open, nam
         open_channel().take_transaction(name)
 
 
-def test_a_group_made_while_events_leave_begins_at_the_first_that_is_left(
+def test_a_group_that_is_created_while_events_leave_begins_at_the_first_that_is_left(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, other = open_channel(), open_channel()

@@ -135,7 +135,7 @@ def test_what_cannot_be_read_is_asked_of_the_store(opened: list[FaultyStore], ch
         assert any(("get", IDENTITY) in asked(store) for store in opened)
 
 
-def test_of_a_channel_of_which_much_is_known_nothing_is_handed_over(
+def test_nothing_is_handed_over_of_a_channel_with_a_large_state(
     channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3):
@@ -163,7 +163,7 @@ def test_the_newest_checkpoint_is_known_so_that_none_is_created_too_soon(
     assert found is not None and found.checkpoint_number == 5
     monkeypatch.setattr("spillable_stream.engine.object_checkpointing._MOST_SLOTS", 4)
     made: list[ObjectCheckpointing] = []
-    monkeypatch.setattr(ObjectCheckpointing, "_make", made.append)
+    monkeypatch.setattr(ObjectCheckpointing, "_create", made.append)
     with begun(handed) as other:
         put(other, b"6")
         other.port().checkpoint_if_due()

@@ -51,7 +51,7 @@ def test_a_channel_whose_files_were_removed_says_so(path: Path, open_channel: Op
         put(channel, b"x")
 
 
-def test_a_channel_that_was_removed_and_made_again_is_not_the_old_one(path: Path, open_channel: Open) -> None:
+def test_a_channel_that_was_removed_and_created_again_is_not_the_old_one(path: Path, open_channel: Open) -> None:
     """A handle of the old one would publish what no process sees."""
     old = open_channel()
     put(old, b"x")

@@ -160,7 +160,7 @@ def test_files_that_cannot_be_removed_stay(open_channel: Open, monkeypatch: pyte
     assert engine.layout.group_lock("g").exists()
 
 
-def test_a_consumer_that_waits_for_a_group_whose_lock_file_goes_makes_both_anew(
+def test_a_consumer_that_waits_for_a_group_whose_lock_file_goes_creates_both_anew(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = open_channel()

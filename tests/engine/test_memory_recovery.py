@@ -243,7 +243,7 @@ def test_kept_events_that_went_with_memory_are_told_to_whoever_begins_there(path
     assert reopened_again.engine().state.missing() == []
 
 
-def test_a_group_made_after_the_loss_begins_with_what_is_there(path: Path, open_channel: Open) -> None:
+def test_a_group_that_is_created_after_the_loss_begins_with_what_is_there(path: Path, open_channel: Open) -> None:
     kill_spilled(open_channel)
     lose_memory(path)
     with reopened(path)[0] as channel:
@@ -253,7 +253,7 @@ def test_a_group_made_after_the_loss_begins_with_what_is_there(path: Path, open_
         assert channel.stats().groups["new"].lag == 26
 
 
-def test_a_group_made_after_the_loss_is_told_about_it(path: Path, open_channel: Open) -> None:
+def test_a_group_that_is_created_after_the_loss_is_told_about_it(path: Path, open_channel: Open) -> None:
     kill_spilled(open_channel)
     lose_memory(path)
     with reopened(path)[0] as channel:

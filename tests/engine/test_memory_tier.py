@@ -302,7 +302,7 @@ def test_batches_too_come_from_both_tiers(open_channel: Open) -> None:
 def test_a_large_transaction_stays_in_memory_while_it_fits(path: Path, open_channel: Open) -> None:
     """Past `maxInlineBytes` too, and past what goes inline in memory."""
     channel = open_channel(memory_capacity=10_000, byte_capacity=200 << 20, max_inline_bytes=1000)
-    channel.engine().memory.make()
+    channel.engine().memory.create()
     for count in (5, 100):
         bodies = pa.array([bytes([i]) * (1 << 20) for i in range(count)], pa.binary())
         headers = pa.array([[]] * count, EVENT_SCHEMA.field("headers").type)

@@ -16,16 +16,28 @@ import pytest
 from spillable_stream import Channel, NotAChannelError, StorageError, UnsafeStoreError
 from spillable_stream.engine import object_checkpointing
 from spillable_stream.engine.object_checkpointing import ObjectCheckpointing, Trim
-from spillable_stream.errors import TransactionStateError
+from spillable_stream.errors import DataLossError, TransactionStateError
 from spillable_stream.format.record import TrimRecord
+from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.objects.checkpoints import checkpoint_key
 from spillable_stream.objects.identity import IDENTITY
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, FaultyStore, Request, once
 from tests.support.memory_store import MemoryStore
-from tests.support.object_channels import URL, collect_now, log_of, make_two_checkpoints, store_of, stores_in_memory
+from tests.support.object_channels import (
+    URL,
+    asked,
+    collect_now,
+    log_of,
+    lose_slots,
+    make_two_checkpoints,
+    require_told_once,
+    store_of,
+    stores_in_memory,
+)
 from tests.support.object_logs import FakeTime
+from tests.support.store_limits import SetLimits
 
 Open = Callable[..., Channel]
 
@@ -40,7 +52,7 @@ def by_clock(channel: Channel) -> FakeTime:
     """Return the clock by which the channel's checkpoints are due and objects go from now on."""
     checkpointing, clock = checkpointing_of(channel), FakeTime()
     checkpointing.monotonic = clock.monotonic
-    checkpointing._made_at = clock.now
+    checkpointing._created_at = clock.now
     return clock
 
 
@@ -62,13 +74,13 @@ def test_a_checkpoint_is_created_by_the_first_commit_after_its_interval(open_han
     put(channel, b"0")
     clock.now += 4.9
     put(channel, b"1")
-    checkpointing_of(channel).make_if_due()
+    checkpointing_of(channel).create_if_due()
     assert keys(channel, "checkpoints/") == []
     clock.now += 0.1
-    checkpointing_of(channel).make_if_due()
+    checkpointing_of(channel).create_if_due()
     assert keys(channel, "checkpoints/") == [2]
     clock.now += 60
-    checkpointing_of(channel).make_if_due()
+    checkpointing_of(channel).create_if_due()
     assert keys(channel, "checkpoints/") == [2], "nothing was appended since"
 
 
@@ -80,11 +92,11 @@ def test_a_checkpoint_is_created_after_many_slots_however_young_the_last_one_is(
     by_clock(channel)
     for number in range(1, 6):
         put(channel, b"%d" % number)
-        checkpointing_of(channel).make_if_due()
+        checkpointing_of(channel).create_if_due()
         assert keys(channel, "checkpoints/") == ([5] if number == 5 else [])
 
 
-def test_a_close_makes_one_if_an_open_would_have_much_to_read(open_handle: Open) -> None:
+def test_a_close_creates_one_if_an_open_would_have_much_to_read(open_handle: Open) -> None:
     for puts, is_worth_it in ((15, False), (1, True)):
         channel = open_handle(checkpoint_on_close=True)
         for number in range(puts):
@@ -108,12 +120,14 @@ def test_an_open_reads_no_slot_before_the_newest_checkpoint(open_handle: Open) -
 def test_none_is_created_inside_of_a_look(open_handle: Open) -> None:
     channel = open_handle()
     with channel.engine().snapshot(), pytest.raises(TransactionStateError, match="a checkpoint of the channel"):
-        checkpointing_of(channel).make()
+        checkpointing_of(channel).create()
 
 
-def test_a_checkpoint_that_is_created_again_and_again_stays_and_frees_nothing_more(open_handle: Open) -> None:
+def test_a_checkpoint_that_is_created_again_and_again_stays_and_frees_nothing_more(
+    open_handle: Open, set_limits: SetLimits
+) -> None:
     channel = open_handle(gc_delay=0)
-    checkpointing_of(channel).worth_a_trim = 1
+    set_limits(worth_a_trim=1)
     put(channel, b"0")
     take(channel)
     channel.checkpoint()
@@ -151,35 +165,35 @@ def test_a_checkpoint_that_fails_fails_no_commit_and_is_tried_again_later(
     clock.now += 1
     store_of(channel).schedule = once("create", Fault.REFUSED, "checkpoints/")
     with caplog.at_level(logging.WARNING):
-        checkpointing.make_if_due()
+        checkpointing.create_if_due()
     assert "no checkpoint was created; the next open takes longer" in caplog.text
     assert channel.engine().counters.checkpoint_write_error_count == 1
-    checkpointing.make_if_due()
+    checkpointing.create_if_due()
     assert keys(channel, "checkpoints/") == []
     clock.now += 1
-    checkpointing.make_if_due()
+    checkpointing.create_if_due()
     assert keys(channel, "checkpoints/") == [1]
 
 
-def test_objects_that_may_not_be_deleted_are_no_checkpoint_that_was_not_made(
-    open_handle: Open, caplog: pytest.LogCaptureFixture
+def test_objects_that_may_not_be_deleted_do_not_count_as_a_failed_checkpoint(
+    open_handle: Open, caplog: pytest.LogCaptureFixture, set_limits: SetLimits
 ) -> None:
     channel = open_handle(checkpoint_interval=5000)
     checkpointing, clock = checkpointing_of(channel), by_clock(channel)
-    checkpointing.worth_a_trim = 1
+    set_limits(worth_a_trim=1)
     store_of(channel).schedule = lambda request: Fault.REFUSED if request.kind == "delete" else None
     with caplog.at_level(logging.WARNING):
         for number in range(3):
             put(channel, b"%d" % number)
             take(channel)
             clock.now += 5
-            checkpointing.make_if_due()
+            checkpointing.create_if_due()
     assert len(keys(channel, "checkpoints/")) == 3 and channel.engine().counters.checkpoint_write_error_count == 0
     assert "no checkpoint was created" not in caplog.text
     assert "objects that nobody needs stay for now, which costs storage only" in caplog.text
 
 
-def test_a_loss_that_is_found_after_a_checkpoint_is_an_error(
+def test_a_loss_that_is_found_after_a_checkpoint_waits_for_the_next_call(
     open_handle: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = open_handle(checkpoint_interval=1000)
@@ -196,14 +210,13 @@ def test_a_loss_that_is_found_after_a_checkpoint_is_an_error(
 
     monkeypatch.setattr(checkpointing.collector, "is_due", is_due)
     clock.now += 1
-    checkpointing.make_if_due()
-    (record,) = caplog.records
-    assert (record.levelname, "Acknowledged events are lost" in record.message) == ("ERROR", True)
+    checkpointing.create_if_due()
+    require_told_once(channel, caplog)
 
 
-def test_nothing_is_trimmed_after_a_checkpoint_that_cannot_be_read(open_handle: Open) -> None:
+def test_nothing_is_trimmed_after_a_checkpoint_that_cannot_be_read(open_handle: Open, set_limits: SetLimits) -> None:
     channel = open_handle()
-    checkpointing_of(channel).worth_a_trim = 1
+    set_limits(worth_a_trim=1)
     put(channel, *numbered(0, 3))
     take(channel)
     channel.checkpoint()
@@ -219,10 +232,9 @@ def test_nothing_is_trimmed_after_a_checkpoint_that_cannot_be_read(open_handle: 
 # ── what may go ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_slots_are_trimmed_when_enough_of_them_are_worth_a_record(open_handle: Open) -> None:
+def test_slots_are_trimmed_when_enough_of_them_are_worth_a_record(open_handle: Open, set_limits: SetLimits) -> None:
     channel = open_handle()
-    checkpointing = checkpointing_of(channel)
-    checkpointing.worth_a_trim = 30
+    set_limits(worth_a_trim=30)
     for number in range(10):
         put(channel, b"%d" % number)
         take(channel)
@@ -257,10 +269,10 @@ def test_a_trim_says_nothing_of_a_slot_that_is_needed_by_the_time_of_its_append(
     assert trimmed_through(channel) == needed - 1
 
 
-def test_slots_stay_up_to_the_older_of_two_checkpoints(open_handle: Open) -> None:
+def test_slots_stay_up_to_the_older_of_two_checkpoints(open_handle: Open, set_limits: SetLimits) -> None:
     """The newest may turn out to be damaged."""
     channel = open_handle()
-    checkpointing_of(channel).worth_a_trim = 1
+    set_limits(worth_a_trim=1)
     put(channel, b"0")
     take(channel)
     channel.checkpoint()
@@ -273,11 +285,13 @@ def test_slots_stay_up_to_the_older_of_two_checkpoints(open_handle: Open) -> Non
     assert keys(channel, "log/")[0] == first[0]
 
 
-def test_a_handle_knows_the_checkpoint_that_it_was_loaded_from_for_the_older_one(open_handle: Open) -> None:
+def test_a_handle_knows_the_checkpoint_that_it_was_loaded_from_for_the_older_one(
+    open_handle: Open, set_limits: SetLimits
+) -> None:
     """Handles that are open for a moment, and create one checkpoint each, let objects go all the same."""
     for number in range(3):
         with open_handle() as channel:
-            checkpointing_of(channel).worth_a_trim = 1
+            set_limits(worth_a_trim=1)
             put(channel, b"%d" % number)
             take(channel)
             channel.checkpoint()
@@ -354,7 +368,6 @@ def test_a_channel_that_is_open_for_a_moment_now_and_then_stays_small(every_seco
 def filled(open_handle: Open) -> Channel:
     """Return a handle of a channel with slots, a segment and checkpoints that a collection deletes."""
     channel = open_handle(max_inline_bytes=100)
-    checkpointing_of(channel).worth_a_trim = 1
     for number in range(6):
         put(channel, b"%d" % number, bytes(200))
         take(channel, 2)
@@ -407,9 +420,10 @@ def replaced_behind(number: int, *, is_pause: bool) -> bool | None:
 
 @pytest.mark.parametrize("is_pause", [False, True])
 def test_a_collection_that_is_paused_deletes_nothing_of_a_channel_that_was_created_in_that_place(
-    is_pause: bool,
+    is_pause: bool, set_limits: SetLimits
 ) -> None:
     """But for a pause too short to be seen between the question whether the channel is there and a deletion."""
+    set_limits(worth_a_trim=1)
     done = list(takewhile(lambda each: each is not None, map(partial(replaced_behind, is_pause=is_pause), count(1))))
     assert sum(map(bool, done)) > (10 if is_pause else 5)
 
@@ -463,10 +477,12 @@ def test_a_checkpoint_that_was_there_before_stays_where_no_channel_is_found(open
     assert keys(channel, "checkpoints/") == [1]
 
 
-def test_checkpoints_that_a_removed_channel_left_do_not_count_as_the_two_that_stay(open_handle: Open) -> None:
+def test_checkpoints_that_a_removed_channel_left_do_not_count_as_the_two_that_stay(
+    open_handle: Open, set_limits: SetLimits
+) -> None:
     """A channel opens with the older one that can be read where the newest is damaged."""
     channel = open_handle(gc_delay=0)
-    checkpointing_of(channel).worth_a_trim = 1
+    set_limits(worth_a_trim=1)
     objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
     for number in range(12):
         put(channel, b"%d" % number)
@@ -485,9 +501,10 @@ def test_checkpoints_that_a_removed_channel_left_do_not_count_as_the_two_that_st
 
 def test_a_bucket_that_is_put_back_under_a_handle_is_trimmed_up_to_the_older_of_two_checkpoints_that_are_there(
     open_handle: Open,
+    set_limits: SetLimits,
 ) -> None:
     channel = open_handle(gc_delay=0)
-    checkpointing_of(channel).worth_a_trim = 1
+    set_limits(worth_a_trim=1)
     objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
 
     def put_and_take(times: int) -> None:
@@ -510,13 +527,90 @@ def test_a_bucket_that_is_put_back_under_a_handle_is_trimmed_up_to_the_older_of_
         assert trimmed_through(channel) < older, "others would delete the slots behind it"
 
 
+@pytest.mark.parametrize("has_older", [False, True])
+def test_a_checkpoint_that_a_handle_creates_before_it_notices_that_the_bucket_was_put_back_is_refused_until_a_repair(
+    open_handle: Open, has_older: bool
+) -> None:
+    channel = open_handle()
+    put(channel, b"0")
+    if has_older:
+        channel.checkpoint()
+    lose_slots(channel)
+    channel.checkpoint()
+    assert keys(channel, "checkpoints/")[-1] > keys(channel, "log/")[-1]
+    for use in (open_handle, partial(peek, channel), partial(put, channel, b"1")):
+        with pytest.raises(DataLossError, match="is of slot 3, which is not in the log"):
+            use()
+    assert not repair(URL).healthy
+    again = open_handle()
+    assert peek(again) == [b"0"]
+    assert put(again, b"1") == (4, 4), "no other event gets an ID of those that are lost"
+    assert verify(URL).healthy
+
+
+def idle(channel: Channel) -> None:
+    """Let a handle have seen its newest slot some seconds ago: so late a commit need not look first."""
+    presence = log_of(channel)._presence
+    presence.keep_fresh_for(900)  # as with the default gcDelay
+    presence._seen_at = time.monotonic() - 10
+
+
+def test_a_handle_that_was_idle_looks_before_it_creates_a_checkpoint_and_one_that_has_just_committed_does_not(
+    open_handle: Open,
+) -> None:
+    channel = open_handle()
+    store = store_of(channel)
+    creation = [("create", "checkpoints/"), ("get", "checkpoints/"), ("get", IDENTITY), ("replace", "hint")]
+    for is_idle, look in ((False, []), (True, [("get", "log/"), ("get_range", "log/")])):
+        put(channel, b"0")
+        if is_idle:
+            idle(channel)
+        store.forget_counts()
+        channel.checkpoint()
+        assert [(kind, key.rstrip("0123456789")) for kind, key in asked(store)] == [*look, *creation]
+
+
+@pytest.mark.parametrize("trims", [False, True])
+def test_an_idle_handle_whose_bucket_was_put_back_creates_no_checkpoint_and_no_slot(
+    open_handle: Open, caplog: pytest.LogCaptureFixture, set_limits: SetLimits, trims: bool
+) -> None:
+    """Its next checkpoint may trim: that slot would lie behind those that are lost, and need a repair."""
+    channel = open_handle()
+    if trims:
+        set_limits(worth_a_trim=1)
+        for _ in range(2):
+            put(channel, b"taken")
+            take(channel)
+            channel.checkpoint()
+    lose_slots(channel)
+    idle(channel)
+    before = dict(store_of(channel).inner.objects)  # type: ignore[attr-defined]
+    with pytest.raises(UnsafeStoreError, match="Acknowledged events are lost"):
+        channel.checkpoint()
+    assert store_of(channel).inner.objects == before  # type: ignore[attr-defined]
+    channel.checkpoint()
+    put(open_handle(), b"1")
+    assert peek(channel)[-1] == b"1"
+    assert not caplog.records
+
+
+def test_an_idle_handle_whose_slot_was_collected_creates_a_checkpoint_of_what_is_there(open_handle: Open) -> None:
+    channel, other = open_handle(), open_handle()
+    put(channel, b"0")
+    assert take(other) == [b"0"]
+    collect_now(other)
+    idle(channel)
+    channel.checkpoint()
+    assert log_of(channel).checkpoint_number == log_of(other).tail.number
+
+
 def test_a_handle_that_is_loaded_anew_while_it_creates_a_checkpoint_trims_no_slot_that_another_checkpoint_needs(
     open_handle: Open,
+    set_limits: SetLimits,
 ) -> None:
     """Another thread of it found meanwhile that other handles went far ahead."""
     channel, other = open_handle(gc_delay=0), open_handle()
-    for each in (channel, other):
-        checkpointing_of(each).worth_a_trim = 1
+    set_limits(worth_a_trim=1)
     put(channel, b"x")
     ahead = list[int]()
 

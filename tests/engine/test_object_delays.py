@@ -23,6 +23,7 @@ from tests.support.events import peek, put, take
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, stores_in_memory
 from tests.support.object_logs import new_state
+from tests.support.store_limits import SetLimits
 
 
 @pytest.fixture
@@ -108,11 +109,12 @@ def test_an_object_that_a_collector_may_have_removed_is_not_named(stores: dict[s
         assert channel.stats().delayed.events == 0
 
 
-def test_a_handle_that_was_idle_for_long_delays_and_stages_what_may_be_named(stores: dict[str, MemoryStore]) -> None:
+def test_a_handle_that_was_idle_for_long_delays_and_stages_what_may_be_named(
+    stores: dict[str, MemoryStore], set_limits: SetLimits
+) -> None:
     with Channel(URL, commit_interval=0, gc_delay=3600, staging_ttl=0) as channel, Channel(URL) as idle:
         clock_of(channel, idle)
-        checkpointing = channel.engine().checkpointing
-        checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
+        set_limits(worth_a_trim=1)
         for i in range(4):
             put(channel, b"%d" % i)
             take(channel, 10)
@@ -145,14 +147,13 @@ def test_a_put_that_is_tried_again_is_not_written_again(stores: dict[str, Memory
         assert peek(channel) == [b"c", b"d"]
 
 
-def test_what_nobody_ever_named_is_removed(stores: dict[str, MemoryStore]) -> None:
+def test_what_nobody_ever_named_is_removed(stores: dict[str, MemoryStore], set_limits: SetLimits) -> None:
     """As a put leaves it whose process was killed before its slot; what waits stays, however old it is."""
     with Channel(URL, commit_interval=0, gc_delay=0, staging_ttl=0) as channel:
         clock_of(channel)
         deliveries_of(channel).hold_back([chunk(0, 5)])
         put_late(channel, 10_000, b"waits")
-        checkpointing = channel.engine().checkpointing
-        checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
+        set_limits(worth_a_trim=1)
         for i in range(6):
             put(channel, b"%d" % i)
             take(channel, 10)

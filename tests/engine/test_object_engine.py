@@ -20,6 +20,7 @@ from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Request
 from tests.support.object_channels import store_of
 from tests.support.object_logs import frames_of
+from tests.support.store_limits import SetLimits
 
 Open = Callable[..., Channel]
 
@@ -147,8 +148,8 @@ def test_options_change_for_all_handles_and_not_those_that_are_of_disks(open_han
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
-def test_clocks_that_are_years_apart_go_back_or_stand_still_cost_no_event_and_no_order(
-    open_handle: Open, monkeypatch: pytest.MonkeyPatch, seed: int
+def test_clocks_that_are_years_apart_go_back_or_stop_cost_no_event_and_no_order(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch, seed: int, set_limits: SetLimits
 ) -> None:
     """One clock is ten years slow and stands still, one is right, one is ten years fast; now and then one is set."""
     rng, clock, number = Random(seed), _Clock(), 0
@@ -157,10 +158,7 @@ def test_clocks_that_are_years_apart_go_back_or_stand_still_cost_no_event_and_no
     handles = [open_handle(gc_delay="1h", max_inline_bytes=700) for _ in range(3)]
     hosts = [clock.now_ns + years * _YEAR_NS for years in (-10, 0, 10)]
     taken: dict[str, list[Event]] = {f"group-{host}": [] for host in range(3)}
-    for channel in handles:
-        engine_of(channel).checkpointing.worth_a_trim = 1
-        merging = engine_of(channel).checkpointing.merging
-        merging.many_slots, merging.quiet_seconds = 2, 0
+    set_limits(worth_a_trim=1, many_slots=2, quiet_seconds=0)
     for host, group in enumerate(taken):
         handles[host].consumer(group)
     for _ in range(150):

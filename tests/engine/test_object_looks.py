@@ -21,7 +21,7 @@ from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import slot_key
 from tests.support.events import peek, put, take
 from tests.support.faulty_store import Request
-from tests.support.object_channels import URL, Watched, asked, collect_now, in_thread, log_of, store_of
+from tests.support.object_channels import URL, Watched, asked, collect_now, in_thread, log_of, lose_slots, store_of
 from tests.support.object_logs import FakeTime, new_state
 
 Open = Callable[..., Channel]
@@ -194,6 +194,39 @@ def test_whoever_had_slots_that_a_bucket_lacks_which_was_put_back_is_told_once(o
     assert peek(open_handle(), group="another") == [b"0", b"1"]
 
 
+def continue_elsewhere(channel: Channel, other: Channel, puts: int) -> None:
+    """Put the bucket back to before two commits of a handle, and let another handle continue from there."""
+    lose_slots(channel)
+    for number in range(puts):
+        put(other, b"%d" % (number + 1))
+
+
+@pytest.mark.parametrize(
+    ("puts", "use"), [(2, peek), (3, peek), (3, lambda channel: put(channel, b"not stored")), (3, Channel.stats)]
+)
+def test_whoever_had_slots_in_whose_places_others_have_put_theirs_since_the_bucket_was_put_back_is_told_once(
+    open_handle: Open, use: Callable[[Channel], object], puts: int
+) -> None:
+    """The log is not shorter than it was, but another one."""
+    channel = open_handle()
+    put(channel, b"0")
+    continue_elsewhere(channel, open_handle(), puts)
+    with pytest.raises(UnsafeStoreError, match=r"slot 3 is another one than the one that was there.* are lost"):
+        use(channel)
+    assert peek(channel) == [b"%d" % number for number in range(puts + 1)]
+    put(channel, b"stored")
+    assert peek(open_handle(), group="another")[-1] == b"stored"
+
+
+def test_a_handle_that_slept_while_its_slots_were_collected_reports_no_loss(open_handle: Open) -> None:
+    sleeper, channel = open_handle(), open_handle()
+    for body in (b"0", b"1"):
+        put(sleeper, body)
+    assert take(channel, limit=2) == [b"0", b"1"]
+    collect_now(channel)
+    assert sleeper.engine().follow().last_id == 2
+
+
 @pytest.mark.parametrize("lost", [1, 2])
 def test_a_put_that_notices_a_bucket_that_was_put_back_leaves_a_slot_that_only_a_repair_passes(
     open_handle: Open, lost: int
@@ -254,7 +287,7 @@ def test_a_handle_that_was_open_raises_the_error_of_damage_and_continues_behind_
     with pytest.raises((CorruptionError, CommitOutcomeUnknownError)):
         use(channel)
     with suppress(CorruptionError):  # a put that met the damage is settled first
-        channel.engine().checkpointing.make()
+        channel.engine().checkpointing.create()
     put(channel, b"5")
     left = [b"%d" % number for number in range(6) if number != slot - 1]
     assert peek(channel) == left

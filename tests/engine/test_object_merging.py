@@ -11,6 +11,7 @@ from spillable_stream.objects.slots import slot_key
 from tests.support.events import ids, numbered, peek, put, take
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, collect_now, stores_in_memory
+from tests.support.store_limits import SetLimits
 
 
 @pytest.fixture
@@ -19,11 +20,14 @@ def stores() -> Iterator[dict[str, MemoryStore]]:
         yield stores
 
 
+@pytest.fixture(autouse=True)
+def four_slots_are_many(set_limits: SetLimits) -> None:
+    set_limits(many_slots=4, quiet_seconds=0)
+
+
 def channel_of(puts: int, **options: object) -> Channel:
     """Return a channel with so many transactions of two events, of which four are worth a copy."""
     channel = Channel(URL, commit_interval=0, gc_delay=0, **options)
-    merging = channel.engine().checkpointing.merging
-    merging.many_slots, merging.quiet_seconds = 4, 0
     for i in range(puts):
         put(channel, b"%d a" % i, b"%d b" % i)
     return channel
@@ -58,9 +62,9 @@ def test_few_slots_stay(stores: dict[str, MemoryStore]) -> None:
         assert not any(isinstance(file, str) for file in files(channel))
 
 
-def test_slots_that_are_young_stay(stores: dict[str, MemoryStore]) -> None:
+def test_slots_that_are_young_stay(stores: dict[str, MemoryStore], set_limits: SetLimits) -> None:
     with channel_of(6) as channel:
-        channel.engine().checkpointing.merging.quiet_seconds = 60
+        set_limits(quiet_seconds=60)
         channel.checkpoint()
         assert not any(isinstance(file, str) for file in files(channel))
 
@@ -137,8 +141,6 @@ def test_a_checkpoint_is_not_a_loss_where_another_handle_merged_and_collected_wh
         copied = merging._copied
 
         def slept_before_it_copied(*args: object, **named: object) -> object:
-            others = other.engine().checkpointing.merging
-            others.many_slots, others.quiet_seconds = 4, 0
             other.checkpoint()
             collect_now(other)
             channel.engine().log.cache.clear()

@@ -14,15 +14,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from spillable_stream import Channel, GroupOwnedError, OptionError, log_records
+from spillable_stream import Channel, GroupOwnedError, OptionError, UnsafeStoreError, log_records
 from spillable_stream.engine import object_owners
 from spillable_stream.engine.group_changes import drop_of
 from spillable_stream.engine.object_owners import ObjectOwners
 from spillable_stream.engine.object_ownership import ANSWER_SECONDS
+from spillable_stream.engine.owner_requests import Claim
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, Request
 from tests.support.interrupts import Interrupts
-from tests.support.object_channels import OwnersClock, kill, lose_slots, store_of
+from tests.support.object_channels import OwnersClock, kill, log_of, lose_slots, require_told_once, store_of
 from tests.support.spools import without_threads
 
 Open = Callable[..., Channel]
@@ -240,7 +241,7 @@ def test_claims_that_cannot_be_answered_are_a_warning_a_minute(
     store_of(owner).schedule = None
 
 
-def test_a_loss_that_is_found_where_claims_are_answered_is_an_error_though_a_warning_was_just_logged(
+def test_a_loss_that_is_found_where_claims_are_answered_waits_for_the_next_call(
     open_handle: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_threads(monkeypatch)
@@ -249,8 +250,42 @@ def test_a_loss_that_is_found_where_claims_are_answered_is_an_error_though_a_war
     lose_slots(owner)
     assert owners_of(owner)._warning.is_due()
     assert owners_of(owner).run_once()
-    (record,) = caplog.records
-    assert (record.levelname, "Acknowledged events are lost" in record.message) == ("ERROR", True)
+    require_told_once(owner, caplog)
+
+
+def test_a_loss_that_is_found_where_a_group_is_given_up_waits_for_the_next_call(
+    open_handle: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_threads(monkeypatch)
+    owner = open_handle()
+    consumer = owner.consumer("default")
+    lose_slots(owner)
+    log_of(owner)._presence.is_proven = False  # as after an idle time: it looks before it appends
+    consumer.close()
+    require_told_once(owner, caplog)
+
+
+def test_claims_are_answered_and_groups_given_up_while_a_loss_waits(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_threads(monkeypatch)
+    owner, claimant = open_handle(), open_handle()
+    consumer = owner.consumer("default")
+    with log_of(owner).untold_loss:
+        raise UnsafeStoreError("lost")
+    claimant.engine().follow()
+    owned = owners_of(claimant).known("default")
+    assert owned is not None
+    owners_of(claimant)._append(Claim("default", owned, "a claim"))
+    assert owners_of(owner).run_once()
+    claimant.engine().follow()
+    known = owners_of(claimant).known("default")
+    assert known is not None and not known.claim
+    consumer.close()
+    claimant.engine().follow()
+    assert owners_of(claimant).known("default") is None
+    with pytest.raises(UnsafeStoreError, match=r"^lost$"):
+        peek(owner)
 
 
 def test_a_handle_that_owns_nothing_asks_for_nothing_and_has_no_thread(
@@ -297,7 +332,7 @@ def test_a_handle_whose_group_was_taken_over_claims_it_again_with_its_next_take(
 
 
 @pytest.mark.parametrize("made_again", [True, False])
-def test_a_group_that_was_dropped_and_made_again_is_not_its_former_owners(
+def test_a_group_that_was_dropped_and_created_again_is_not_its_former_owners(
     open_handle: Open, owners_clock: OwnersClock, made_again: bool
 ) -> None:
     owner, other = open_handle(), open_handle()

@@ -121,7 +121,7 @@ def test_events_are_staged_by_a_plan_alone_and_an_old_plan_says_its_age(stores: 
     assert stage.compression == "zstd"
 
 
-def test_a_large_put_makes_frames_of_which_a_task_needs_few(stores: dict[str, MemoryStore]) -> None:
+def test_a_large_put_is_cut_into_frames_so_that_a_task_downloads_few(stores: dict[str, MemoryStore]) -> None:
     """A task downloads whole frames, if only for one of their events."""
     rows = pa.record_batch({"x": pa.array([bytes(1000)] * 10_000)})
     with Channel(URL, schema=rows.schema, commit_interval=0) as channel:

@@ -9,7 +9,7 @@ from contextvars import copy_context
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine.one_look import has_looked, look_again, note_look, one_look
+from spillable_stream.engine.one_look import has_looked, look_again, one_look, record_look
 from tests.support.events import put
 from tests.support.object_channels import store_of
 
@@ -85,11 +85,11 @@ def test_a_wait_looks_again_and_again(channel: Channel, open_handle: Open) -> No
 def test_a_look_that_failed_is_none(channel: Channel) -> None:
     engine, key = channel.engine(), object()
     with one_look():
-        note_look(key)
+        record_look(key)
         look_again(key)
         assert not has_looked(key)
         assert not has_looked(engine.follower)
-    note_look(key)
+    record_look(key)
     assert not has_looked(key), "there is no block"
 
 

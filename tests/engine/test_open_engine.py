@@ -75,7 +75,7 @@ def test_a_channel_is_created_once_and_opened_with_what_it_was_created_with(path
         engine.close()
 
 
-def test_a_channel_that_is_missing_is_not_made_unless_that_is_wanted(path: Path) -> None:
+def test_a_channel_that_is_missing_is_not_created_unless_that_is_wanted(path: Path) -> None:
     for use in (
         lambda: ensure_channel(FS, path, None),
         lambda: open_engine(FS, path, 1.0, readonly=False),

@@ -58,7 +58,7 @@ def test_defaults_and_options_of_both_are_refused_nowhere() -> None:
 
 
 @pytest.mark.parametrize("name", OF_STORES)
-def test_a_channel_on_a_disk_is_neither_made_nor_changed_by_an_option_of_stores(
+def test_a_channel_on_a_disk_is_neither_created_nor_changed_by_an_option_of_stores(
     open_channel: Open, path: Path, name: str
 ) -> None:
     with pytest.raises(OptionError, match=keyword_of(name)):
@@ -72,7 +72,7 @@ def test_a_channel_on_a_disk_is_neither_made_nor_changed_by_an_option_of_stores(
 
 
 @pytest.mark.parametrize("given", [{"memory_capacity": 10}, {"data_dirs": ["/a"]}, {"mode": "0750"}])
-def test_a_channel_in_a_store_is_neither_made_nor_changed_by_an_option_of_disks(
+def test_a_channel_in_a_store_is_neither_created_nor_changed_by_an_option_of_disks(
     open_handle: Open, given: dict[str, object]
 ) -> None:
     with pytest.raises(OptionError, match="is for channels on a disk"):

@@ -22,6 +22,7 @@ from tests.support.events import peek, put, take
 from tests.support.faulty_store import Fault, Request
 from tests.support.object_channels import URL, OwnersClock, collect_now, store_of
 from tests.support.object_logs import FakeTime
+from tests.support.store_limits import SetLimits
 
 Open = Callable[..., Channel]
 Call = Callable[[Channel], object]
@@ -190,10 +191,10 @@ def test_a_claim_is_made_again(open_handle: Open, owners_clock: OwnersClock, aft
                 return
 
 
-def test_a_merge_of_events_that_were_taken_meanwhile_is_given_up(open_handle: Open) -> None:
+def test_a_merge_of_events_that_were_taken_meanwhile_is_given_up(open_handle: Open, set_limits: SetLimits) -> None:
     channel, other = open_handle(), open_handle()
     merging = channel.engine().checkpointing.merging  # type: ignore[attr-defined]
-    merging.many_slots, merging.quiet_seconds = 2, 0
+    set_limits(many_slots=2, quiet_seconds=0)
     for number in range(4):
         put(channel, b"%d" % number)
 

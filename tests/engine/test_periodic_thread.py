@@ -7,7 +7,10 @@ import os
 import threading
 import weakref
 
+import pytest
+
 from spillable_stream.engine.periodic_thread import PeriodicThread
+from tests.support.no_threads import no_threads
 
 _WAIT_SECONDS = 60.0
 
@@ -124,4 +127,14 @@ def test_a_forked_child_does_not_take_the_thread_for_its_own() -> None:
         os._exit(0 if not work.thread.is_alive() else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert work.thread.is_alive()
+    work.thread.end()
+
+
+def test_one_that_could_not_start_can_be_ended_and_started_later() -> None:
+    work = Work()
+    with no_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
+        work.thread.ensure()
+    work.thread.end()
+    work.thread.ensure()
+    assert work.done.wait(_WAIT_SECONDS)
     work.thread.end()

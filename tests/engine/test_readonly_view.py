@@ -8,38 +8,28 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from spillable_stream import (
     Channel,
-    ChannelBusyError,
-    ChannelClosedError,
     CommitOutcomeUnknownError,
     CorruptionError,
     DataLossError,
-    ForeignDirectoryError,
     MemoryLossWarning,
-    NotAChannelError,
     OtherHostError,
-    ReadonlyChannelError,
     StorageError,
     TornTailWarning,
 )
 from spillable_stream.engine.local_engine import LocalEngine
-from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.head import Head
-from spillable_stream.log.ownership import is_held, is_locked
-from spillable_stream.storage.filesystem import FileSystem
 from tests.golden.test_golden import CHANNELS, HERE
-from tests.support.channels import fill, snapshot
+from tests.support.channels import bodies_in, fill, snapshot
 from tests.support.damage import age_head, flip, kill, log_file, lose_memory, memory_of, offsets, reboot, trim
 from tests.support.delays import clock_of, deliver_all, put_late
 from tests.support.events import numbered, put, take
-from tests.support.fake_files import FaultyFileSystem, FileSystemOfOthers
+from tests.support.fake_files import FileSystemOfOthers
 from tests.support.interrupts import Interrupts
-from tests.support.mounts import NEEDS_MOUNTS, mounted_readonly
 
 Open = Callable[..., Channel]
 MEMORY = {"memory_capacity": 20, "overflow_timeout": 0}
@@ -47,21 +37,6 @@ MEMORY = {"memory_capacity": 20, "overflow_timeout": 0}
 
 def reading(path: Path) -> Channel:
     return Channel(path, create=False, readonly=True)
-
-
-def bodies(channel: Channel) -> list[bytes]:
-    """Return the bodies of all events in the channel, which a handle may read that takes nothing."""
-    engine = channel.engine()
-    reader = engine.reader()
-    try:
-        with engine.snapshot() as state:
-            extents = [
-                e for a, b in state.gone().gaps(state.beginning(), state.last_id) for e in state.blocks.extents(a, b)
-            ]
-        found = [read.batch.column("body").to_pylist() for e in extents for read in reader.read(e)]
-        return [body for batch in found for body in batch]
-    finally:
-        reader.close()
 
 
 def everything(engine: LocalEngine) -> object:
@@ -107,7 +82,7 @@ def test_a_channel_that_nobody_holds_is_read_to_its_end(
     expected = everything_of_copy(path)
     with reading(path) as readonly:
         assert everything(readonly.engine()) == expected
-        assert bodies(readonly) == [*(b"%d " % i * 30 for i in range(15, 50)), b"last"]
+        assert bodies_in(readonly) == [*(b"%d " % i * 30 for i in range(15, 50)), b"last"]
         assert readonly.stats().groups["default"].lag == 36
 
 
@@ -128,7 +103,7 @@ def test_a_torn_tail_is_passed_over_wherever_it_is_torn_and_is_not_cut(path: Pat
             warnings.simplefilter("always")
             with reading(path) as readonly:
                 assert everything(readonly.engine()) == expected
-                assert bodies(readonly) == ([b"first", b"second", b"third"] if size == end else [b"first"])
+                assert bodies_in(readonly) == ([b"first", b"second", b"third"] if size == end else [b"first"])
                 torn = readonly.stats().torn_bytes
         assert [w.category for w in warned] == [TornTailWarning] * bool(torn)
         assert bool(torn) == any(whole[begin:size]) * (size < end)
@@ -146,7 +121,7 @@ def test_a_file_that_was_being_created_when_the_host_stopped_is_passed_over_and_
     unfinished.write_bytes(log_file(path).read_bytes()[:100])
     before = snapshot(path)
     with reading(path) as readonly:
-        assert bodies(readonly) == numbered(0, 3)
+        assert bodies_in(readonly) == numbered(0, 3)
     assert snapshot(path) == before
 
 
@@ -164,13 +139,13 @@ def test_a_channel_in_use_is_read_up_to_what_is_published_and_followed(path: Pat
     channel = open_channel()
     put(channel, b"a")
     with reading(path) as readonly:
-        assert bodies(readonly) == [b"a"]
+        assert bodies_in(readonly) == [b"a"]
         published = (path / "head").read_bytes()
         put(channel, b"b")
-        assert bodies(readonly) == [b"a", b"b"]
+        assert bodies_in(readonly) == [b"a", b"b"]
         (path / "head").write_bytes(published)
         with reading(path) as another:
-            assert bodies(another) == [b"a"], "what is not published may be taken back"
+            assert bodies_in(another) == [b"a"], "what is not published may be taken back"
 
 
 def test_it_follows_when_writers_leave_and_come(path: Path, open_channel: Open) -> None:
@@ -179,12 +154,12 @@ def test_it_follows_when_writers_leave_and_come(path: Path, open_channel: Open) 
         for i in range(4):
             channel = open_channel()
             put(channel, b"%d" % i)
-            assert bodies(readonly) == numbered(0, i + 1)
+            assert bodies_in(readonly) == numbered(0, i + 1)
             if i % 2:
                 kill(channel)
             else:
                 channel.close()
-            assert bodies(readonly) == numbered(0, i + 1)
+            assert bodies_in(readonly) == numbered(0, i + 1)
 
 
 def test_a_writer_that_came_and_left_between_two_looks_is_noticed(path: Path, open_channel: Open) -> None:
@@ -193,7 +168,7 @@ def test_a_writer_that_came_and_left_between_two_looks_is_noticed(path: Path, op
         assert readonly.stats().channel_size == 0
         with open_channel() as channel:
             put(channel, b"a")
-        assert bodies(readonly) == [b"a"]
+        assert bodies_in(readonly) == [b"a"]
 
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
@@ -224,7 +199,7 @@ def test_what_a_killed_writer_wrote_last_counts_as_it_does_for_the_next_open(pat
     with reading(path) as readonly:
         (path / "head").write_bytes(published)
         kill(channel)
-        assert bodies(readonly) == [b"a", b"b"]
+        assert bodies_in(readonly) == [b"a", b"b"]
 
 
 def test_what_a_writer_never_published_counts_once_it_is_gone(
@@ -237,9 +212,9 @@ def test_what_a_writer_never_published_counts_once_it_is_gone(
             patch.setattr(Head, "write", _refuse)
             with pytest.raises(CommitOutcomeUnknownError):
                 put(channel, b"b")
-        assert bodies(readonly) == [b"a"]
+        assert bodies_in(readonly) == [b"a"]
         kill(channel)
-        assert bodies(readonly) == [b"a", b"b"]
+        assert bodies_in(readonly) == [b"a", b"b"]
 
 
 def _refuse(*_: object) -> None:
@@ -251,14 +226,14 @@ def test_a_writer_that_came_first_between_two_looks_is_noticed(path: Path, open_
     channel = open_channel(**MEMORY)
     put(channel, *numbered(0, 5))
     with reading(path) as readonly:
-        assert bodies(readonly) == numbered(0, 5)
+        assert bodies_in(readonly) == numbered(0, 5)
         before = readonly.engine().log.lock
         kill(channel)
         lose_memory(path)
         with pytest.warns(MemoryLossWarning):
             channel = open_channel()
         put(channel, b"after")
-        assert bodies(readonly) == [b"after"]
+        assert bodies_in(readonly) == [b"after"]
         assert everything(readonly.engine()) == everything(channel.engine())
         assert readonly.engine().log.lock is not before, "it went on in a view of another time"
 
@@ -274,7 +249,7 @@ def test_files_that_a_writer_removes_under_it_are_done_without(path: Path, open_
             channel.checkpoint()
         assert not log_file(path, 1).exists()
         put(channel, b"last")
-        assert bodies(readonly) == [b"last"]
+        assert bodies_in(readonly) == [b"last"]
         assert everything(readonly.engine()) == everything(channel.engine())
 
 
@@ -300,11 +275,11 @@ def test_what_a_writer_delivers_that_comes_while_a_free_channel_is_opened_is_not
 
     with Channel(path, create=False, readonly=True, fs=FileSystemOfOthers(come_and_deliver)) as readonly:
         expected = [*[b"now"] * commits, b"late"]
-        assert bodies(readonly) == expected
+        assert bodies_in(readonly) == expected
         assert readonly.stats().delayed.events == 0
         if stays:
             put(writers[0], b"next")
-            assert bodies(readonly) == [*expected, b"next"]
+            assert bodies_in(readonly) == [*expected, b"next"]
 
 
 def test_a_side_file_that_is_missing_in_a_free_channel_is_missing(path: Path, open_channel: Open) -> None:
@@ -323,7 +298,7 @@ def test_a_stray_or_damaged_head_stops_nobody_who_finds_the_channel_free(path: P
     age_head(path)
     flip(path / "head", 30)
     with reading(path) as readonly:
-        assert bodies(readonly) == numbered(0, 3)
+        assert bodies_in(readonly) == numbered(0, 3)
 
 
 def test_damage_is_refused_as_an_open_for_writing_refuses_it(path: Path) -> None:
@@ -352,7 +327,7 @@ def test_events_in_memory_are_read(path: Path, open_channel: Open, killed: bool)
         kill(channel)
     before = snapshot(path, memory)
     with reading(path) as readonly:
-        assert bodies(readonly) == numbered(3, 27)
+        assert bodies_in(readonly) == numbered(3, 27)
         stats = readonly.stats()
         assert (stats.memory.events, stats.disk.events) == (12, 15)
     assert snapshot(path, memory) == before
@@ -364,11 +339,11 @@ def test_events_that_move_from_memory_to_disk_are_followed(path: Path, open_chan
     with reading(path) as readonly:
         assert readonly.stats().memory.events == 10
         channel.flush()
-        assert (bodies(readonly), readonly.stats().memory.events) == (numbered(0, 10), 0)
+        assert (bodies_in(readonly), readonly.stats().memory.events) == (numbered(0, 10), 0)
         put(channel, *numbered(10, 5))
-        assert (bodies(readonly), readonly.stats().memory.events) == (numbered(0, 15), 5)
+        assert (bodies_in(readonly), readonly.stats().memory.events) == (numbered(0, 15), 5)
         channel.close()
-        assert (bodies(readonly), readonly.stats().memory.events) == (numbered(0, 15), 0)
+        assert (bodies_in(readonly), readonly.stats().memory.events) == (numbered(0, 15), 0)
 
 
 def test_a_lost_memory_tier_is_reported_and_not_recorded(path: Path, open_channel: Open) -> None:
@@ -380,7 +355,7 @@ def test_a_lost_memory_tier_is_reported_and_not_recorded(path: Path, open_channe
     before = snapshot(path)
     for _ in range(2):
         with pytest.warns(MemoryLossWarning) as warned, reading(path) as readonly:
-            assert bodies(readonly) == numbered(15, 15)
+            assert bodies_in(readonly) == numbered(15, 15)
             assert readonly.stats().lost == ((1, 15),)
         assert warned[0].message.lost == ((1, 15),)  # type: ignore[union-attr]
     assert snapshot(path) == before
@@ -397,142 +372,3 @@ def test_a_memory_tier_that_may_be_alive_elsewhere_is_not_treated_as_lost(path: 
     place.write_text(place.read_text().replace(os.uname().nodename, "elsewhere").replace('"boot": "', '"boot": "0'))
     with pytest.raises(OtherHostError, match="elsewhere"):
         reading(path)
-
-
-# ── that it writes nothing, and is in nobody's way ──────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
-def test_not_a_byte_name_or_time_is_changed(path: Path, open_channel: Open, held: bool) -> None:
-    channel = open_channel(**MEMORY, max_file_size=2000)
-    for i in range(6):
-        put(channel, *numbered(10 * i, 10))
-    take(channel, 3)
-    if not held:
-        kill(channel)
-    before = snapshot(path, memory_of(path))
-    with reading(path) as readonly:
-        readonly.stats()
-        bodies(readonly)
-        assert snapshot(path, memory_of(path)) == before
-    assert snapshot(path, memory_of(path)) == before
-
-
-@pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
-def test_files_are_opened_for_reading_only(path: Path, open_channel: Open, held: bool) -> None:
-    channel = open_channel()
-    put(channel, b"a")
-    if not held:
-        kill(channel)
-    fs = FaultyFileSystem()
-    with Channel(path, readonly=True, fs=fs) as readonly:
-        assert readonly.stats().channel_size == 1
-    assert {call.name for call in fs.calls} <= {"open", "read"}
-
-
-def test_neither_lock_is_held(path: Path, open_channel: Open) -> None:
-    open_channel().close()
-    fs = FileSystem()
-    with reading(path) as readonly:
-        readonly.stats()
-        assert not is_held(fs, path) and not any(is_locked(fs, f) for f in path.rglob("*.lock"))
-        assert not is_locked(fs, path / "lock") and not is_held(fs, path / "data")
-        with open_channel() as channel:
-            assert channel.engine().log.recovered, "the reader was taken for somebody who holds the channel"
-            assert channel.engine().become_last()
-
-
-@NEEDS_MOUNTS
-@pytest.mark.parametrize("elsewhere", [False, True], ids=["over itself", "at another path"])
-@pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
-def test_a_channel_on_a_readonly_mount_is_read(
-    path: Path, open_channel: Open, tmp_path: Path, held: bool, elsewhere: bool
-) -> None:
-    channel = open_channel(**MEMORY)
-    put(channel, *numbered(0, 15))
-    put(channel, *numbered(15, 15))
-    if not held:
-        kill(channel)
-    at = tmp_path / "mounted" if elsewhere else None
-    with mounted_readonly(path, at) as mounted, reading(mounted) as readonly:
-        assert bodies(readonly) == numbered(0, 30)
-        if held and elsewhere:
-            take(channel, 10)
-            assert readonly.stats().channel_size == 20
-
-
-# ── what is refused ─────────────────────────────────────────────────────────────────────────────
-
-REFUSED: dict[str, Callable[[Channel], object]] = {
-    "a put": lambda channel: channel.put_transaction(),
-    "a take": lambda channel: channel.take_transaction(),
-    "a consumer": lambda channel: channel.consumer("group"),
-    "drop_group": lambda channel: channel.drop_group("default"),
-    "a checkpoint": lambda channel: channel.checkpoint(),
-    "a flush": lambda channel: channel.flush(),
-    "another value of keep_alive": lambda channel: Channel(channel.path, readonly=True, keep_alive=77),
-    "a commit": lambda channel: channel.engine().committing().__enter__(),
-}
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_would_change_the_channel_is_refused_in_one_sentence(path: Path, open_channel: Open, what: str) -> None:
-    put(open_channel(), b"a")
-    before = snapshot(path)
-    with reading(path) as readonly, pytest.raises(ReadonlyChannelError) as refused:
-        REFUSED[what](readonly)
-    assert str(refused.value) == (
-        f"{path} is open read-only, and {what} would change the channel: open it without readonly for that"
-    )
-    assert snapshot(path) == before
-
-
-def test_another_column_is_refused_and_those_there_are_not(path: Path) -> None:
-    schema = pa.schema([("a", pa.int64())])
-    Channel(path, schema=schema).close()
-    with Channel(path, readonly=True, schema=schema) as readonly:
-        assert readonly.schema.equals(schema)
-    with pytest.raises(ReadonlyChannelError, match="another column"):
-        Channel(path, readonly=True, schema=schema.append(pa.field("b", pa.int64())))
-
-
-def test_nothing_is_created_where_there_is_no_channel(path: Path) -> None:
-    with pytest.raises(NotAChannelError):
-        Channel(path, readonly=True)
-    assert not path.exists()
-
-
-def test_a_directory_that_is_not_the_channels_is_refused(path: Path, open_channel: Open, tmp_path: Path) -> None:
-    open_channel(data_dirs=[str(tmp_path / "data")]).close()
-    (tmp_path / "data" / "owner.json").unlink()
-    with pytest.raises(ForeignDirectoryError, match=r"has no owner\.json"):
-        reading(path)
-
-
-@pytest.mark.usefixtures("settles_soon")
-def test_a_channel_whose_owner_file_was_removed_under_its_handles_is_refused(path: Path, open_channel: Open) -> None:
-    channel = open_channel()
-    put(channel, b"a")
-    (path / "owner.json").unlink()
-    with pytest.raises(ChannelBusyError, match=r"owner\.json was removed"):
-        Channel(path, readonly=True)
-
-
-def test_a_closed_handle_says_so(path: Path, open_channel: Open) -> None:
-    open_channel()
-    readonly = reading(path)
-    readonly.close()
-    readonly.close()
-    with pytest.raises(ChannelClosedError):
-        readonly.stats()
-
-
-def test_a_forked_child_reads_with_a_view_of_its_own(path: Path, open_channel: Open) -> None:
-    put(open_channel(), b"a")
-    with reading(path) as readonly:
-        assert readonly.stats().channel_size == 1
-        child = os.fork()
-        if not child:
-            os._exit(0 if bodies(readonly) == [b"a"] and readonly.schema.equals(EVENT_SCHEMA) else 1)
-        assert os.waitpid(child, 0)[1] == 0
-        assert bodies(readonly) == [b"a"]

@@ -93,7 +93,7 @@ def test_a_put_that_was_looked_for_and_has_no_room_is_not_there() -> None:
         commit_again(Asked(), unknown(), 1, commit)
 
 
-def test_a_repetition_of_which_nothing_is_known_either_says_what_became_of_it() -> None:
+def test_a_repetition_whose_outcome_is_unknown_too_raises_its_own_error() -> None:
     second = unknown()
 
     def commit(repeats_left: int) -> CommitResult:

@@ -24,7 +24,7 @@ def test_takes_that_move_to_disk_are_written_however_many_events_they_are_of() -
         encode_with(header, payload, 0)
 
 
-def test_takes_of_which_one_is_refused_leave_the_others_open_for_the_requests_behind_them() -> None:
+def test_takes_that_are_refused_for_one_of_them_leave_the_others_open_for_the_requests_behind_them() -> None:
     state = ChannelState(ChannelOptions(), [b"schema"])
     state.pending[5] = Pending(takes=(TakeRecord("g", [(1, 1)]),))
     plan = AppendPlan(state)

@@ -216,7 +216,7 @@ def test_a_directory_of_flumes_own_files_is_refused_and_not_touched(place: Path)
 
 
 @pytest.mark.parametrize("name", ["a2", "a1"])
-def test_an_agent_of_which_nothing_can_run_is_refused_with_the_findings(place: Path, name: str) -> None:
+def test_an_agent_without_a_part_that_can_run_is_refused_with_the_findings(place: Path, name: str) -> None:
     write(place, "a1.sources = r1\na1.sources.r1.type = netcat\n")
     with pytest.raises(OptionError, match="a1"):
         flow.Agent.from_properties(place / "flume.conf", name=name)
@@ -459,3 +459,76 @@ def test_a_group_fails_over_to_its_other_sink(tmp_path: Path) -> None:
         group = flow.SinkGroup(sinks, Failover(priority={"bad": 2, "good": 1}))
         assert flow.Agent(sink_groups=[group], channels={"c": channel}).run(once=True)
     assert written(tmp_path) == ["x"]
+
+
+class RefusedSink(Refuses):
+    """A sink that can't be built."""
+
+    def __init__(self) -> None:
+        raise ValueError("there is no such server")
+
+
+class RefusedSource(flow.PolledSource):
+    """A source that can't be built."""
+
+    def __init__(self) -> None:
+        raise ValueError("there is no such server")
+
+
+# What can be seen to be impossible only when it is opened or built, in the order in which components are opened.
+REFUSALS = {
+    "channel": "a1.channels.c3.path = {dir}/file\n",
+    "sink": f"a1.sinks.k2.type = {__name__}.RefusedSink\n",
+    "source": f"a1.sources.r2.type = {__name__}.RefusedSource\n",
+    "class": "a1.sources.r2.type = queue.Queue\n",
+}
+REASONS = {"channel": "it is a file", "class": "queue.Queue is not a source"}
+NEW_PARTS = """
+a1.sources = r1 r2
+a1.sources.r2.type = seq
+a1.sources.r2.channels = c3
+a1.channels = c1 c2 c3
+a1.channels.c1.keep-alive = 1
+a1.channels.c1.retentionMs = 1h
+a1.channels.c3.type = file
+a1.channels.c3.path = {dir}/c3
+"""
+
+
+@pytest.mark.parametrize("refused", REFUSALS)
+def test_a_refused_reload_stores_no_option_and_creates_no_channel(
+    place: Path, running: flow.Agent, caplog: pytest.LogCaptureFixture, refused: str
+) -> None:
+    (place / "file").write_text("no directory")
+    directory = "a1.sinks.k2.sink.directory = {dir}/out2\n"  # no argument of a sink of one's own
+    text = CONFIGURATION.replace(directory, "") if refused == "sink" else CONFIGURATION
+    before = {name: running.places[name].channel.options for name in ("c1", "c2")}
+    write(place, text + NEW_PARTS + REFUSALS[refused])
+    assert running.reload() is None
+    assert "the changed configuration is refused" in caplog.text
+    assert REASONS.get(refused, "no such server") in caplog.text
+    assert {name: running.places[name].channel.options for name in ("c1", "c2")} == before
+    assert not (place / "c3").exists()
+    log(place, "1")
+    wait_until(lambda: written(place) == written(place, "out2") == ["1"])
+
+
+class Unsure(flow.Seq):
+    """A source that can't say whether it is at its end."""
+
+    @property
+    def finished(self) -> bool:
+        raise ZeroDivisionError
+
+    @finished.setter
+    def finished(self, value: bool) -> None:
+        pass
+
+
+def test_a_run_that_an_error_ends_leaves_nothing_running(tmp_path: Path) -> None:
+    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        source = flow.Source(Unsure(total_events=1), flow.ChannelProcessor({"c": channel}))
+        failing = flow.Agent(sources=[source], sinks=[flow.Null(channel="c")])
+        with pytest.raises(ZeroDivisionError):
+            failing.run(once=True)
+        assert not [runner.name for runner in (*failing.sources.values(), *failing.sinks.values()) if runner.alive]

@@ -7,7 +7,7 @@ import pytest
 
 from spillable_stream import Event
 from spillable_stream.errors import NotAChannelError, OptionError
-from spillable_stream.flow.assembly import build_channels, build_sinks, build_source
+from spillable_stream.flow.assembly import build_channels, built_sink, built_source, run_sinks, run_source
 from spillable_stream.flow.changes import sink_units
 from spillable_stream.flow.interceptors.base import EventInterceptor
 from spillable_stream.flow.loading import load
@@ -47,22 +47,28 @@ def test_components_are_built_with_their_channels(tmp_path: Path) -> None:
     system = {"spillable.data.dir": str(tmp_path), "x": "y"}
     places = build_channels("a", config.channels, system)
     try:
-        r, s = (build_source("a", source, places) for source in config.sources)
+        r, s = (run_source("a", source, built_source(source), places) for source in config.sources)
         assert (r.name, r.processor.producer, [*r.processor.channels]) == ("a.r", None, ["c", "deadLetter"])  # type: ignore[attr-defined]
         assert s.processor.producer == "a.s"  # type: ignore[attr-defined]
         units = sink_units(config)
-        group = build_sinks("a", "g", units["g"], places, system)
-        assert group is not None and isinstance(group._processor, Failover)
+        in_group = {sink.name: built_sink(sink) for sink in units["g"].sinks}
+        group = run_sinks("a", "g", units["g"], in_group, places, system)
+        assert isinstance(group._processor, Failover)
         k, other = group.sinks
         assert isinstance(k, Null) and (k.name, k.in_group, k.system) == ("a.k", True, system)
         assert k.dead_letter is places["dead"].channel and other.dead_letter is None
-        assert build_sinks("a", "p", units["p"], places, system) is None
-        if "x" in units:
-            with pytest.raises(OptionError, match="is not a sink"):
-                build_sinks("a", "x", units["x"], places, system)
     finally:
         for place in places.values():
             place.channel.close()
+
+
+def test_a_class_that_is_neither_source_nor_sink_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text(TEXT.replace("r.type = seq", "r.type = queue.Queue"))
+    config = load(tmp_path / "f").agents["a"]
+    with pytest.raises(OptionError, match=r"queue\.Queue is not a source; derive it"):
+        built_source(next(s for s in config.sources if s.name == "r"))
+    with pytest.raises(OptionError, match=r"queue\.Queue is not a sink; derive it"):
+        built_sink(next(s for s in config.sinks if s.name == "x"))
 
 
 def test_no_channel_is_created_if_another_one_cannot_be_opened(tmp_path: Path) -> None:
@@ -82,7 +88,7 @@ def test_a_dead_letter_names_the_source_that_put_it_aside_though_its_batches_hav
     places = build_channels("a", config.channels, {"spillable.data.dir": str(tmp_path)})
     try:
         source = next(s for s in config.sources if s.name == "r")
-        build_source("a", source, places).processor.process([Event(b"x")])  # type: ignore[attr-defined]
+        run_source("a", source, built_source(source), places).processor.process([Event(b"x")])  # type: ignore[attr-defined]
         with places["dead"].channel.take_transaction() as transaction:
             letter = transaction.take()
         assert letter is not None

@@ -13,6 +13,7 @@ from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.source_runners import source_runner
 from tests.support.flow_processors import KeptBatches
+from tests.support.no_threads import no_threads
 from tests.support.producers import Mute
 
 
@@ -37,7 +38,7 @@ def test_what_cannot_be_closed_is_logged_and_is_not_late(caplog: pytest.LogCaptu
     assert "c1 could not be closed: [Errno 5] Input/output error" in caplog.text
 
 
-def test_an_error_whose_text_raises_is_logged_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_whose_text_raises_is_logged_anyway(caplog: pytest.LogCaptureFixture) -> None:
     def fails() -> None:
         raise Mute
 
@@ -51,3 +52,18 @@ def test_the_channels_of_sources_and_sinks_are_known(open_channel: Callable[...,
     sink = SinkRunner([(flow.Null(), channel, WrittenEvents())], None, "k1")
     assert channels_of([source]) == channels_of([sink]) == [channel]
     assert channels_of([source_runner(flow.Seq(), KeptBatches(), "r1")]) == []
+
+
+def test_where_there_is_no_thread_the_rest_is_closed_and_the_others_wait_for_one() -> None:
+    closed: list[str] = []
+    with no_threads(times=3, named="-close"):
+        assert close_at_once({"a": lambda: closed.append("a"), "b": lambda: closed.append("b")}, 60) == []
+    assert sorted(closed) == ["a", "b"]
+
+
+def test_what_gets_no_thread_in_time_is_named_and_the_rest_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    closed: list[str] = []
+    with no_threads(named="b-close"):
+        assert close_at_once({"a": lambda: closed.append("a"), "b": lambda: closed.append("b")}, 0.2) == ["b"]
+    assert closed == ["a"]
+    assert "b could not be closed: can't start new thread" in caplog.text

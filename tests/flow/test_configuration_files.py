@@ -104,3 +104,15 @@ def test_an_error_costs_its_component_and_never_one_that_runs(tmp_path: Path, ol
     changed = ConfigurationFiles((str(path),), "a1").load()
     found = "; ".join(reasons_against(changed, running.agents["a1"], running.findings))
     assert against in found and bool(found) == bool(against)
+
+
+def test_a_file_that_is_replaced_in_the_moment_of_a_look_is_seen_at_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An editor removes it, and gives the new one its name."""
+    found = ConfigurationFiles((str(tmp_path / "f.conf"),), "a1")
+    monkeypatch.setattr(os.path, "exists", lambda _: True)  # it was, a moment ago
+    assert found.have_changed(0.0)
+    assert not found.have_changed(0.0)
+    (tmp_path / "f.conf").touch()
+    assert found.have_changed(0.0)

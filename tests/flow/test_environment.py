@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,28 @@ def test_a_sink_needs_an_address_of_its_host(tmp_path: Path) -> None:
     assert codes(sink("type = http", "endpoint = http://127.0.0.1:1/x"), tmp_path) == []
     text = sink("type = http", "endpoint = http://no-such-host.invalid/x")
     assert codes(text, tmp_path) == [("host-unreachable", K1)]
+
+
+def test_an_agent_of_the_name_that_runs_here_is_noted_and_nothing_is_asked_or_removed(tmp_path: Path) -> None:
+    sockets = tmp_path / "run" / "spillable"
+    assert codes(SMALL, tmp_path, XDG_RUNTIME_DIR=str(tmp_path / "run")) == []
+    assert not sockets.exists()
+    sockets.mkdir(parents=True)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    names = [
+        f"a1.{os.getpid()}",
+        f"a1.{ended.pid}",
+        f"a2.{os.getpid()}",
+        f".a1.{os.getpid()}",
+        "a1.x",
+        f"a1.{'9' * 30}",
+    ]
+    for name in names:
+        (sockets / name).touch()
+    (finding,) = environment_findings(
+        read(SMALL), {}, {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "run")}
+    )
+    assert (finding.code, finding.component, finding.severity) == ("agent-runs", "a1", "note")
+    assert f"runs in process {os.getpid()}; if it has these files" in finding.text
+    assert sorted(path.name for path in sockets.iterdir()) == sorted(names)

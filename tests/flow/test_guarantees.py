@@ -54,7 +54,7 @@ HELD_BY = {
     ],
     "channel → file_roll, hdfs, parquet": [
         "flow/sinks/test_file_roll::test_a_crash_at_any_step_writes_each_event_once",
-        "flow/sinks/test_hdfs::test_a_crash_at_any_step_leaves_each_event_once_in_closed_files",
+        "flow/sinks/test_hdfs_crashes::test_a_crash_at_any_step_leaves_each_event_once_in_closed_files",
         "flow/sinks/test_on_s3::test_each_event_is_once_in_an_object_though_the_sink_dies",
         "flow/sinks/test_parquet::test_events_are_rows_and_are_committed_when_the_file_is_closed",
         "crash/test_flow_kill::test_an_agent_that_is_killed_at_any_moment_writes_each_line_once",
@@ -70,7 +70,7 @@ HELD_BY = {
     "any sink → its dead letters": [
         "flow/sinks/test_letter_box::test_events_that_are_letters_count_as_written_after_a_crash",
         "flow/sinks/test_http::test_a_dead_letter_is_there_once_though_its_take_was_not_committed",
-        "flow/sinks/test_hdfs::test_a_dead_letter_is_there_once_though_the_sink_dies_before_its_commit",
+        "flow/sinks/test_hdfs_crashes::test_a_dead_letter_is_there_once_though_the_sink_dies_before_its_commit",
     ],
     "Spark → flow → channels": [
         "spark/test_flow_writer::test_rows_go_where_the_flow_leads_and_a_repetition_changes_nothing",

@@ -23,6 +23,24 @@ def test_a_file_is_loaded_with_its_real_classes(tmp_path: Path) -> None:
     assert running(loaded.agents["a1"]) == "a1: r1 | c1 | k1 | " and loaded.findings == ()
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a line of a log\n" * (1 << 19), "it has more than 4 MiB, as no configuration has"),
+        (b"a1.sources = r1\na\0b", "its byte 17 is 0, as no byte of a configuration in UTF-8 is"),
+        ("a1.sources = r1\n".encode("utf-16"), "its byte 3 is 0"),
+    ],
+)
+def test_a_file_without_a_configuration_is_refused_before_each_of_its_lines_is_an_error(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    path = tmp_path / "data.bin"
+    path.write_bytes(content)
+    with pytest.raises(OSError, match=said) as refused:
+        flow.load(path)
+    assert refused.value.filename == str(path)
+
+
 def test_a_pattern_that_java_refuses_drops_the_source(tmp_path: Path) -> None:
     text = (
         SMALL

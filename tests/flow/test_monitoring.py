@@ -11,6 +11,7 @@ from spillable_stream import Channel, flow
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.agent import Agent
 from spillable_stream.flow.monitoring import Monitoring
+from tests.support.no_threads import no_threads
 from tests.support.waiting import wait_until
 
 
@@ -113,3 +114,10 @@ def test_prometheus_can_be_the_only_format(running: Agent) -> None:
     finally:
         monitoring.stop()
     assert text.startswith("# TYPE spillable_flow_source_start_time gauge")
+
+
+def test_it_can_be_ended_where_it_found_no_thread(running: Agent) -> None:
+    server = Monitoring(running, 0, host="127.0.0.1")
+    with no_threads(), pytest.raises(StorageError, match="can't start new thread"):
+        server.start()
+    server.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.selectors import Replicating
 from tests.support.events import peek, take
 from tests.support.flow_batches import batch_of
+from tests.support.no_threads import no_threads
 
 
 def test_puts_into_several_channels_run_at_the_same_time_and_say_which_failed() -> None:
@@ -79,3 +80,17 @@ def test_a_source_behind_a_sink_that_holds_its_batch_continues_to_disk_after_one
         assert channel.stats().drain_order == [10, -20]
         sink.rollback()
     assert len(take(channel)) == 30
+
+
+@pytest.mark.parametrize("there", [0, 1])
+def test_a_batch_is_put_once_into_each_channel_where_no_thread_can_be_started(tmp_path: Path, there: int) -> None:
+    """Though a pool of Python's keeps a put for which it found no thread, and makes it later."""
+    with ExitStack() as stack:
+        channels = {name: stack.enter_context(Channel(tmp_path / name)) for name in ("c1", "c2", "c3")}
+        with ChannelProcessor(channels) as processor:
+            with no_threads() if not there else nullcontext():
+                processor.process(batch_of(b"1"))
+            with no_threads():
+                processor.process(batch_of(b"2"))
+            processor.process(batch_of(b"3"))
+        assert [take(channel) for channel in channels.values()] == [[b"1", b"2", b"3"]] * 3

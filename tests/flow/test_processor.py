@@ -53,7 +53,7 @@ def test_a_batch_goes_through_the_interceptors_and_the_selector_into_the_channel
     assert [peek(c) for c in channels.values()] == [[b"X1"], [b"X2"], []]
 
 
-def test_a_batch_of_which_nothing_is_left_is_a_success(channels: dict[str, Channel]) -> None:
+def test_a_batch_without_an_event_left_is_a_success(channels: dict[str, Channel]) -> None:
     with ChannelProcessor(channels, [RegexFilter("nothing")]) as processor:
         assert processor.process(batch_of(b"x")) == (1, 0, 0, {})
     assert all(c.stats().counters.event_put_attempt_count == 0 for c in channels.values())

@@ -14,7 +14,7 @@ from spillable_stream.flow.event_batch import as_event_batch, events_of
 from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import InterceptorChain
 from spillable_stream.flow.router import Router
-from spillable_stream.flow.selectors import Multiplexing, Replicating, Selector
+from spillable_stream.flow.selectors import Multiplexing, Replicating, Routes, Selector
 from spillable_stream.flow.surroundings import REAL
 from tests.support.flow_batches import STILL, Picky, batch_of
 
@@ -103,3 +103,48 @@ def test_a_dead_letter_of_a_batch_without_a_number_has_an_id_that_no_other_run_g
             ids += [event.headers["deadletter.id"] for event in events_of(parts.required["dead"])]
     assert len(set(ids)) == len(ids) == 8
     assert {(i.split(":")[0], i.split(":")[2]) for i in ids} == {("a1.r1", "0"), ("a1.r1", "1")}
+
+
+def to(value: str, body: bytes) -> Event:
+    return Event(body, {"to": value})
+
+
+MIXED = {"must": ["c1", "c2"], "may": ["c1"], "all": ["c2"]}
+
+
+def test_a_channel_that_some_events_must_reach_and_others_may_gets_all_of_them_in_order(
+    channels: dict[str, Channel],
+) -> None:
+    """It has one part of a batch: what it may get, and did not get with that, nobody would put or count."""
+    selector = Multiplexing("to", MIXED, optional={"may": ["c2"], "none": ["c2"]})
+    events = [to("may", b"1"), to("must", b"2"), to("may", b"3"), to("none", b"4")]
+    parts = router(channels, selector).divide(as_event_batch(events), 1, comes_again=True)
+    assert bodies(parts.required) == {"c1": [b"1", b"2", b"3"], "c2": [b"1", b"2", b"3", b"4"]}
+    assert parts.optional == {}
+    parts = router(channels, selector).divide(as_event_batch([to("may", b"1")]), 2, comes_again=True)
+    assert (bodies(parts.required), bodies(parts.optional)) == ({"c1": [b"1"]}, {"c2": [b"1"]})
+
+
+class Both(Selector):
+    """Sends each event to c1, which must have the first one, and may have all."""
+
+    def select(self, batch: pa.RecordBatch, number: int) -> Routes:
+        return Routes({"c1": pa.array([0])}, {"c1": None, "c2": pa.array([0])})
+
+
+def test_no_event_is_twice_in_a_channel_that_must_and_may_have_it(channels: dict[str, Channel]) -> None:
+    parts = router(channels, Both()).divide(batch_of(b"1", b"2"), 1, comes_again=True)
+    assert (bodies(parts.required), bodies(parts.optional)) == ({"c1": [b"1", b"2"]}, {"c2": [b"1"]})
+
+
+@pytest.mark.parametrize("times", [{}, {"c2": EventTimes(ttl=60.0)}], ids=["timeless", "ttl"])
+def test_an_optional_channel_of_dead_letters_gets_both_the_events_and_these(
+    channels: dict[str, Channel], times: dict[str, EventTimes]
+) -> None:
+    divided = router(channels, Replicating(optional=["c2"]), "c2", times)
+    parts = divided.divide(batch_of(b"x", b"bad"), 1, comes_again=True)
+    assert bodies(parts.required) == {"c1": [b"x"], "c2": [b"x", b"bad"]} and parts.optional == {}
+    parts = divided.divide(batch_of(b"bad"), 2, comes_again=True)
+    assert bodies(parts.required) == {"c2": [b"bad"]}
+    parts = divided.divide(batch_of(b"x"), 3, comes_again=True)
+    assert (bodies(parts.required), bodies(parts.optional)) == ({"c1": [b"x"]}, {"c2": [b"x"]})

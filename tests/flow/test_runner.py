@@ -83,7 +83,7 @@ def test_a_runner_that_is_stopped_while_its_start_hangs_ends_without_a_round() -
     assert runner.calls == ["prepare", "close 0.0"]
 
 
-@pytest.mark.parametrize("failing", ["rest 0.5 0.5", "close 0.0"])
+@pytest.mark.parametrize("failing", ["round", "close 0.0"])
 def test_an_error_that_ends_a_thread_is_logged_and_is_its_trouble(
     failing: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -96,7 +96,25 @@ def test_an_error_that_ends_a_thread_is_logged_and_is_its_trouble(
     runner = Failing()
     runner.go_on.set()
     runner.start()
-    wait_until(lambda: "rest 0.5 0.5" in runner.calls)
+    wait_until(lambda: "rest 0.5 0.5" in runner.calls or not runner.alive)
     assert runner.stop(60)
     assert runner.calls[-1] == "close 0.0" and runner.trouble == "ValueError: a fault of the user's"
     assert "x: its thread ends" in caplog.text
+
+
+def test_a_rest_that_fails_is_trouble_and_the_rounds_continue(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(Held):
+        def round(self) -> float:
+            self._do("round")
+            return 0.01
+
+        def _rest(self, seconds: float) -> None:
+            raise ValueError("a fault of the user's")
+
+    runner = Failing()
+    runner.go_on.set()
+    runner.start()
+    wait_until(lambda: runner.calls.count("round") >= 3)
+    assert runner.alive and runner.trouble == "ValueError: a fault of the user's"
+    assert runner.stop(60)
+    assert caplog.text.count("x: it can't wait for events: a fault of the user's") == 1

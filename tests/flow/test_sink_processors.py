@@ -13,6 +13,7 @@ from spillable_stream.flow.order_selector import RoundRobinOrder
 from spillable_stream.flow.sink_processors import Default, Failover, LoadBalance, SinkProcessor
 from spillable_stream.flow.surroundings import Surroundings
 from tests.support.flow_batches import STILL
+from tests.support.producers import Mute
 
 _MOMENT = 2.0**-10  # adds up without an error
 
@@ -27,6 +28,7 @@ class Sink:
 
     def __init__(self, asked: list[str], name: str) -> None:
         self.asked, self.name = asked, name
+        self.channel_name = "c1"
         self.answer: Status | None = Status.READY
 
     @property
@@ -200,3 +202,34 @@ def test_a_default_processor_asks_its_only_sink_and_raises_what_that_raises() ->
 def test_what_cannot_be_used_is_refused(make: Callable[[], SinkProcessor], names: str, says: str) -> None:
     with pytest.raises(OptionError, match=says):
         Group(make(), names)
+
+
+def test_load_is_balanced_over_sinks_of_several_channels_though_that_of_one_is_empty() -> None:
+    group = Group(LoadBalance(), "abcd")
+    for name, channel in zip("abcd", ("c1", "c1", "c2", "c2"), strict=True):
+        group.sinks[name].channel_name = channel
+    for name in "ab":
+        group.sinks[name].answer = Status.BACKOFF
+    assert [group.round() for _ in range(4)] == ["ac", "bc", "c", "d"]
+    for name in "cd":
+        group.sinks[name].answer = Status.BACKOFF
+    assert [group.round() for _ in range(3)] == ["ac", "ac", "ac"], "each channel once"
+
+
+class Mutes(Sink):
+    """A sink whose error has no text."""
+
+    def process(self) -> Status:
+        self.asked.append(self.name)
+        raise Mute
+
+
+@pytest.mark.parametrize("kind", [Failover, LoadBalance])
+def test_an_error_whose_text_raises_is_said_and_the_next_sink_is_asked(
+    kind: type[SinkProcessor], caplog: pytest.LogCaptureFixture
+) -> None:
+    processor, asked = kind(), list[str]()
+    processor.configure({"a": Mutes(asked, "a"), "b": Sink(asked, "b")}, STILL)
+    assert processor.process() is Status.READY
+    assert asked == ["a", "b"]
+    assert "(its text can't be told: ValueError)" in caplog.text

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from spillable_stream import Channel, Event
 from spillable_stream.errors import SpillableError, StorageError
+from spillable_stream.flow import sink_runner
+from spillable_stream.flow.sink_processors import Failover, LoadBalance, SinkProcessor
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.written import WrittenEvents
@@ -134,3 +137,55 @@ def test_a_sink_that_is_stopped_as_it_begins_to_open_and_fails_is_expected_by_no
     with pytest.raises(StorageError):
         runner.open()
     written.require_notes(0.0)
+
+
+def test_a_channel_that_refuses_while_a_sink_waits_is_trouble_and_ends_nothing(
+    open_channel: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the store of an object channel that is away for a while."""
+    channel, sink = open_channel(), Kept()
+    waited, wait, go_on = threading.Event(), sink.wait, threading.Event()
+
+    def refuse(seconds: float) -> bool:
+        if not waited.is_set():
+            waited.set()
+            raise StorageError("the store is away")
+        go_on.wait(30)
+        return wait(seconds)
+
+    monkeypatch.setattr(sink, "wait", refuse)
+    runner = SinkRunner([(sink, channel, WrittenEvents())], None, "a1.k1")
+    monkeypatch.setattr(sink_runner, "_MOST_MS", 10)
+    runner.start()
+    assert waited.wait(30)
+    go_on.set()
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"1"))
+    wait_until(lambda: sink.bodies == [b"1"])
+    wait_until(lambda: runner.trouble == "")
+    assert runner.alive and not sink.closed_by
+    assert runner.stop(30)
+
+
+@pytest.mark.parametrize(("kind", "channels"), [(Failover, 1), (LoadBalance, 1), (LoadBalance, 2)])
+def test_a_group_wakes_for_events_of_each_of_its_channels_though_some_of_its_sinks_were_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[SinkProcessor], channels: int
+) -> None:
+    monkeypatch.setattr(sink_runner, "_INCREMENT_MS", 600_000)
+    monkeypatch.setattr(sink_runner, "_MOST_MS", 600_000)
+    opened = [Channel(tmp_path / str(number)) for number in range(channels)]
+    sinks, processor, written = [Kept(), Kept()], kind(), [WrittenEvents() for _ in opened]
+    for number, sink in enumerate(sinks):
+        sink.channel_name = str(number % channels)
+    processor.configure({"k1": sinks[0], "k2": sinks[1]})
+    places = [(sink, opened[n % channels], written[n % channels]) for n, sink in enumerate(sinks)]
+    runner = SinkRunner(places, processor, "a1.g")
+    runner.start()
+    for number in range(4):
+        wait_until(lambda: runner.finished)
+        with opened[number % channels].put_transaction() as tx:
+            tx.put(Event(b"%d" % number))
+        wait_until(lambda: sum(len(sink.bodies) for sink in sinks) == number + 1)  # noqa: B023
+    assert runner.stop(30)
+    for channel in opened:
+        channel.close()

@@ -119,7 +119,7 @@ def test_a_file_that_is_missing_has_no_value(file: SlotFile) -> None:
     assert file.read() is None
 
 
-def test_a_file_of_which_no_slot_is_whole_is_refused_and_left(file: SlotFile) -> None:
+def test_a_file_without_a_whole_slot_is_refused_and_left(file: SlotFile) -> None:
     file.path.write_bytes(b"x" * 8192)
     with pytest.raises(CorruptionError, match=r"no slot of the file is whole .*/f\]"):
         file.read()

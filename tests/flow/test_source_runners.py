@@ -25,6 +25,7 @@ from spillable_stream.flow.sources.taildir import TailDir
 from spillable_stream.flow.supervisor import Supervisor
 from tests.support.events import take
 from tests.support.flow_processors import KeptBatches
+from tests.support.no_threads import no_threads
 from tests.support.waiting import wait_until
 
 
@@ -113,6 +114,14 @@ def test_a_refusal_is_trouble_until_a_round_goes_well(caplog: pytest.LogCaptureF
     assert runner.source.counters.pauses.flume_counters()["Paused"] == 0
 
 
+def test_an_error_of_a_source_that_fails_again_and_again_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    runner = PolledRunner(Told(ValueError("x"), ValueError("x"), R, ValueError("x")), KeptBatches(), "a1.r1")
+    for logged in (1, 1, 1, 2):
+        runner.round()
+        assert sum(r.levelname == "ERROR" for r in caplog.records) == logged
+        assert not [r for r in caplog.records if r.levelname == "WARNING"]
+
+
 def test_a_source_rests_where_there_is_nothing_and_not_where_a_channel_refuses() -> None:
     class Resting(Told):
         def rest(self, seconds: float, stopping: threading.Event) -> None:
@@ -193,6 +202,37 @@ def test_a_stop_that_takes_too_long_says_so() -> None:
     source.release.set()
     assert runner.stop(30)
     assert not runner.alive
+
+
+@pytest.mark.parametrize("refused", [1, 3])
+def test_a_stop_for_which_there_is_no_thread_is_tried_again_and_no_start_comes_meanwhile(
+    caplog: pytest.LogCaptureFixture, refused: int
+) -> None:
+    source = Waits()
+    source.release.set()
+    runner = EventRunner(source, KeptBatches(), "a1.r1")
+    runner.start()
+    with no_threads(refused, "a1.r1-stop"):
+        runner.begin_stop()
+        source.is_alive = False
+        runner.start()
+        assert not runner.alive
+        assert runner.stop(60)
+    assert [r.getMessage() for r in caplog.records] == ["a1.r1: it can't be stopped yet: can't start new thread"]
+
+
+def test_a_source_for_whose_stop_there_is_no_thread_keeps_no_other_one_from_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    supervisor, source, polled = Supervisor(), Waits(), PolledRunner(Told(), KeptBatches(), "a1.r2")
+    runner = EventRunner(source, KeptBatches(), "a1.r1")
+    supervisor.start(runner, polled)
+    with no_threads(named="a1.r1-stop"):
+        assert supervisor.stop([runner, polled], 0.5) == [runner]
+        assert not polled.alive and supervisor.late() == [runner]
+    assert "a1.r1 did not end within 0.5 s" in caplog.text
+    source.release.set()
+    wait_until(lambda: supervisor.late() == [])
 
 
 class HangsAtStart(Waits):

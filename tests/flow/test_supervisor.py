@@ -223,3 +223,27 @@ def test_a_runner_says_its_own_trouble() -> None:
     assert not supervisor.has_failed()
     supervisor.begin()
     supervisor.end()
+
+
+class Unsure(Told):
+    """A runner that can't say whether it works."""
+
+    @property
+    def alive(self) -> bool:
+        raise ZeroDivisionError
+
+    @alive.setter
+    def alive(self, value: bool) -> None:
+        pass
+
+
+def test_a_runner_that_cannot_say_whether_it_works_keeps_no_other_one_from_being_started_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seconds, unsure, other = 0.0, Unsure(True, name="a1.k1"), Told(False, True, name="a1.k2")
+    supervisor = Supervisor(now=lambda: seconds)
+    supervisor.start(unsure, other)
+    seconds += 3
+    supervisor.look()
+    assert other.alive and unsure.tries == 1
+    assert "a1.k1: it can't be told whether it works" in caplog.text

@@ -13,7 +13,8 @@ from spillable_stream import Channel, Event, flow
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.base import PolledSource, Status
-from spillable_stream.flow.tap_server import TapServer, socket_directory, tap_component
+from spillable_stream.flow.tap_server import TapServer, running_processes, socket_directory, tap_component
+from tests.support.no_threads import no_threads
 from tests.support.waiting import wait_until
 
 
@@ -142,3 +143,24 @@ def test_an_agent_that_starts_removes_the_sockets_of_those_that_were_killed(sour
     assert sorted(path.name for path in directory.iterdir()) == [running.name, f"a2.{os.getpid()}"]
     server.stop()
     assert list(directory.iterdir()) == [running]
+
+
+def test_a_server_without_a_thread_is_refused_and_leaves_nothing(source: Given) -> None:
+    agent = flow.Agent(name="a2")
+    server = TapServer(agent)
+    with no_threads(), pytest.raises(StorageError, match="can't start new thread"):
+        server.start()
+    assert not [path for path in socket_directory().iterdir() if "a2" in path.name]
+    server.stop()
+
+
+def test_a_tap_for_which_there_is_no_thread_is_refused_and_the_next_one_is_shown(source: Given) -> None:
+    with no_threads(1, "flow-tap"):
+        with pytest.raises(OptionError, match="no thread for another tap"):
+            next(tap_component("a1", "r1"))
+        assert rows("r1", source, 1)
+
+
+def test_an_agent_that_runs_is_found_by_its_name_alone(source: Given) -> None:
+    assert running_processes("a1", os.environ) == [os.getpid()]
+    assert running_processes("a2", os.environ) == []

@@ -194,3 +194,27 @@ def test_tests_without_a_configuration_are_an_error(tmp_path: Path) -> None:
     path.write_text("[[test]]\nname = 't'\nagent = 'a'\nsource = 'r'\nevents = []\n")
     with pytest.raises(OptionError, match="names no configuration"):
         run_file(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\xff\xfe", "it is not TOML: its byte 0 is not UTF-8"),
+        (b"x = ", "it is not TOML: Invalid value"),
+        (b"x = " + b"[" * 100_000, "it is not TOML"),
+        (b"x = " + b"1" * 10_000, "it is not TOML"),
+        (b"x" * ((16 << 20) + 1), "it has more than 16 MiB, as no file of tests has"),
+        (b"", "it has no test"),
+        (
+            b'[[test]]\nname = "t"\nagent = "a"\nsource = "r"\nevents = []\nnow = 9223372036854775807\n',
+            "the test 't': now is 9223372036854775807, and not milliseconds since 1970",
+        ),
+        (b'[[test]]\nname = "t"\nagent = "a"\nsource = "r"\nevents = []\n', "it names no configuration"),
+    ],
+)
+def test_a_file_that_has_no_tests_is_refused_with_its_path(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "tests.toml"
+    path.write_bytes(content)
+    with pytest.raises(OptionError) as refused:
+        run_file(path)
+    assert str(refused.value).startswith(f"{path}: {said}")

@@ -46,7 +46,7 @@ def test_other_names_are_not_data_files(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["checkpoint-1-2", "checkpoint-000001-1", "checkpoint-000001-000000000001.old"])
-def test_other_names_are_no_checkpoints(name: str) -> None:
+def test_files_with_other_names_are_not_checkpoints(name: str) -> None:
     assert file_names.parse_checkpoint(name) is None
 
 

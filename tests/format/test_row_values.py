@@ -60,7 +60,7 @@ WHOLE = [
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize(("value", "t"), CUT, ids=lambda p: str(p)[:40])
-def test_a_row_of_which_something_would_be_lost_is_refused(
+def test_a_row_that_would_lose_a_part_of_a_value_is_refused(
     open_channel: Open, depth: str, value: Any, t: pa.DataType
 ) -> None:
     type_of, value_of = DEPTHS[depth]
@@ -73,7 +73,7 @@ def test_a_row_of_which_something_would_be_lost_is_refused(
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize(("value", "t"), WHOLE, ids=lambda p: str(p)[:40])
-def test_a_row_of_which_nothing_is_lost_is_put(open_channel: Open, depth: str, value: Any, t: pa.DataType) -> None:
+def test_a_row_that_loses_nothing_is_put(open_channel: Open, depth: str, value: Any, t: pa.DataType) -> None:
     type_of, value_of = DEPTHS[depth]
     channel = open_channel(schema=pa.schema([("c", type_of(t))]))
     with channel.put_transaction() as tx:

@@ -111,7 +111,7 @@ def test_a_channel_is_widened_by_the_values_of_categories() -> None:
     assert added.field("l").type.equals(pa.list_(pa.string()))
 
 
-def test_nothing_is_written_with_a_schema_of_which_an_earlier_version_stored_no_values() -> None:
+def test_nothing_is_written_with_a_schema_whose_values_an_earlier_version_did_not_store() -> None:
     with pytest.raises(SchemaError, match=r"'c' has the type .* whose values an earlier version did not store"):
         check_written_schema(pa.schema([("c", pa.list_(CATEGORIES))]))
 

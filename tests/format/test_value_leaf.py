@@ -73,7 +73,7 @@ def test_a_value_that_does_not_fit_is_said_with_its_column_type_and_cause() -> N
     assert isinstance(caught.value.__cause__, AttributeError)
 
 
-def test_a_value_of_which_nothing_is_created_does_not_fit() -> None:
+def test_a_value_that_converts_to_none_does_not_fit() -> None:
     with pytest.raises(SchemaError, match=r"takes something else$") as caught:
         leaf(PLACE, lambda value: None, 0).read(5)
     assert caught.value.__cause__ is None

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
+
 from spillable_stream import Channel, Event
 from spillable_stream.engine import deliveries
-from spillable_stream.engine.object_engine import ObjectEngine
 from tests.golden.dump import CLOCK_MS, dump
 from tests.golden.make import put, take
 from tests.support.delays import Clock, deliver_all, deliveries_of
 from tests.support.object_channels import kill
+from tests.support.store_limits import set_limits
 
 NAME = "orders"
 _CENTURY_SECONDS = 100 * 365 * 86_400
@@ -31,13 +33,10 @@ def url_of(path: Path) -> str:
 def orders_channel(path: Path) -> None:
     """A channel with slots, a segment, a merged object, delayed objects, two checkpoints, and groups in every state."""
     options: dict[str, Any] = {"commit_interval": 0, "gc_delay": 0, "max_inline_bytes": 3000}
-    with mock.patch.object(deliveries, "wall_clock_ms", lambda: CLOCK_MS):
+    with mock.patch.object(deliveries, "wall_clock_ms", lambda: CLOCK_MS), pytest.MonkeyPatch.context() as patch:
         channel = Channel(url_of(path), **options)
         clock = deliveries_of(channel).clock_ms = Clock(CLOCK_MS)
-        engine = channel.engine()
-        assert isinstance(engine, ObjectEngine)
-        merging = engine.checkpointing.merging
-        merging.many_slots, merging.quiet_seconds = 4, 0
+        set_limits(patch, many_slots=4, quiet_seconds=0)
         for i in range(6):
             put(channel, Event(b"small %d" % i, {"n": str(i)}), Event("größer".encode(), {"ключ": "значение"}))
         channel.checkpoint()  # the small slots are merged

@@ -76,9 +76,7 @@ def test_damage_without_a_header_is_of_the_events_up_to_the_next_put(
     assert only(findings).events == ((11, 14),)
 
 
-def test_damage_without_a_header_is_of_the_events_that_the_next_commit_tells_of(
-    findings: Findings, damage: DamageFindings
-) -> None:
+def test_damage_without_a_header_has_the_events_of_the_next_commit(findings: Findings, damage: DamageFindings) -> None:
     damage.add(FILE, Damage(100, 164, None), "broken", 11)
     damage.follow(header(FrameType.COMMIT, 8, 11, 4), None)
     assert (only(findings).events, only(findings).transactions) == (((11, 14),), (8,))

@@ -123,7 +123,7 @@ def test_a_directory_that_is_not_proven_is_damage(tmp_path: Path, harm: str) -> 
     assert why[harm] in found.text
 
 
-def test_a_checkpoint_directory_that_the_next_open_makes_is_not_a_finding(path: Path) -> None:
+def test_a_checkpoint_directory_that_the_next_open_creates_is_not_a_finding(path: Path) -> None:
     fill(path)
     shutil.rmtree(path / "checkpoint")
     assert not check_owners(FS, read_identity(FS, path), Findings())

@@ -125,7 +125,7 @@ def test_a_damaged_position_is_a_warning_while_there_is_memory(path: Path, open_
     assert (found.severity, found.path) == (Severity.WARNING, path / "groups" / "default.position")
 
 
-def test_a_missing_newest_file_of_which_only_a_checkpoint_speaks_leaves_its_ids_unused(path: Path) -> None:
+def test_a_missing_newest_file_that_only_a_checkpoint_names_leaves_its_ids_unused(path: Path) -> None:
     fill(path)
     with Channel(path, create=False, checkpoint_on_close=True):
         pass

@@ -86,7 +86,7 @@ def test_a_damaged_head_is_a_note(path: Path) -> None:
     assert (note.severity, note.path) == (Severity.NOTE, path / "head")
 
 
-def test_a_head_of_which_half_is_damaged_is_a_warning_while_it_counts(path: Path) -> None:
+def test_a_head_with_one_damaged_half_is_a_warning_while_it_counts(path: Path) -> None:
     """What the other half says is older: the last transaction would be cut, though it was acknowledged."""
     three_puts(path)
     with Channel(path, create=False):

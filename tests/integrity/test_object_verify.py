@@ -308,7 +308,7 @@ def test_a_root_without_a_channel_is_none(store: MemoryStore) -> None:
         ss.verify(URL)
 
 
-def test_a_channel_that_somebody_is_making_is_none_yet(store: MemoryStore) -> None:
+def test_a_channel_that_somebody_is_creating_is_none_yet(store: MemoryStore) -> None:
     open_here().close()
     del store.objects["channel.json"]
     with pytest.raises(ss.NotAChannelError):

@@ -150,7 +150,7 @@ def test_the_loss_is_what_groups_and_readers_see_of_a_lost_memory_tier(path: Pat
                 channel.engine().log.tiers.disk.roll(channel.engine().state.small)
 
 
-def test_a_group_made_after_a_repair_does_not_wait_for_what_is_lost(path: Path) -> None:
+def test_a_group_that_is_created_after_a_repair_does_not_wait_for_what_is_lost(path: Path) -> None:
     at = three_puts(path)
     flip(log_file(path), at[2] + 60)
     repaired(path)

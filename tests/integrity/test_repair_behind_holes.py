@@ -26,6 +26,7 @@ from tests.support.object_damage import (
     require_repaired,
 )
 from tests.support.object_logs import FakeTime
+from tests.support.store_limits import SetLimits
 
 
 def test_ids_that_may_have_been_used_are_not_used_again(store: MemoryStore) -> None:
@@ -60,7 +61,7 @@ def test_a_seek_that_is_destroyed_is_named_by_what_its_group_would_miss(store: M
 @pytest.mark.parametrize("kind", ["missing", "cut short", "one byte of the rest"])
 @pytest.mark.parametrize("is_given_up", [True, False])
 def test_a_group_whose_creation_is_destroyed_is_there_if_it_ever_had_an_owner(
-    store: MemoryStore, kind: str, is_given_up: bool
+    store: MemoryStore, kind: str, is_given_up: bool, set_limits: SetLimits
 ) -> None:
     with open_here() as channel:
         channel.consumer("other")
@@ -70,7 +71,7 @@ def test_a_group_whose_creation_is_destroyed_is_there_if_it_ever_had_an_owner(
     put(channel, b"first")
     kill(channel)
     channel = open_here()
-    channel.engine().owners.answer_seconds = 0  # type: ignore[attr-defined]
+    set_limits(answer_seconds=0)
     channel.consumer("g")
     put(channel, b"last")
     if is_given_up:
@@ -80,7 +81,7 @@ def test_a_group_whose_creation_is_destroyed_is_there_if_it_ever_had_an_owner(
     damage_object(store, slot_key(creation), DAMAGES[kind])
     assert ss.repair(URL).loss.repeated["g"] == ((1, 1),)
     with open_here() as channel:
-        channel.engine().owners.answer_seconds = 0  # type: ignore[attr-defined]
+        set_limits(answer_seconds=0)
         assert channel.stats().groups.keys() == {"g", "other"}
         assert take(channel, 9, "g") == [b"first", b"last"]
 
@@ -247,12 +248,15 @@ def test_a_repair_that_was_killed_before_its_checkpoint_is_done_again(store: Mem
     assert list(contents_of(["fast"]).groups["fast"].values())[-2:] == [b"next", b"later"]
 
 
-def test_events_that_come_again_are_not_collected_by_a_trim_from_before_the_repair(store: MemoryStore) -> None:
+def test_events_that_come_again_are_not_collected_by_a_trim_from_before_the_repair(
+    store: MemoryStore, set_limits: SetLimits
+) -> None:
     live = open_here()
     checkpointing = live.engine().checkpointing
     assert isinstance(checkpointing, ObjectCheckpointing)
     clock = FakeTime()
-    checkpointing.worth_a_trim, checkpointing.monotonic = 1, clock.monotonic
+    set_limits(worth_a_trim=1)
+    checkpointing.monotonic = clock.monotonic
     damaged_take(live, store)
     for _ in range(2):
         make_two_checkpoints(live)

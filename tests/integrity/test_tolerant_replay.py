@@ -112,7 +112,7 @@ def test_a_take_whose_commit_is_known_of_its_header_alone_does_not_come_again(pa
     assert list(contents(path).groups["default"]) == [4, 5]
 
 
-def test_a_group_whose_making_is_damaged_loses_nothing(path: Path) -> None:
+def test_a_group_whose_creation_is_damaged_loses_nothing(path: Path) -> None:
     """Another group has taken everything since: nobody may take that for the end of the events."""
     with Channel(path, minimum_required_space=0, checkpoint_on_close=False) as channel:
         put(channel, *numbered(0, 5))

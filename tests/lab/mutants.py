@@ -129,7 +129,7 @@ def unlink_early() -> list[Patch]:
     """Data files are removed before the checkpoints that were made of them are."""
 
     def make(real: Any) -> Any:
-        def _make(self: Checkpointing, spares: bool) -> None:
+        def _create(self: Checkpointing, spares: bool) -> None:
             layout, current = self._log.layout, self._follower.positions.disk.file_id
             with self._appender.committing(), self._follower.snapshot as state:
                 needed = min(state.blocks.oldest_data_file() or current, current)
@@ -138,9 +138,9 @@ def unlink_early() -> list[Patch]:
                         self._log.fs.remove(layout.log_file(file_id))
             real(self, spares)
 
-        return _make
+        return _create
 
-    return [patch(Checkpointing, "_make", make)]
+    return [patch(Checkpointing, "_create", make)]
 
 
 def keep_the_old_seed() -> list[Patch]:
@@ -352,13 +352,13 @@ def make_a_lost_lock_again() -> list[Patch]:
     """A lock file that was removed is created again, though others hold the old one, and nobody sees that."""
 
     def make(real: Any) -> Any:
-        def _make_lock_files(fs: FileSystem, layout: Layout) -> None:
+        def _create_lock_files(fs: FileSystem, layout: Layout) -> None:
             for path in (layout.open_lock, layout.lock):
                 FileLock.open(fs, path).close()
 
-        return _make_lock_files
+        return _create_lock_files
 
-    return [patch(opening, "_make_lock_files", make), patch(opening, "are_anchored", lambda real: lambda *_: True)]
+    return [patch(opening, "_create_lock_files", make), patch(opening, "are_anchored", lambda real: lambda *_: True)]
 
 
 def create_over_what_is_there() -> list[Patch]:

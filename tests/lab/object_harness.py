@@ -21,7 +21,7 @@ from tests.lab.children import Child, mutate, wait_until
 from tests.lab.contents import CONSUMERS
 from tests.lab.delaying import all_delivered
 from tests.lab.ledger import Outcome, check
-from tests.lab.object_worker import open_channel, work_on_objects
+from tests.lab.object_worker import at_once, open_channel, work_on_objects
 
 __all__ = ["ObjectHarness"]
 
@@ -133,7 +133,7 @@ class ObjectHarness:
         """Return what is wrong with the channel, which nobody else has open, or why it can't be read."""
         with mutants.broken(self._mutant):
             try:
-                with open_channel(self._url, **options) as channel:
+                with at_once(), open_channel(self._url, **options) as channel:
                     return look(channel)
             except SpillableError as e:
                 return [f"the channel can't be read: {e}"]

@@ -10,10 +10,12 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+import pytest
 
 from spillable_stream import Channel, CommitOutcomeUnknownError, GroupOwnedError
 from spillable_stream.format.frame import Payload
@@ -21,8 +23,9 @@ from spillable_stream.objects.slots import Slots
 from tests.lab.delaying import put_late
 from tests.lab.ledger import Ledger, LedgerFile
 from tests.lab.worker import put_something, take_something
+from tests.support.store_limits import AT_ONCE, set_limits
 
-__all__ = ["OPTIONS", "ROLES", "open_channel", "work_on_objects"]
+__all__ = ["OPTIONS", "ROLES", "at_once", "open_channel", "work_on_objects"]
 
 OPTIONS: dict[str, Any] = {
     "commit_interval": 0,
@@ -37,18 +40,17 @@ _DELAYS = 0.3  # of all puts
 _LONGEST_DELAY_SECONDS = 0.5
 
 
+@contextlib.contextmanager
+def at_once() -> Iterator[None]:
+    """Let the channels of this process merge, trim and collect all that they may, and wait for no owner."""
+    with pytest.MonkeyPatch.context() as patch:
+        set_limits(patch, **{**AT_ONCE, "answer_seconds": _ANSWER_SECONDS})
+        yield
+
+
 def open_channel(url: str, **options: Any) -> Channel:
-    """Open a channel that merges, trims and collects all that it may, and waits for no owner."""
-    channel = Channel(url, **{**OPTIONS, **options})
-    engine = channel.engine()
-    engine.owners.answer_seconds = _ANSWER_SECONDS  # type: ignore[attr-defined]
-    engine.checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
-    engine.checkpointing.merging.many_slots = 2  # type: ignore[attr-defined]
-    engine.checkpointing.merging.quiet_seconds = 0.0  # type: ignore[attr-defined]
-    delays = engine.checkpointing.delay_merging  # type: ignore[attr-defined]
-    delays.many_puts = delays.many_of_a_stretch = 2
-    delays.soon_ms = 0
-    return channel
+    """Open a channel; within `at_once`."""
+    return Channel(url, **{**OPTIONS, **options})
 
 
 def _put(channel: Channel, ledger: Ledger, name: str, rng: random.Random, number: int, broken: str) -> None:
@@ -87,7 +89,7 @@ def work_on_objects(what: str, url: str, ledger_path: Path, name: str, seed: int
         broken: what the program does wrong, so that somebody notices.
     """
     rng, ledger = random.Random(seed), LedgerFile(ledger_path)
-    with mock.patch.object(Slots, "create", _stopping(Slots.create, random.Random(seed))):
+    with at_once(), mock.patch.object(Slots, "create", _stopping(Slots.create, random.Random(seed))):
         channel, number = open_channel(url), seed * 1_000_000
         while True:
             number += 1

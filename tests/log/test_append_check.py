@@ -36,7 +36,7 @@ def reopened(path: Path) -> Channel:
     return Channel(path, create=False, checkpoint_on_close=False)
 
 
-def test_an_append_that_is_there_twice_is_not_delivered_twice(path: Path, open_channel: Open) -> None:
+def test_a_duplicated_append_is_delivered_once(path: Path, open_channel: Open) -> None:
     with open_channel() as channel:
         peek(channel)
         put(channel, b"first")

@@ -232,7 +232,7 @@ def test_a_checkpoint_that_fails_removes_nothing(path: Path, open_channel: Open,
         assert peek(channel) == numbered(30, 3)
 
 
-def test_commits_make_checkpoints_when_they_are_due(path: Path, open_channel: Open) -> None:
+def test_commits_create_checkpoints_when_they_are_due(path: Path, open_channel: Open) -> None:
     import time
 
     with open_channel(checkpoint_interval=1) as channel:

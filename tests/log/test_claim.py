@@ -71,7 +71,7 @@ def test_a_repair_of_a_copy_does_not_take_directories_that_are_in_use(tmp_path: 
 
 
 @pytest.mark.usefixtures("settles_soon")
-def test_an_owner_file_that_was_removed_from_under_handles_is_not_made_again(path: Path, open_channel: Open) -> None:
+def test_an_owner_file_that_was_removed_from_under_handles_is_not_created_again(path: Path, open_channel: Open) -> None:
     channel = open_channel()
     put(channel, b"a")
     (path / OWNER_FILE).unlink()

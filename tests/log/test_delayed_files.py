@@ -85,18 +85,18 @@ def test_a_file_is_made_of_what_counts_of_another_one(
     found = list(files.frames(file))
     if not is_another:
         side_file.unlink()
-        files.make(content, file, channel.uuid)
+        files.create(content, file, channel.uuid)
         assert side_file.read_bytes() == whole
         return
     with Channel(tmp_path / "other") as other:
         made = deliveries_of(other).files
-        made.make(content, file, channel.uuid)
+        made.create(content, file, channel.uuid)
         assert made.content(file) != content
         assert list(made.frames(file, verify=True)) == found
         offsets = [frame.offset for frame in found]
         assert list(made.puts(file, offsets)) == list(files.puts(file, offsets))
         with pytest.raises(StorageError):
-            made.make(content, file, channel.uuid)
+            made.create(content, file, channel.uuid)
 
 
 def test_damage_is_named(channel: Channel, path: Path) -> None:

@@ -56,7 +56,7 @@ def test_nothing_is_reserved_beyond_the_size_of_a_file(path: Path) -> None:
     assert file.size() == 5000
 
 
-def test_what_is_reserved_leaves_the_space_that_is_to_be_free(path: Path) -> None:
+def test_a_reservation_leaves_the_minimum_required_space_free(path: Path) -> None:
     fs = SmallDisk(path.parent, 8 * MIB)
     file, preallocation = fs.open(path, create=True), Preallocation(fs)
     preallocation.minimum_required_space = 2 * MIB

@@ -217,7 +217,7 @@ def test_the_second_open_changes_nothing(path: Path, open_channel: Open) -> None
     assert log_file(path).read_bytes() == once
 
 
-def test_a_file_whose_making_was_cut_short_is_removed(path: Path, open_channel: Open) -> None:
+def test_a_file_whose_creation_was_cut_short_is_removed(path: Path, open_channel: Open) -> None:
     with open_channel() as channel:
         put(channel, b"first")
     for left in (b"", frames(path)[0].header.length * b"\0", log_file(path).read_bytes()[:100]):
@@ -366,7 +366,7 @@ def test_a_damaged_header_of_a_file_that_a_checkpoint_names_is_not_removed(path:
     assert log_file(path).exists()
 
 
-def test_a_deletion_of_which_a_power_cut_undid_half_hinders_no_open(path: Path, open_channel: Open) -> None:
+def test_a_deletion_that_a_power_cut_half_undid_hinders_no_open(path: Path, open_channel: Open) -> None:
     """Names reach the disk in any order, and the head of before may be what is left of it."""
     with open_channel(max_file_size=1000) as channel:
         put(channel, *numbered(0, 10))

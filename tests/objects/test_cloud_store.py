@@ -138,6 +138,38 @@ def test_a_creation_that_finds_an_object_or_a_conflict_is_false(
     assert request.headers.get("if-none-match") == "*" or request.headers.get("x-goog-if-generation-match") == "0"
 
 
+def holding(put: Answer) -> Answer:
+    """Return what answers with an object to a GET, and as given to a PUT."""
+    about = {"etag": '"one"', "x-goog-generation": "7", "last-modified": "Mon, 23 Nov 2026 12:00:00 GMT"}
+    return lambda request: Response(200, b"first", about) if request.method == "GET" else put(request)
+
+
+@LOCATIONS
+@pytest.mark.parametrize("status", [404, 409, 412])
+def test_a_change_is_sent_under_the_condition_that_the_object_is_what_was_read(
+    serve: Callable[[Answer], HttpStub], location: Location, status: int
+) -> None:
+    stub = serve(holding(failing(status)))
+    assert impatient(location).change("channel.json", lambda data: bytes(data) + b", second") is False
+    _, request = stub.requests
+    assert (request.method, request.body) == ("PUT", b"first, second")
+    assert request.headers.get("if-match") == '"one"' or request.headers.get("x-goog-if-generation-match") == "7"
+
+
+@LOCATIONS
+def test_a_change_is_sent_without_a_condition_to_a_store_that_refuses_conditions(
+    serve: Callable[[Answer], HttpStub], location: Location
+) -> None:
+    def refuse_conditions(request: Request) -> Response | None:
+        if {"if-match", "x-goog-if-generation-match"} & set(request.headers):
+            return failing(501, "NotImplemented")(request)
+        return Response(200, headers={"etag": '"two"', "x-goog-generation": "8"})
+
+    stub = serve(holding(refuse_conditions))
+    assert impatient(location).change("channel.json", lambda _: b"second") is True
+    assert (stub.requests[-1].method, stub.requests[-1].body) == ("PUT", b"second")
+
+
 @LOCATIONS
 @pytest.mark.parametrize(
     ("status", "code"),

@@ -131,7 +131,7 @@ def test_what_this_process_knows_to_be_left_goes_after_the_delay_though_no_colle
     key = segment_key(3, "delayed", 0)
     memory.objects[key] = b"nothing waits in it"
     left = [key]
-    collecting.collector.note_left(left)
+    collecting.collector.add_left(left)
     assert left == []
     collecting.collect(trimmed(0), after_seconds=3599)
     assert key in memory.objects
@@ -274,7 +274,7 @@ def test_births_are_by_the_newest_slot_so_long_ago_and_none_where_that_is_not_kn
     collecting: Collecting, seconds: float, expected: int
 ) -> None:
     for number in (10, 20, 30):
-        collecting.collector.note_tail(number)
+        collecting.collector.sample_tail(number)
         collecting.time.now += 10 if number < 30 else 0
     assert collecting.collector.births(seconds) == expected
 
@@ -341,6 +341,15 @@ def test_a_process_that_pauses_while_it_looks_back_continues_with_the_next_colle
     collecting.pause_seconds = 0
     collecting.collector.collect(Trimmed(5), set(), 6, 8)
     assert slots_of(memory) == list(range(4, 9))
+
+
+def test_a_checkpoint_of_a_log_that_was_lost_lets_nothing_go_that_is_needed_now() -> None:
+    """The bucket was put back, and a handle that did not know created the checkpoint: its trims are another log's."""
+    collecting, memory = after({2: 0, 4: 10, 6: 20, 8: 3622})
+    staged = [segment_key(birth, "s", 0) for birth in (0, 3)]
+    memory.objects |= dict.fromkeys(staged, b"")
+    collecting.collector.collect(Trimmed(1, births=1), set(), 6, 8)
+    assert (slots_of(memory), sorted(set(staged) & set(memory.objects))) == (list(range(2, 9)), staged[1:])
 
 
 def test_a_checkpoint_that_another_channel_left_further_on_keeps_no_process_from_looking_back() -> None:

@@ -125,7 +125,7 @@ def test_an_object_is_made_of_a_side_file_of_another_channel(store: FaultyStore,
     content = b"".join(bytes(part) for frame in (header, *FRAMES) for part in encode(frame, seed))
     before = DelayedFile(7, 5, 0, len(content), 3, 17, 5, name=name)
     objects = DelayedObjects(store, "uuid", ObjectCache(0))
-    made = before._replace(name=objects.make(content, before, "abcd"))
+    made = before._replace(name=objects.create(content, before, "abcd"))
     assert birth_of(made.name) == 0
     found = list(objects.frames(made, verify=True))
     assert [list(frame.dues) for frame in found] == [[5, 6], [7]]

@@ -14,7 +14,7 @@ import pytest
 
 from spillable_stream.errors import StorageError
 from spillable_stream.objects.directory_store import DirectoryStore
-from spillable_stream.objects.store import ObjectMissingError, StoreError
+from spillable_stream.objects.store import ObjectMissingError, StoreError, uploading
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.fake_files import FaultyFileSystem, nth
 
@@ -68,7 +68,8 @@ def test_a_new_object_is_synced_before_it_has_its_name_and_the_name_before_it_is
     assert fs.calls[-2].file == "log" and temporaries(root) == []
     fs.calls.clear()
     store.replace("log/1", b"data")
-    assert [call.name for call in fs.calls] == ["create", "write", "sync", "rename", "sync_directory"]
+    assert [call.name for call in fs.calls] == ["create", "write", "sync", "rename", "sync_directory", "remove"]
+    assert temporaries(root) == []
 
 
 def test_directories_that_are_created_are_synced_into_their_parents(
@@ -141,12 +142,21 @@ def test_a_name_whose_sync_failed_may_be_there(store: DirectoryStore, fs: Faulty
     assert raised.value.may_have_happened and not raised.value.is_lasting
 
 
+def upload(store: DirectoryStore, key: str, data: bytes) -> None:
+    with uploading(store, key) as upload:
+        upload.write(data)
+
+
+@pytest.mark.parametrize("write", [DirectoryStore.create, DirectoryStore.replace, upload])
+@pytest.mark.parametrize("is_there", [False, True])
 def test_whoever_reads_an_object_whose_name_may_not_be_durable_makes_it_durable_first(
-    store: DirectoryStore, fs: FaultyFileSystem
+    store: DirectoryStore, fs: FaultyFileSystem, write: Callable[[DirectoryStore, str, bytes], object], is_there: bool
 ) -> None:
     store.create("log/0", b"data")
+    if is_there and write is not DirectoryStore.create:
+        store.create("log/1", b"before")
     with fs.failing(nth("sync_directory", 1)), pytest.raises(StoreError):
-        store.create("log/1", b"data")
+        write(store, "log/1", b"data")
     for read in (lambda: store.get("log/1"), lambda: store.get_range("log/1", 0, 4)):
         fs.calls.clear()
         assert bytes(read()) == b"data"

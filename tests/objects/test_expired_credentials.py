@@ -17,6 +17,7 @@ from spillable_stream.objects import credentials
 from spillable_stream.objects.location import Location
 from tests.support.events import numbered, put, take
 from tests.support.servers.expiring_s3 import ExpiringS3, token
+from tests.support.store_limits import SetLimits
 
 SAYS = "(400 ExpiredToken): the credentials have expired: renew them, by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 SECRETS = (token(0), token(1), S3_ENVIRONMENT["AWS_SECRET_ACCESS_KEY"])
@@ -59,11 +60,14 @@ def says_so(error: BaseException | str) -> bool:
     return SAYS in text and "\n" not in text and not [secret for secret in SECRETS if secret in text]
 
 
+@pytest.fixture(autouse=True)
+def no_owner_is_waited_for(set_limits: SetLimits) -> None:
+    set_limits(answer_seconds=0)
+
+
 def opened(place: str, **options: object) -> Channel:
-    """Open a channel that waits for no interval, and for no owner of this process that could not give up."""
-    channel = Channel(place, create=False, commit_interval=0, **options)  # type: ignore[arg-type]
-    channel.engine().owners.answer_seconds = 0  # type: ignore[attr-defined]
-    return channel
+    """Open a channel that waits for no interval."""
+    return Channel(place, create=False, commit_interval=0, **options)  # type: ignore[arg-type]
 
 
 def all_in(place: str) -> list[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,7 @@ from spillable_stream.objects.identity import (
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import Store
 from spillable_stream.state.block import Block
+from tests.support.fake_files import Call, FaultyFileSystem
 from tests.support.faulty_store import Fault, FaultyStore, Request, once
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import FakeTime, new_state
@@ -65,7 +67,7 @@ def test_of_two_makers_at_once_the_one_with_slot_0_decides(memory: MemoryStore, 
 
 def test_a_maker_that_was_killed_halfway_is_completed_by_the_next(memory: MemoryStore) -> None:
     with pytest.raises(StorageError, match="no channel could be created at memory://bucket/orders"):
-        make(FaultyStore(memory, lambda r: Fault.UNAVAILABLE if r.key == IDENTITY else None), "the first one")
+        make(FaultyStore(memory, lambda r: Fault.REFUSED if r.key == IDENTITY else None), "the first one")
     assert (read_identity(memory), memory.objects.keys()) == (None, {slot_key(0)})
     channel = make(memory)
     assert read_identity(memory) == channel
@@ -74,7 +76,7 @@ def test_a_maker_that_was_killed_halfway_is_completed_by_the_next(memory: Memory
 
 @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.RETRIED, Fault.CONFLICT, Fault.UNAVAILABLE])
 @pytest.mark.parametrize("key", [slot_key(0), IDENTITY])
-def test_an_answer_that_is_lost_or_wrong_makes_no_second_channel(memory: MemoryStore, fault: Fault, key: str) -> None:
+def test_an_answer_that_is_lost_or_wrong_creates_no_second_channel(memory: MemoryStore, fault: Fault, key: str) -> None:
     channel = make(FaultyStore(memory, once("create", fault, key)))
     assert read_identity(memory) == first_slot(memory, channel).header.channel == channel
 
@@ -95,6 +97,32 @@ def test_a_maker_that_comes_second_knows_that_too(memory: MemoryStore, is_same_u
     mine = first if is_same_uuid else str(uuid.uuid4())
     assert not create_own_identity(memory, mine, new_state().small(), "me", FakeTime().patience())
     assert read_identity(memory) == first and first_slot(memory, first).header.writer == "the first one"
+
+
+@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.UNAVAILABLE, Fault.LATE])
+def test_where_nobody_says_whether_the_identity_was_created_that_is_told(memory: MemoryStore, fault: Fault) -> None:
+    def schedule(request: Request) -> Fault | None:
+        if request.key != IDENTITY:
+            return None
+        return fault if request.kind == "create" else Fault.UNAVAILABLE
+
+    said = "not known whether a channel was created at memory://bucket/orders: .*Open it to find out"
+    with pytest.raises(StorageError, match=said):
+        make(FaultyStore(memory, schedule))
+    assert (IDENTITY in memory.objects) == (fault is Fault.ANSWER_LOST)
+
+
+def test_a_directory_that_does_not_sync_the_identity_is_not_said_to_have_no_channel(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    store = DirectoryStore(tmp_path / "orders", fs)
+    for key in ("hint", "log/1"):
+        store.create(key, b"")
+    with (
+        fs.failing(lambda call: call == Call("sync_directory", "orders")),
+        pytest.raises(StorageError, match=r"not known whether a channel was created at .*/orders: "),
+    ):
+        make(store)
+    assert read_identity(store) is not None
 
 
 def test_a_refusal_is_told_at_once(memory: MemoryStore) -> None:
@@ -172,6 +200,50 @@ def test_a_channel_that_is_not_there_any_more_is_not_extended(memory: MemoryStor
     before = dict(memory.objects)
     assert not extend_identity(memory, channel)
     assert memory.objects == before
+
+
+def test_a_channel_that_was_created_while_an_old_one_is_extended_keeps_its_identity(memory: MemoryStore) -> None:
+    """The handle of the old one was paused between its look and its write."""
+    channel, others = make(memory), list[str]()
+
+    def create_another(request: Request) -> None:
+        if request.kind == "replace" and not others:
+            memory.objects.clear()
+            others.append(make(memory))
+
+    store = FaultyStore(memory, create_another)  # type: ignore[arg-type]
+    assert not extend_identity(store, channel)
+    assert [read_identity(memory)] == others
+
+
+def test_a_channel_that_others_extend_at_once_is_extended(memory: MemoryStore) -> None:
+    channel = make(memory)
+
+    def extend_first(request: Request) -> None:
+        if request.kind == "replace":
+            extend_identity(memory, channel)
+
+    store = FaultyStore(memory, extend_first)  # type: ignore[arg-type]
+    assert extend_identity(store, channel)
+    assert store.counts == {"get": 2, "replace": 1}
+
+
+def test_an_identity_that_came_damaged_once_is_extended(memory: MemoryStore) -> None:
+    channel = make(memory)
+    assert extend_identity(FaultyStore(memory, once("get", Fault.SHORT, IDENTITY)), channel)
+    assert json.loads(memory.objects[IDENTITY])["format"] == 3
+
+
+def test_the_extension_that_a_directory_did_not_sync_is_not_believed(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    store = DirectoryStore(tmp_path / "orders", fs)
+    channel = make(store)
+    for _ in range(2):
+        with fs.failing(lambda call: call == Call("sync_directory", "orders")), pytest.raises(StorageError):
+            extend_identity(store, channel)
+    fs.calls.clear()
+    assert extend_identity(store, channel)
+    assert fs.count("sync_directory", "orders") == 1
 
 
 def test_a_channel_that_is_restored_with_events_that_expire_is_extended_at_once(memory: MemoryStore) -> None:

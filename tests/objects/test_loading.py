@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossError
+from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossError, StorageError
 from spillable_stream.format.slot import SlotHeader
 from spillable_stream.objects.checkpoints import Hint
 from spillable_stream.objects.loading import load
@@ -369,3 +369,81 @@ def test_not_all_of_a_long_log_is_read_before_it_is_applied(
     assert 20 <= len(found) < 20 + MOST_AT_ONCE and not is_end
     other, _ = loaded(memory, writer)
     assert other.state.last_id == 60
+
+
+# ── checkpoints of slots that are lost ──────────────────────────────────────────────────────────
+
+
+def put_back(writer: Writer, memory: MemoryStore, *, events: int = 2, hint: bool = False) -> None:
+    """Put the bucket back to before some events; a handle that does not know creates the checkpoint of the last one."""
+    before = dict(memory.objects)
+    for _ in range(events):
+        writer.put(b"lost")
+    memory.objects.clear()
+    memory.objects.update(before)
+    checkpoint(writer, hint=hint)
+
+
+@pytest.mark.parametrize("hint", [False, True])
+@pytest.mark.parametrize("has_older", [False, True])
+@pytest.mark.parametrize("others", [0, 1, 2, 3])
+def test_a_log_without_the_slot_of_its_newest_checkpoint_is_refused_with_what_to_do(
+    writer: Writer, memory: MemoryStore, has_older: bool, hint: bool, others: int
+) -> None:
+    """Whether the bucket was put back or not copied completely, and whether others have continued it."""
+    writer.put(b"1")
+    if has_older:
+        checkpoint(writer)
+    other = Writer(memory, writer.slots.channel)
+    put_back(writer, memory, hint=hint)
+    for _ in range(others):
+        other.put(b"x")
+    with pytest.raises(DataLossError, match=r"is of slot 3, which is not in the log: .* up to the event 3\.") as caught:
+        loaded(memory, writer)
+    assert caught.value.path == f"{memory.root}/{slot_key(3)}"
+    assert "spillable repair" in str(caught.value)
+
+
+def test_a_checkpoint_of_those_who_continued_ends_that(writer: Writer, memory: MemoryStore) -> None:
+    writer.put(b"1")
+    other = Writer(memory, writer.slots.channel)
+    put_back(writer, memory)
+    for _ in range(4):
+        other.put(b"x")
+    checkpoint(other)
+    third, _ = loaded(memory, writer)
+    assert (third.tail, third.state.image()) == (other.tail, other.state.image())
+
+
+# ── checkpoints of other slots of the same number ───────────────────────────────────────────────
+
+
+def test_a_checkpoint_of_a_lost_slot_gives_way_to_that_of_the_slot_that_is_there(
+    writer: Writer, memory: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer.put(b"1")
+    other = Writer(memory, writer.slots.channel)
+    put_back(writer, memory)
+    for _ in range(2):
+        other.put(b"x")
+    checkpoint(other)
+    third, _ = loaded(memory, writer)
+    assert (third.tail, third.state.image(), caplog.text) == (other.tail, other.state.image(), "")
+
+
+def test_a_handle_whose_slot_is_lost_leaves_the_checkpoint_of_the_slot_that_is_there(
+    writer: Writer, memory: MemoryStore
+) -> None:
+    writer.put(b"1")
+    other = Writer(memory, writer.slots.channel)
+    before = dict(memory.objects)
+    for _ in range(2):
+        writer.put(b"lost")
+    memory.objects.clear()
+    memory.objects.update(before)
+    for _ in range(2):
+        other.put(b"x")
+    checkpoint(other)
+    with pytest.raises(StorageError, match="the checkpoint of slot 3 is of another slot 3 than the one that"):
+        checkpoint(writer)
+    assert loaded(memory, writer)[0].state.image() == other.state.image()

@@ -28,6 +28,15 @@ def test_requests_are_counted_by_their_price() -> None:
     assert (used.writes, used.reads, used.deletes) == (3, 2, 1)
 
 
+def test_a_change_is_a_read_and_where_something_changes_a_write() -> None:
+    store = MeteredStore(MemoryStore(), "s3")
+    store.create("a", b"1")
+    for new, writes in ((None, 1), (b"2", 2)):
+        store.change("a", lambda _, new=new: new)  # type: ignore[misc]
+        assert store.usage().writes == writes
+    assert store.usage().reads == 2
+
+
 @pytest.mark.parametrize(("objects", "requests"), [(0, 1), (1, 1), (1000, 1), (1001, 2)])
 def test_a_listing_is_a_request_for_each_thousand_objects_and_one_where_there_are_none(
     objects: int, requests: int

@@ -28,6 +28,7 @@ from tests.spark.test_sharded_plan import sharded_plan
 from tests.support.delays import clock_of, deliver_all
 from tests.support.events import numbered, put, take
 from tests.support.spools import without_threads
+from tests.support.store_limits import SetLimits
 
 pytestmark = [
     pytest.mark.spark,
@@ -162,12 +163,13 @@ def test_a_group_whose_creation_is_destroyed_is_repaired(place: str, store: Clou
         assert take(channel, 9, "g") == numbered(0, 3)
 
 
-def test_events_wait_are_copied_together_and_come_once_whoever_delivers(place: str, store: CloudStore) -> None:
+def test_events_wait_are_copied_together_and_come_once_whoever_delivers(
+    place: str, store: CloudStore, set_limits: SetLimits
+) -> None:
     with Channel(place, commit_interval=0, gc_delay=0) as channel, Channel(place, commit_interval=0) as other:
         clock = clock_of(channel, other)
         clock.begin_stretch(100_000)
-        merging = channel.engine().checkpointing.delay_merging  # type: ignore[attr-defined]
-        merging.many_puts = merging.many_of_a_stretch = 3
+        set_limits(many_puts=3, many_of_a_stretch=3)
         for number in range(6):
             with channel.put_transaction() as tx:
                 tx.put(Event(b"%d soon" % number), deliver_after=1_000 + number, ttl=3600)

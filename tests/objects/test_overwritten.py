@@ -9,7 +9,8 @@ import pytest
 from spillable_stream.errors import StorageError, UnsafeStoreError
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.chain import Chain
-from spillable_stream.objects.overwritten import find_overwritten
+from spillable_stream.objects.loading import load
+from spillable_stream.objects.overwritten import find_lost, find_overwritten
 from spillable_stream.objects.slots import slot_key
 from tests.support.faulty_store import Fault, FaultyStore
 from tests.support.memory_store import MemoryStore
@@ -96,3 +97,40 @@ def test_a_store_that_does_not_answer_is_an_error(log: Overwritten) -> None:
     log.writer.slots.store = FaultyStore(log.store, lambda _: Fault.UNAVAILABLE)
     with pytest.raises(StorageError):
         log.found()
+
+
+# ── what a log that was loaded again tells ──────────────────────────────────────────────────────
+
+
+def lost(log: Overwritten) -> str:
+    """Return the error of the log as it is now, for who knew the slot that was overwritten; "" for none."""
+    store = FaultyStore(log.store)
+    writer = Writer(store, log.writer.slots.channel)
+    loaded = load(writer.slots, writer.checkpoints)
+    store.forget_counts()
+    found = find_lost(writer.slots, log.tail, loaded)
+    assert not store.counts
+    return "" if found is None else str(found)
+
+
+def test_a_log_that_has_another_slot_than_was_known_has_lost_it(log: Overwritten) -> None:
+    assert "slot 3 is another one than the one that was there" in lost(log)
+
+
+def test_a_log_that_ends_before_a_slot_that_was_known_has_lost_it(log: Overwritten) -> None:
+    del log.store.objects[slot_key(3)]
+    assert "ends with slot 2, and slot 3 was there" in lost(log)
+
+
+def test_a_log_that_has_the_slot_that_was_known_has_lost_nothing(log: Overwritten) -> None:
+    writer = Writer(log.store, log.writer.slots.channel)
+    log.tail = writer.tail
+    writer.put(b"x")
+    assert not lost(log)
+
+
+def test_a_log_that_was_loaded_from_a_checkpoint_behind_a_slot_tells_nothing_of_it(log: Overwritten) -> None:
+    writer = Writer(log.store, log.writer.slots.channel)
+    writer.put(b"x")
+    writer.checkpoints.write(writer.tail, writer.state)
+    assert not lost(log)

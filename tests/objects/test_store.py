@@ -8,6 +8,7 @@ import time
 import pyarrow as pa
 import pytest
 
+from spillable_stream.format.frame import Payload
 from spillable_stream.objects.self_test import check_store
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
 from tests.support.memory_store import MemoryStore
@@ -69,6 +70,32 @@ def test_a_replaced_object_is_the_new_one(store: Store) -> None:
     for content in (b"first", b"the second one", b""):
         store.replace("hint", content)
         assert bytes(store.get("hint")) == content
+
+
+def test_an_object_is_changed_by_what_is_read(store: Store) -> None:
+    store.replace("hint", b"first")
+    assert store.change("hint", lambda data: bytes(data) + b", second")
+    assert bytes(store.get("hint")) == b"first, second"
+    assert store.change("hint", lambda _: None)
+    assert bytes(store.get("hint")) == b"first, second"
+    with pytest.raises(ObjectMissingError):
+        store.change("none", lambda _: b"x")
+    assert sizes_of(store) == {"hint": 13}
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_an_object_that_became_another_one_meanwhile_is_not_changed(store: Store, is_removed: bool) -> None:
+    store.replace("hint", b"first")
+
+    def meanwhile(data: Payload) -> bytes:
+        if is_removed:
+            store.delete("hint")
+        else:
+            store.replace("hint", b"another's")
+        return bytes(data) + b", second"
+
+    assert not store.change("hint", meanwhile)
+    assert sizes_of(store) == ({} if is_removed else {"hint": 9})
 
 
 def test_a_deleted_object_is_gone_and_can_be_created_again(store: Store) -> None:

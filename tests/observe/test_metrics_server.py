@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 import subprocess
@@ -86,6 +87,14 @@ def test_a_handle_whose_log_failed_is_not_ready(open_channel: Open, monkeypatch:
 def test_it_listens_on_this_host_only_unless_told_otherwise(open_channel: Open) -> None:
     with serve_metrics([open_channel()]) as server:
         assert server.host == "127.0.0.1"
+
+
+def test_it_listens_at_an_address_of_ipv6_too(open_channel: Open) -> None:
+    with serve_metrics([open_channel()], host="::1") as server:
+        connection = http.client.HTTPConnection("::1", server.port, timeout=60)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200
+        connection.close()
 
 
 def test_connections_beyond_the_limit_are_closed_and_it_serves_again(

@@ -41,7 +41,9 @@ def ids(df: DataFrame) -> list[int]:
         ({"endingOffsets": 4}, range(1, 5)),
         ({"endingOffsets": '{"writeOrderId": 4}', "startingOffsets": 3}, range(3, 5)),
         ({"endingOffsets": "latest", "startingOffsets": "earliest"}, range(1, 10)),
-        ({"endingOffsets": 2, "startingOffsets": 6}, []),
+        ({"endingOffsets": 5, "startingOffsets": 6}, []),
+        ({"endingOffsets": '{"writeOrderId": 4}', "startingOffsets": '{"writeOrderId": 4}'}, []),
+        ({"startingTimestamp": 7, "endingTimestamp": 7}, []),
         ({"group": "some"}, range(3, 10)),
         ({"group": "some", "endingOffsets": 4, "maxEventsPerPartition": 1}, range(3, 5)),
         ({"startingTimestamp": 0}, range(1, 10)),
@@ -58,6 +60,20 @@ def test_options_choose_the_events(spark: SparkSession, path: Path, options: dic
     [
         ({"endingOffsets": 10}, "endingOffsets 10 is beyond the last event's ID in"),
         ({"startingOffsets": 12}, "the start 12 is beyond the next event of .*, 10"),
+        ({"startingOffsets": 6, "endingOffsets": 2}, "event 6, as startingOffsets says, .* event 2, as endingOffsets"),
+        (
+            {"startingOffsets": '{"writeOrderId": 5}', "endingOffsets": '{"writeOrderId": 4}'},
+            "event 6, as startingOffsets says, and end with the event 4, as endingOffsets says: give it an earlier",
+        ),
+        (
+            {"startingTimestamp": "2999-01-01T00:00:00Z", "endingOffsets": 4},
+            "begin with the event 10, as startingTimestamp says, and end with the event 4, as endingOffsets says",
+        ),
+        ({"startingOffsets": 3, "endingTimestamp": 0}, "event 3, as startingOffsets .* 0, as endingTimestamp"),
+        (
+            {"startingTimestamp": 2000, "endingTimestamp": "1970-01-01T00:00:01Z"},
+            r"startingTimestamp, 1970-01-01T00:00:02\+00:00, is later than endingTimestamp, 1970-01-01T00:00:01",
+        ),
         ({"endingOffsets": 5, "endingTimestamp": 0}, "endingOffsets and endingTimestamp exclude each other"),
         ({"endingOffsets": "earliest"}, "endingOffsets must be latest, a write-order ID"),
         ({"minEventsPerTrigger": 5}, "minEventsPerTrigger is not an option of a Spark batch read but of a streaming"),
@@ -79,6 +95,19 @@ def test_events_that_left_are_an_error_or_passed_over(spark: SparkSession, path:
     with pytest.raises(PySparkException, match="the events 2 to 4 have left the channel"):
         read(spark, path, startingOffsets=2).collect()
     assert ids(read(spark, path, startingOffsets=2, failOnDataLoss=False)) == list(range(5, 10))
+
+
+@pytest.mark.parametrize(
+    "start", [{}, {"startingTimestamp": 0}, {"startingOffsets": 2, "failOnDataLoss": False}, {"group": "some"}], ids=str
+)
+def test_a_read_up_to_events_that_left_has_no_rows_where_it_need_not_begin_with_them(
+    spark: SparkSession, path: Path, start: dict[str, Any]
+) -> None:
+    with ss.Channel(path) as channel:
+        channel.drop_group("all")
+        with channel.take_transaction("some") as tx:
+            tx.take_many(4)
+    assert ids(read(spark, path, endingOffsets=3, **start)) == []
 
 
 @pytest.mark.parametrize(("first", "last"), [(1, 3), (4, 6), (7, 9)])

@@ -207,7 +207,7 @@ def test_another_host_stages_on_disk_what_is_put_to_a_channel_with_a_memory_tier
     path = far.shared / "staged"
     create(path, memory_capacity=100_000)
     with ss.Channel(path, create=False) as channel:
-        channel.engine().memory.make()
+        channel.engine().memory.create()
         far.driver.do("write", path=path, rows=ROWS, body_bytes=LARGE)
         assert channel.stats().drain_order == [-ROWS]
     assert far.driver.do("read", path=path)["ids"] == list(range(ROWS))

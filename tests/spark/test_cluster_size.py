@@ -15,6 +15,7 @@ from spillable_stream.engine.port import PARALLELISM
 from spillable_stream.spark.cluster_size import tasks_at_once, tell_workers
 from tests.support.object_channels import URL, stores_in_memory
 from tests.support.spark.sessions import short_sessions
+from tests.support.spark.versions import needs
 
 
 @pytest.mark.parametrize(
@@ -82,6 +83,7 @@ spark.stop()
 """
 
 
+@needs(4, 1, "a source that is registered in place of the one that the session found by itself")
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)

@@ -54,7 +54,9 @@ def test_where_something_else_is_nobody_is_told_to_create_a_channel(tmp_path: Pa
         assert kind == "file" or f"holds a channel {kind}" in str(raised.value)
 
 
-def test_batch_read_that_asks_for_a_new_channel_is_refused_and_makes_none(spark: SparkSession, tmp_path: Path) -> None:
+def test_batch_read_that_asks_for_a_new_channel_is_refused_and_creates_none(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     reader = spark.read.format("spillable").option("createIfMissing", "true")
     with pytest.raises(PySparkException, match="createIfMissing is not an option of a Spark batch read"):
         reader.load(str(tmp_path / "typo")).collect()

@@ -13,8 +13,14 @@ import spillable_stream as ss
 from demo.cluster.moto import S3_ENVIRONMENT, make_bucket, moto_server
 from tests.support.servers.expiring_s3 import ExpiringS3, token
 from tests.support.spark.cluster import Driver, JobFailedError, driver
+from tests.support.spark.versions import needs
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.timeout(600),
+    needs(4, 2, "the trigger availableNow in several batches"),
+]
 
 SOURCE, TARGET = "s3://bucket/source", "s3://bucket/target"
 ROWS, ROWS_A_BATCH = 1_000, 100

@@ -128,6 +128,29 @@ def test_without_news_the_commit_comes_by_itself(channel: ss.Channel, monkeypatc
     reader.stop()
 
 
+@pytest.mark.usefixtures("never")
+def test_a_loss_that_the_commit_meets_which_comes_by_itself_is_raised_by_sparks_next_call(
+    channel: ss.Channel, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(channel, b"0")
+    reader = named_source(channel)
+    end = run(reader, reader.initialOffset(), tells=False)
+    before = dict(store.objects)
+    put(channel, b"lost")
+    assert reader.latestOffset(end) != end
+    store.objects.clear()
+    store.objects.update(before)
+    with ss.Channel(URL, commit_interval=0) as other:
+        put(other, b"1")
+        put(other, b"2")
+    reader._finished._late._run()
+    assert [r.levelname for r in caplog.records] == ["ERROR"] and "events are lost" in caplog.text
+    with pytest.raises(ss.UnsafeStoreError, match="events are lost"):
+        reader.latestOffset(end)
+    assert reader.latestOffset(end) != end
+    reader.stop()
+
+
 def test_a_channel_on_a_disk_waits_for_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
     with ss.Channel(tmp_path_factory.mktemp("c") / "c", minimum_required_space=0) as channel:
         put(channel, b"0")

@@ -17,6 +17,7 @@ from spillable_stream.flow.event_batch import as_event_batch
 from spillable_stream.flow.interceptors.base import InterceptorChain
 from spillable_stream.flow.interceptors.headers import Static
 from spillable_stream.flow.interceptors.regex_filter import RegexFilter
+from spillable_stream.spark import flow_writer
 from spillable_stream.spark.flow_writer import FlowStreamWriter
 from tests.spark.test_flow_plan import CONF, plan, write_conf
 from tests.support.delays import clock_of
@@ -51,6 +52,20 @@ def test_rows_go_where_the_flow_leads_and_a_repetition_changes_nothing(tmp_path:
         (event,) = tx.take_many(2)
     assert event.headers["deadletter.component"] == "r1/Picky"
     assert event.headers["deadletter.error"] == "ValueError: it is bad"
+
+
+def test_each_dead_letter_of_a_micro_batch_has_an_id_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever task, and whichever of the batches that Spark hands it, has the event."""
+    writer, found = FlowStreamWriter(plan(tmp_path)), []
+    for task in (0, 1):
+        monkeypatch.setattr(flow_writer, "partition_id", lambda task=task: task)
+        rows = [as_event_batch([Event(b"INFO bad %d" % i)]) for i in range(2)]
+        found.append(writer._stage(iter(rows), "query", 7))
+    writer.commit(found, 7)
+    with ss.Channel(tmp_path / "dead") as dead, dead.take_transaction() as tx:
+        assert [e.headers["deadletter.id"] for e in tx.take_many(9)] == ["r1:7:0:0", "r1:7:0:1", "r1:7:1:0", "r1:7:1:1"]
 
 
 def test_a_batch_that_failed_in_one_channel_is_completed_by_its_repetition(

@@ -152,7 +152,7 @@ def test_a_new_query_that_finds_nothing_left_begins_behind_what_was_committed(ch
 # ── a worker that nobody calls ──────────────────────────────────────────────────────────────────
 
 
-def test_a_group_of_which_nothing_was_planned_is_given_up_when_no_call_comes_and_taken_again_at_the_next(
+def test_a_group_without_a_planned_batch_is_given_up_when_no_call_comes_and_taken_again_at_the_next(
     channel: ss.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_hold, "IDLE_SECONDS", 0.05)

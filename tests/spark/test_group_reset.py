@@ -111,7 +111,7 @@ def test_first_batch_is_planned_again_as_it_was_wherever_the_driver_was_killed(k
 
 
 @pytest.mark.parametrize("acted", [False, True])
-def test_first_batch_of_which_some_events_have_left_since_begins_behind_them_if_the_query_may(
+def test_first_batch_whose_first_events_have_left_since_begins_behind_them_if_the_query_may(
     kept: ss.Channel, acted: bool
 ) -> None:
     killed = source(kept, startingOffsets=4, **RESET)

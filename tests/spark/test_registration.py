@@ -3,10 +3,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import venv
+import warnings
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceRegistration
 
@@ -77,6 +79,24 @@ def test_a_session_whose_python_lacks_the_package_is_refused_and_told_what_to_se
         f"to a Python that has spillable_stream, such as {sys.executable}, before Spark starts"
     )
     spark.dataSource.register.assert_not_called()
+
+
+@pytest.mark.parametrize("condition", ["DATA_SOURCE_ALREADY_EXISTS", "SOMETHING_ELSE"])
+def test_a_session_that_found_the_format_by_itself_may_refuse_another_one_quietly(
+    monkeypatch: pytest.MonkeyPatch, condition: str
+) -> None:
+    """Spark 4.0 does. It has deprecated `getErrorClass`, and warns."""
+    monkeypatch.setattr(registration, "tell_workers", lambda _: True)
+    spark = Mock()
+    spark.dataSource.register.side_effect = PySparkException("refused", errorClass=condition)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        if condition == "DATA_SOURCE_ALREADY_EXISTS":
+            ss.register(spark)
+        else:
+            with pytest.raises(PySparkException, match="refused"):
+                ss.register(spark)
+    spark.dataSource.register.assert_called_once()
 
 
 @pytest.mark.parametrize(

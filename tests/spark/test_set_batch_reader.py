@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spillable_stream as ss
 from tests.support.events import put, take
+from tests.support.spark.versions import drain
 
 pytestmark = pytest.mark.spark
 
@@ -77,6 +78,15 @@ def test_ids_of_one_channel_are_refused(
         load(spark, f"{tmp_path}/orders-*", **{option: 1}).collect()
 
 
+def test_times_that_are_the_wrong_way_round_are_refused(
+    spark: SparkSession, tmp_path: Path, fill: Callable[[str, int], None]
+) -> None:
+    fill("orders-a", 1)
+    with pytest.raises(PySparkException, match=r"startingTimestamp, \S+, is later than endingTimestamp, \S+"):
+        load(spark, f"{tmp_path}/orders-*", startingTimestamp=2, endingTimestamp=1).collect()
+    assert load(spark, f"{tmp_path}/orders-*", startingTimestamp=1, endingTimestamp=1).count() == 0
+
+
 def test_a_pattern_that_fits_nothing_says_so(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match=r"no channel fits \S+/orders-\*"):
         load(spark, f"{tmp_path}/orders-*")
@@ -90,9 +100,7 @@ def test_a_stream_of_a_set_continues_from_its_checkpoint_and_takes_what_it_read(
         stream = spark.readStream.format("spillable").option("maxEventsPerTrigger", 4).load(f"{tmp_path}/orders-*")
         writer = stream.writeStream.format("spillable").option("minimumRequiredSpace", 0)
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-        query = writer.start(str(tmp_path / "all"))
-        query.awaitTermination(120)
-        assert query.exception() is None
+        drain(lambda: writer.start(str(tmp_path / "all")))
 
     for name, count in (("orders-a", 7), ("orders-b", 2)):
         fill(name, count)

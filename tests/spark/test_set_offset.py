@@ -40,7 +40,7 @@ def test_what_was_written_is_read() -> None:
     ],
 )
 def test_another_sources_offset_is_refused(value: Any, whose: str) -> None:
-    with pytest.raises(CheckpointMismatchError, match=f"belongs to {whose}.* and the set is a set of channels"):
+    with pytest.raises(CheckpointMismatchError, match=f"belongs to {whose}.* and the set is read as a set of channels"):
         SetOffset.parse(value, "the set")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -349,6 +350,36 @@ def test_older_copy_of_the_channel_is_refused_and_no_group_is_created(channel: s
     assert groups(channel) == {}
 
 
+@pytest.mark.parametrize("options", [{}, {"group": "g", "startingOffsets": "latest"}], ids=str)
+def test_query_whose_group_the_channel_lacks_says_that_the_channel_may_be_an_older_copy(
+    tmp_path: Path, options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing marks a copy by another tool, as a restore does, and the query's group began after it."""
+    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        put(channel, 5)
+    shutil.copytree(tmp_path / "c", tmp_path / "copy")
+    with ss.Channel(tmp_path / "c") as channel:
+        put(channel, 5)
+        reader = source(channel, **{**options, "startingOffsets": "earliest"})
+        _, end = planned(reader)
+        reader.commit(end)
+        assert reader.latestOffset(end) == end
+        reader.stop()
+        again = source(channel, **options)
+        assert again.latestOffset(end) == end
+        again.stop()
+    shutil.rmtree(tmp_path / "c")
+    (tmp_path / "copy").rename(tmp_path / "c")
+    assert "older copy" not in caplog.text
+    with ss.Channel(tmp_path / "c") as channel:
+        put(channel, 5)  # under the IDs 6 to 10, which the query has read
+        reader = source(channel, **options)
+        assert reader.latestOffset(end) == reader.latestOffset(end) == end
+        lacking = f"lacks the group '{reader._group.name}' of a query that has read it up to the event 10"
+        assert caplog.text.count(lacking) == caplog.text.count("older copy of the one that was read") == 1
+        reader.stop()
+
+
 # ── a checkpoint without a name ─────────────────────────────────────────────────────────────
 
 
@@ -420,9 +451,7 @@ def test_query_with_a_position_of_its_own_that_is_given_the_option_group_is_told
 
 
 @pytest.mark.parametrize("kind", ["removed", "lost"])
-def test_a_batch_under_way_of_which_some_events_are_gone_is_planned_again_without_them(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_batch_under_way_whose_first_events_are_gone_is_planned_again_without_them(tmp_path: Path, kind: str) -> None:
     with ss.Channel(tmp_path / "c", minimum_required_space=0, retention_ms=10**9) as channel:
         put(channel, 4, 6)
         killed = source(channel)

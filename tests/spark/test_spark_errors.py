@@ -22,6 +22,7 @@ from spillable_stream.spark.datasource import SpillableDataSource
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.stream_reader import SpillableStreamReader
 from tests.support.damage import flip, log_file
+from tests.support.spark.versions import SPARK
 
 Put = Callable[..., Path]
 
@@ -220,7 +221,7 @@ def lines_up_to(sentence: str, text: str) -> list[str]:
     """
     text = re.sub(r'(^  File "[^"]*/pyspark/.*\n)(?:    .*\n)+', r"\1", text, flags=re.MULTILINE)
     assert text.count(sentence) == 1
-    return text[: text.index(sentence)].splitlines()
+    return text[: text.index(sentence)].lstrip("\n").splitlines()
 
 
 def load(spark: SparkSession, path: Path, **options: Any) -> DataFrame:
@@ -284,8 +285,8 @@ def test_stream_says_it_last_before_its_plan_and_explained_in_one_line(
         with pytest.raises(PySparkException) as e:
             query.awaitTermination(500)
         assert len(lines_up_to(sentence, str(e.value))) <= 7  # two of them Spark's own frames
-        after = str(e.value)[str(e.value).index(sentence) :].splitlines()[1:]
-        assert re.match(" SQLSTATE: |=== Streaming Query ===", after[0])
+        after = [line for line in str(e.value)[str(e.value).index(sentence) :].splitlines()[1:] if line]
+        assert re.match(" SQLSTATE: |=== Streaming Query ===" + ("" if SPARK >= (4, 2) else "|\tat "), after[0])
         for error in (e.value, query.exception()):
             assert explain(error).startswith(sentence)
             assert "\n" not in explain(error)

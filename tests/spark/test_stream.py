@@ -169,8 +169,7 @@ def test_new_query_of_a_group_resumes_at_its_position(
     run(stream(spark, path, group="g", maxEventsPerTrigger=10), tmp_path / "ck1", tmp_path / "b")
     put("a", *numbered(20, 5))
     run(stream(spark, path, group="g"), tmp_path / "ck2", tmp_path / "c")
-    # Before 4.2 Spark does not ask again after the last batch of a run: just that one is repeated.
-    assert bodies(tmp_path / "c") == (numbered(20, 5) if ADMISSION_CONTROL else numbered(10, 15))
+    assert bodies(tmp_path / "c") == numbered(20, 5)
 
 
 @pytest.mark.slow
@@ -353,10 +352,9 @@ def test_source_takes_are_committed_so_that_the_channel_drains(
     path = put("a", *numbered(0, 100))
     run(stream(spark, path, maxEventsPerTrigger=40), tmp_path / "ck", tmp_path / "b")
     with ss.Channel(path) as channel:
-        # Before 4.2 Spark does not ask again after the last batch of a run.
         (group,) = channel.stats().groups.values()
-        assert group.position == (100 if ADMISSION_CONTROL else 80)
-        assert channel.stats().channel_size == (0 if ADMISSION_CONTROL else 20)
+        assert group.position == 100
+        assert channel.stats().channel_size == 0
 
 
 # ── what a review found ─────────────────────────────────────────────────────────────────────────

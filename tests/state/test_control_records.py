@@ -47,7 +47,7 @@ def test_creating_a_group_that_exists_leaves_its_position() -> None:
     assert log.state.groups["g"].position == 4
 
 
-def test_a_group_made_after_a_loss_learns_of_what_was_lost_after_its_start() -> None:
+def test_a_group_that_is_created_after_a_loss_learns_of_what_was_lost_after_its_start() -> None:
     log = filled()
     lost(log, 2, 4, 6)
     for name, position in [("all", 0), ("since", 4), ("after", 6), ("latest", 10)]:

@@ -161,7 +161,7 @@ def test_producers_do_not_know_each_other(open_channel: Open) -> None:
     assert peek(channel) == [b"p's", b"q's"]
 
 
-def test_one_append_stores_a_batch_once_though_it_is_in_there_twice(open_channel: Open) -> None:
+def test_one_append_that_contains_a_batch_twice_stores_it_once(open_channel: Open) -> None:
     channel = open_channel()
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda i: ids(commit(channel, 1 + i % 4, b"%d" % (i % 4))), range(64)))

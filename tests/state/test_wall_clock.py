@@ -40,7 +40,7 @@ class Machine:
     def look(self) -> Jump | None:
         now = self.reading()
         jump = self.clock.jump_to(now)
-        self.clock.note(now, jump)
+        self.clock.record(now, jump)
         return jump
 
     def ages(self) -> list[tuple[int, int]]:
@@ -74,7 +74,7 @@ def test_a_clock_that_is_slewed_has_not_jumped(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("by_us", [HOUR, 24 * HOUR, 3 * SECOND])
-def test_an_event_is_no_older_when_the_clock_is_set_forward(machine: Machine, by_us: int) -> None:
+def test_an_event_does_not_age_when_the_clock_is_set_forward(machine: Machine, by_us: int) -> None:
     machine.look()
     machine.put()
     machine.run(60 * SECOND)
@@ -86,7 +86,7 @@ def test_an_event_is_no_older_when_the_clock_is_set_forward(machine: Machine, by
     assert machine.ages() == [(61 * SECOND, 61 * SECOND), (SECOND, SECOND)]
 
 
-def test_an_event_is_no_younger_when_the_clock_is_set_back(machine: Machine) -> None:
+def test_an_event_does_not_get_younger_when_the_clock_is_set_back(machine: Machine) -> None:
     machine.put()
     machine.look()
     machine.run(60 * SECOND)

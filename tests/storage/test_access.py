@@ -54,7 +54,7 @@ def test_what_is_created_gets_the_group(tmp_path: Path) -> None:
         (1, GROUP, 0o777, False, False),
     ],
 )
-def test_a_directory_is_trusted_if_the_owner_or_the_group_alone_can_have_made_it(
+def test_a_directory_is_trusted_if_the_owner_or_the_group_alone_can_have_created_it(
     tmp_path: Path, user: int, group: int, mode: int, private: bool, shared: bool
 ) -> None:
     home, found = tmp_path / "home", tmp_path / "found"

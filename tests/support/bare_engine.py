@@ -112,18 +112,18 @@ class NoCheckpoints:
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def make(self) -> None:
-        self.calls.append("make")
+    def create(self) -> None:
+        self.calls.append("create")
 
-    def make_if_due(self) -> None:
+    def create_if_due(self) -> None:
         self.calls.append("make if due")
 
     def give_back_when_idle(self) -> None:
         self.calls.append("give back")
 
 
-class NoNotes:
-    """`WorkerNotes` where workers say nothing."""
+class NoStatuses:
+    """`WorkerStatuses` where workers say nothing."""
 
     def open(self, group: str) -> None:
         return None
@@ -247,7 +247,7 @@ class BareEngine(Engine):
         self._wire(owners, Committer(log, follower, appender, *tiers, owners, self.active_calls, self.counters))
         self.checkpointing, self.upkeep = NoCheckpoints(), NoUpkeep()
         self.deliveries = NoDeliveries()  # type: ignore[assignment]
-        self.worker_notes = NoNotes()
+        self.worker_statuses = NoStatuses()
         self.prepare_put = self.make_room = lambda: None
         self.put_bytes = lambda: 0
         self.is_parked = False
@@ -266,7 +266,7 @@ class BareEngine(Engine):
 
     def leave(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
         if checkpoint:
-            self.checkpointing.make()
+            self.checkpointing.create()
 
     def park(self) -> None:
         self.is_parked = True

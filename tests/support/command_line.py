@@ -1,4 +1,4 @@
-"""Running verbs: in this process, and in one that can be killed."""
+"""Running verbs: in this process, and in one that can be killed; and what they put."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from click.testing import Result
 from typer.testing import CliRunner
 
+from spillable_stream import Channel
 from spillable_stream.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -25,3 +26,9 @@ def start(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "spillable_stream", *map(str, arguments)]
     return subprocess.Popen(command, **{"env": environment, **options})  # type: ignore[call-overload, no-any-return]
+
+
+def bodies(path: Path) -> list[bytes]:
+    """Return the bodies of all events that a channel has now."""
+    with Channel(path, create=False, readonly=True) as channel:
+        return [body for batch in channel.read() for body in batch.column("body").to_pylist()]

@@ -11,7 +11,16 @@ from random import Random
 from typing import Literal, NamedTuple, TypeVar
 
 from spillable_stream.format.frame import Payload
-from spillable_stream.objects.store import Content, ObjectInfo, Store, StoreError, Upload, whole
+from spillable_stream.objects.store import (
+    Change,
+    Content,
+    ObjectInfo,
+    ObjectMissingError,
+    Store,
+    StoreError,
+    Upload,
+    whole,
+)
 
 __all__ = ["APPLICABLE", "Fault", "FaultyStore", "Held", "Kind", "Request", "Schedule", "at", "once", "seeded"]
 
@@ -176,6 +185,27 @@ class FaultyStore:
     def replace(self, key: str, data: Payload) -> None:
         kept = bytes(data)
         self._ask("replace", key, lambda: self.inner.replace(key, kept), instead=None)
+
+    def change(self, key: str, changed: Change) -> bool:
+        before = bytes(self._ask("get", key, lambda: self.inner.get(key), instead=b""))
+        new = changed(before)
+        if new is None:
+            return True
+        kept = bytes(new)
+
+        def write() -> bool:
+            is_same = False
+
+            def same(data: Payload) -> Payload | None:
+                nonlocal is_same
+                is_same = bytes(data) == before
+                return kept if is_same else None
+
+            with suppress(ObjectMissingError):
+                return self.inner.change(key, same) and is_same
+            return False
+
+        return self._ask("replace", key, write, instead=False)
 
     def upload(self, key: str) -> Upload:
         return FaultyUpload(self, key, self._ask("upload", key, lambda: self.inner.upload(key), instead=None))

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 from spillable_stream.format.frame import Payload
-from spillable_stream.objects.store import Content, ObjectInfo, ObjectMissingError, whole
+from spillable_stream.objects.store import Change, Content, ObjectInfo, ObjectMissingError, whole
 
 __all__ = ["MemoryStore", "MemoryUpload"]
 
@@ -39,6 +39,16 @@ class MemoryStore:
         with self._lock:
             self.objects[key] = bytes(data)
             self._times[key] = self.now
+
+    def change(self, key: str, changed: Change) -> bool:
+        before = self.get(key)
+        new = changed(before)
+        with self._lock:
+            is_same = self.objects.get(key) is before
+            if is_same and new is not None:
+                self.objects[key] = bytes(new)
+                self._times[key] = self.now
+            return is_same or new is None
 
     def upload(self, key: str) -> MemoryUpload:
         return MemoryUpload(self, key)

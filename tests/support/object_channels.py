@@ -9,7 +9,9 @@ from contextvars import Context
 from typing import Any
 from unittest import mock
 
-from spillable_stream import Channel
+import pytest
+
+from spillable_stream import Channel, UnsafeStoreError
 from spillable_stream.engine import object_opening, object_plans
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.requests import Control
@@ -18,10 +20,11 @@ from spillable_stream.format.record import TrimRecord
 from spillable_stream.integrity import object_verify
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import Store
-from tests.support.events import put
+from tests.support.events import peek, put
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import FakeTime
+from tests.support.store_limits import set_limits
 
 __all__ = [
     "URL",
@@ -35,6 +38,7 @@ __all__ = [
     "log_of",
     "lose_slots",
     "make_two_checkpoints",
+    "require_told_once",
     "store_of",
     "stores_in_memory",
 ]
@@ -95,8 +99,9 @@ def store_of(channel: Channel) -> FaultyStore:
 
 def collect_now(channel: Channel) -> None:
     """Delete all slots that nobody needs any more; every group has taken what is in them."""
-    channel.engine().checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
-    make_two_checkpoints(channel)
+    with pytest.MonkeyPatch.context() as patch:
+        set_limits(patch, worth_a_trim=1)
+        make_two_checkpoints(channel)
 
 
 def lose_slots(channel: Channel) -> None:
@@ -109,13 +114,28 @@ def lose_slots(channel: Channel) -> None:
     objects.update(before)
 
 
+def require_told_once(channel: Channel, caplog: pytest.LogCaptureFixture) -> None:
+    """Require of a loss that a handle met by itself that it was logged, and that the next call raises it, and no other.
+
+    Args:
+        channel: the handle.
+        caplog: what was logged since the loss.
+    """
+    (record,) = caplog.records
+    assert (record.levelname, "Acknowledged events are lost" in record.message) == ("ERROR", True)
+    with pytest.raises(UnsafeStoreError, match="Acknowledged events are lost"):
+        put(channel, b"not stored")
+    put(channel, b"stored")
+    assert {b"stored", b"not stored"} & set(peek(channel, group="another")) == {b"stored"}
+
+
 def make_two_checkpoints(channel: Channel) -> None:
     """Make checkpoints of two slots, the second of which holds a record that changes nothing."""
     engine = channel.engine()
-    engine.checkpointing.make()
+    engine.checkpointing.create()
     with engine.appender.committing():
         engine.appender.append_alone(Control(FrameType.TRIM, TrimRecord(through=-1, births=0, deleted=-1)))
-    engine.checkpointing.make()
+    engine.checkpointing.create()
 
 
 class OwnersClock(FakeTime):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import pytest
+
 from spillable_stream import Channel
 from spillable_stream.integrity.findings import Finding, Report, Severity
 from spillable_stream.integrity.verify import verify
@@ -12,6 +14,7 @@ from spillable_stream.state.ranges import RangeSet
 from tests.support.events import numbered, put, take
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, make_two_checkpoints
+from tests.support.store_limits import set_limits
 
 __all__ = [
     "DAMAGES",
@@ -86,9 +89,9 @@ def fill_store(*, checkpoints: bool = True, **options: Any) -> None:
 
 def merge_now(channel: Channel) -> None:
     """Copy all events in slots together."""
-    merging = channel.engine().checkpointing.merging  # type: ignore[attr-defined]
-    merging.many_slots, merging.quiet_seconds = 1, -1.0
-    make_two_checkpoints(channel)
+    with pytest.MonkeyPatch.context() as patch:
+        set_limits(patch, many_slots=1, quiet_seconds=-1.0)
+        make_two_checkpoints(channel)
 
 
 def damage_object(store: MemoryStore, key: str, damage: Damage) -> None:

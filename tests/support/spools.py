@@ -47,10 +47,9 @@ def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def open_spooled(directory: Path, url: str = URL, **options: Any) -> Channel:
-    """Open a channel with a spool that waits for nobody: no free space, no silent owner, and no store that is down."""
+    """Open a channel with a spool that waits for nobody: for no free space, and for no store that is down."""
     given = {"durability": "local", "commit_interval": 0, "minimum_required_space": 0, **options}
     channel = Channel(url, spool=directory, **given)
-    channel.engine().owners.answer_seconds = 0  # type: ignore[attr-defined]
     channel.engine().log._appending.patience = Patience(0)  # type: ignore[attr-defined]
     return channel
 

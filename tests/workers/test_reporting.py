@@ -15,7 +15,7 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.channel.worker_status import decode_status
-from spillable_stream.engine.worker_notes import SILENT_SECONDS, NotePace
+from spillable_stream.engine.worker_statuses import SILENT_SECONDS, StatusPace
 from spillable_stream.workers import reporting
 from spillable_stream.workers.reporting import Reporting, one_line
 from tests.support.events import numbered, put
@@ -26,8 +26,8 @@ Open = Callable[..., Channel]
 NEW = WorkerStats("g", "new", True, 0, 0, 0, 0, 0, 0, 0)
 
 
-class FakeNote:
-    pace = NotePace(change_seconds=1.0, alive_seconds=6.0, silent_seconds=SILENT_SECONDS)
+class FakeWriter:
+    pace = StatusPace(change_seconds=1.0, alive_seconds=6.0, silent_seconds=SILENT_SECONDS)
 
     def __init__(self) -> None:
         self.said: list[WorkerStats | None] = []
@@ -50,30 +50,30 @@ def seen_at(path: Path) -> tuple[WorkerStats, ...]:
 def test_it_is_said_once_a_second_while_it_changes_and_otherwise_as_a_sign_of_life(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now, stats, note = [0.0], [NEW], FakeNote()
+    now, stats, writer = [0.0], [NEW], FakeWriter()
     replace_in(monkeypatch, reporting, "time", monotonic=lambda: now[0])
-    found = Reporting(note, lambda: stats[0])
+    found = Reporting(writer, lambda: stats[0])
 
     def says(at: float, done: int) -> int:
-        now[0], stats[0], before = at, replace(NEW, done_events=done), len(note.said)
+        now[0], stats[0], before = at, replace(NEW, done_events=done), len(writer.said)
         found.look()
-        return len(note.said) - before
+        return len(writer.said) - before
 
     assert [says(0.0, 0), says(0.5, 1), says(1.1, 1), says(2.2, 1), says(3.3, 1), says(7.2, 1)] == [1, 0, 1, 0, 0, 1]
     stats[0] = replace(NEW, state="ended")
     found.close()
-    assert note.closed and note.said[-1] is not None and note.said[-1].state == "ended"
+    assert writer.closed and writer.said[-1] is not None and writer.said[-1].state == "ended"
     found.look()
     found.close()
-    assert len(note.said) == 4
+    assert len(writer.said) == 4
 
 
 def test_a_forked_child_says_nothing() -> None:
-    note = FakeNote()
-    found = Reporting(note, lambda: NEW)
+    writer = FakeWriter()
+    found = Reporting(writer, lambda: NEW)
     found.leave()
     found.close()
-    assert note.closed and not note.said
+    assert writer.closed and not writer.said
 
 
 def test_an_error_is_one_line_that_is_not_long() -> None:

@@ -50,10 +50,24 @@ def advise(raw: RawAgent, agent: AgentConfig, findings: Findings) -> None:
     _ports(raw, agent, findings)
     _position_files(raw, agent, findings)
     _channels_without_sink(raw, agent, findings)
+    _channels_of_failover(raw, agent, findings)
     for components in raw.components.values():
         for component in components.values():
             _secrets(component, findings)
             _commas(component, findings)
+
+
+def _channels_of_failover(raw: RawAgent, agent: AgentConfig, findings: Findings) -> None:
+    channel_of = {sink.name: sink.channel for sink in agent.sinks}
+    for group in agent.sink_groups:
+        channels = list(dict.fromkeys(channel_of[sink] for sink in group.sinks if sink in channel_of))
+        if group.processor.type == "failover" and len(channels) > 1:
+            described = raw.components["sinkgroups"][group.name]
+            text = (
+                f"its sinks take from {', '.join(channels)}, and one of them works while the others wait for it to "
+                "fail, so the channels of these fill: let all take from one channel, or write load_balance"
+            )
+            findings.add("failover-channels", described.entries["sinks"], described.path, text)
 
 
 def _tail(raw: RawComponent, source: SourceConfig, findings: Findings) -> None:

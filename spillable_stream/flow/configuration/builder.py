@@ -3,6 +3,9 @@
 A class of the user's own is named in a file by its import path (``my.module.Mask`` or ``my.module:Mask``), by an entry
 point of the group ``spillable_stream.flow``, or by a map from the name of a Java class, so that the file stays as it
 is. Its arguments are its properties in snake_case: texts, or what the annotation says (``int``, ``float``, ``bool``).
+
+A reload builds a source or a sink while the one before it still runs, so that it can refuse the new files and stop
+nothing. So no class opens anything before it is started.
 """
 
 from __future__ import annotations
@@ -67,7 +70,7 @@ class PythonClasses:
     def check(self, component: ComponentConfig) -> None:
         """Try whether a component can be built, as far as nothing binds or writes.
 
-        The sources and sinks of this package do neither before they are started; those of a user may.
+        The sources and sinks of this package do neither before they are started; those of a user should not, but may.
 
         Raises:
             OptionError: it can't.
@@ -100,7 +103,8 @@ def build(component: ComponentConfig) -> Any:
     except OptionError:
         raise
     except Exception as e:  # whatever the class raises: it is the component that can't be built
-        raise OptionError(f"{component.type} can't be built: {e or type(e).__name__}") from e
+        advice = "; it must open nothing before it is started" if isinstance(e, OSError) else ""
+        raise OptionError(f"{component.type} can't be built: {e or type(e).__name__}{advice}") from e
 
 
 def _load(path: str) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from spillable_stream.flow.configuration.options import ComponentType, Kind, Len
 from spillable_stream.flow.configuration.properties import Entry
 from spillable_stream.flow.configuration.registry import find_type, names_of, nearest
 from spillable_stream.flow.configuration.tree import RawComponent
+from spillable_stream.option_parsers import TooMuchError
 from spillable_stream.shown_value import shown
 
 __all__ = ["Classes", "Refusal", "configure", "type_of"]
@@ -201,9 +202,9 @@ class _Reader:
         """Return the value, or None where the default holds."""
         try:
             return known.parse(entry.value)
-        except ValueError:
-            pass
-        wrong = f"{name} must be {known.range}, not {shown(entry.value)}"
+        except ValueError as e:
+            most = f"; the most is {e.most}" if isinstance(e, TooMuchError) else ""
+        wrong = f"{name} must be {known.range}, not {shown(entry.value)}{most}"
         if known.parse is boolean:
             self._add("bad-boolean", entry, f"{wrong}, which counts as false")
             return False

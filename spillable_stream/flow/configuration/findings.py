@@ -24,6 +24,7 @@ ENVIRONMENT = MappingProxyType({
     "port-in-use": (_ERROR, "another process listens on a source's port"),
     "host-unreachable": (_WARNING, "a host that a sink sends to has no address"),
     "command-missing": (_ERROR, "the command of a source is not there"),
+    "agent-runs": (_NOTE, "`spillable agent` runs an agent of this name, as this user on this host"),
 })  # fmt: skip
 
 CODES = MappingProxyType({
@@ -85,6 +86,7 @@ CODES = MappingProxyType({
     "no-sink": (_WARNING, "a channel that no sink takes from: it fills, unless a query reads it"),
     "group-of-one": (_WARNING, "a group of one sink, which adds nothing"),
     "same-priority": (_WARNING, "two sinks of a group with one priority: the second is never used"),
+    "failover-channels": (_WARNING, "a failover group of several channels: those of the lower sinks fill"),
     "no-shell": (_WARNING, "an exec source whose command has a shell's signs, such as a pipe, and no shell"),
     "tail": (_WARNING, "an exec source that runs `tail`: it loses lines at a restart, and a taildir source does not"),
     "http-resend": (_WARNING, "an http sink that sends again what the server has accepted"),
@@ -99,7 +101,7 @@ class Findings:
     """Collects findings."""
 
     def __init__(self) -> None:
-        self._found: list[Finding] = []
+        self._found: dict[Finding, None] = {}
 
     def add(self, code: str, at: Entry, component: str, text: str) -> Finding:
         """Add a finding about a line.
@@ -111,8 +113,7 @@ class Findings:
             text: what is wrong, and what to do.
         """
         finding = Finding(at.file, at.line, CODES[code][0], code, component, text)
-        if finding not in self._found:
-            self._found.append(finding)
+        self._found.setdefault(finding)
         return finding
 
     def sorted(self, files: list[str]) -> tuple[Finding, ...]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from spillable_stream import quantities
 from spillable_stream.flow.durations import durations_us
+from spillable_stream.option_parsers import TooMuchError
 from spillable_stream.quantities import DURATION_RANGE, MILLISECONDS_RANGE, SIZE_RANGE
 
 __all__ = [
@@ -98,8 +99,10 @@ def integer(low: int, high: int = MOST_INTEGER) -> Callable[[str], int]:
     """Return a parser of whole numbers from ``low`` to ``high``."""
 
     def parse(value: str) -> int:
-        if not re.fullmatch(r"[+-]?[0-9]+", value) or not low <= int(value) <= high:
+        if not re.fullmatch(r"[+-]?[0-9]+", value) or int(value) < low:
             raise ValueError
+        if int(value) > high:
+            raise TooMuchError(f"{high:,}")
         return int(value)
 
     return parse
@@ -135,8 +138,10 @@ def duration(least_us: int, most_us: int) -> Callable[[str], float]:
 
     def parse(value: str) -> float:
         found_us = durations_us(pa.array([value]))[0].as_py()
-        if found_us is None or not least_us <= found_us <= most_us:
+        if found_us is None or found_us < least_us:
             raise ValueError
+        if found_us > most_us:
+            raise TooMuchError(f"{most_us // 1_000_000:,} seconds")
         return float(found_us / 1_000_000)
 
     return parse

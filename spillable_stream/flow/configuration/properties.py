@@ -135,24 +135,43 @@ def _key_values(text: str) -> Iterator[tuple[int, str, str | None, str]]:
     line, start = 1, 0
     while start < len(text):
         try:
-            for element in javaproperties.parse(text[start:]):
+            for element in javaproperties.parse(_Lines(text, start)):  # type: ignore[arg-type]
                 if isinstance(element, javaproperties.KeyValue):
                     yield line, element.key, element.value, element.source
                 line += len(_LINE_END.findall(element.source))
                 start += len(element.source)
         except javaproperties.InvalidUEscapeError:
-            broken = _first_line(text[start:])
+            broken = _first_line(text, start)
             yield line, re.split(r"[=:\s]", broken.strip(), maxsplit=1)[0], None, broken
             line += len(_LINE_END.findall(broken))
             start += len(broken)
 
 
-def _first_line(text: str) -> str:
-    """Return the first line of a text with the lines that continue it."""
-    end = 0
-    for found in _LINE_END.finditer(text):
+class _Lines:
+    """The lines of a text from an index on, one at a time: what is behind a malformed one is not split for each anew.
+
+    Args:
+        text: the text.
+        start: the index.
+    """
+
+    def __init__(self, text: str, start: int) -> None:
+        self._text = text
+        self._at = start
+
+    def readline(self) -> str:
+        """Return the next line with its end; "" at the end of the text."""
+        found, start = _LINE_END.search(self._text, self._at), self._at
+        self._at = len(self._text) if found is None else found.end()
+        return self._text[start : self._at]
+
+
+def _first_line(text: str, start: int) -> str:
+    """Return the line of a text that begins at an index, with the lines that continue it."""
+    end = start
+    for found in _LINE_END.finditer(text, start):
         backslashes = re.search(r"\\*$", text[end : found.start()])
         end = found.end()
         if backslashes is None or len(backslashes[0]) % 2 == 0:
-            return text[:end]
-    return text
+            return text[start:end]
+    return text[start:]

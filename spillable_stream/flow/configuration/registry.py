@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from types import MappingProxyType
 
@@ -17,6 +16,7 @@ from spillable_stream.flow.configuration.other_types import (
 )
 from spillable_stream.flow.configuration.sink_types import SINKS
 from spillable_stream.flow.configuration.source_types import SOURCES
+from spillable_stream.option_names import nearest_name
 
 __all__ = ["TYPES", "find_type", "names_of", "nearest"]
 
@@ -52,5 +52,5 @@ def names_of(kind: Kind) -> list[str]:
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str:
     """Return the known name that is most like another, compared without case; an empty text if none is."""
     by_lower = {k.lower(): k for k in known}
-    found = difflib.get_close_matches(name.lower(), by_lower, 1, cutoff=cutoff)
-    return by_lower[found[0]] if found else ""
+    found = nearest_name(name.lower(), by_lower, cutoff)
+    return by_lower[found] if found else ""

@@ -7,6 +7,7 @@ until the events that make it raise are found: the others continue.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -162,14 +163,13 @@ class InterceptorChain:
             try:
                 interceptor.initialize()
             except BaseException:
-                for before in self.interceptors[:i]:
-                    before.close()
+                with suppress(Exception):
+                    _close(self.interceptors[:i])
                 raise
 
     def close(self) -> None:
-        """Close the interceptors."""
-        for interceptor in self.interceptors:
-            interceptor.close()
+        """Close the interceptors, each of them, and then raise what the last one raises that can't be closed."""
+        _close(self.interceptors)
 
     def intercept(self, events: EventInput) -> pa.RecordBatch:
         """Return the batch as it continues; raises what an interceptor raises.
@@ -212,6 +212,12 @@ class InterceptorChain:
                 yield self.intercept(batch)
         finally:
             self.close()
+
+
+def _close(interceptors: Sequence[AnyInterceptor]) -> None:
+    with ExitStack() as ending:
+        for interceptor in reversed(interceptors):
+            ending.callback(interceptor.close)
 
 
 class _EventByEvent(Interceptor):

@@ -51,6 +51,8 @@ class Taken:
 class Sink:
     """Takes events from a channel, and writes them somewhere.
 
+    A reload builds one while that before it still runs, so the constructor opens nothing.
+
     Args:
         channel: the name of the channel, for `Agent`.
 

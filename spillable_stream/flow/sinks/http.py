@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.flow.call_threads import CallThreads
 from spillable_stream.flow.checked_arguments import Count, Within, checked
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.request_limit import RequestLimit
@@ -103,7 +104,7 @@ class HttpSink(BatchSink):
         self._counts = _Rule(increment_metrics or {}, default_increment_metrics)
         self._most_requests = max_requests
         self._limit = RequestLimit(max_requests)
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads = CallThreads(0, "")
         self._client: httpx.Client | None = None
 
     def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
@@ -112,8 +113,7 @@ class HttpSink(BatchSink):
 
         super().open(channel, written)
         connect, request = self._timeouts_seconds
-        if self._most_requests > 1:
-            self._pool = ThreadPoolExecutor(self._most_requests - 1, f"{self.name}-post")
+        self._threads = CallThreads(self._most_requests - 1, f"{self.name}-post")
         self._client = httpx.Client(timeout=httpx.Timeout(request, connect=connect), headers=self._headers)
         self.counters.connection_created_count += 1
 
@@ -147,10 +147,9 @@ class HttpSink(BatchSink):
         """Post events, at once, and return the answers; an empty body is not posted."""
         pairs = zip(taken.batch.column("body").to_pylist(), taken.ids.to_pylist(), strict=True)
         events = [(body, event_id) for body, event_id in pairs if body]
-        first, others = events[:1], events[1:]
-        posted = [self._pool.submit(self._post, *event) for event in others] if self._pool is not None else []
-        answers = [self._post(*event) for event in first] + [p.result() for p in posted]
+        answers: list[_Answer] = []
         if events:
+            answers = self._threads.at_once([partial(self._post, *event) for event in events])
             self._limit.finished(len(answers), sum(a.status in _TOO_MUCH for a in answers))
         for answer in answers:
             self.counters.connection_failed_count += not answer.status
@@ -206,9 +205,7 @@ class HttpSink(BatchSink):
 
     def close(self) -> None:
         """Close the client; see `Sink.close`."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        self._threads.close()
         if self._client is not None:
             self._client.close()
             self._client = None

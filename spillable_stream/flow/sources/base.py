@@ -65,7 +65,7 @@ _MOST_MISSED = 20
 
 
 class SourceBase:
-    """A source.
+    """A source. A reload builds one while that before it still runs, so the constructor opens nothing.
 
     Attributes:
         name: its name, which messages and counters say; an agent's source is ``AGENT.SOURCE``.

@@ -86,14 +86,14 @@ class Exec(EventSource):
 
         Raises:
             OptionError: the command can't be started.
+            RuntimeError: no thread can be started, and the command has ended again.
         """
         self._stopping.clear()
         self.finished: bool = False
         process = self._spawn()
-        self._thread = threading.Thread(
-            target=self._run, args=(processor, process), name=f"{self.name}-exec", daemon=True
-        )
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(processor, process), name=f"{self.name}-exec", daemon=True)
+        self._start_or_end(thread, process)
+        self._thread = thread
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         errors = subprocess.PIPE if self._log_std_err else subprocess.DEVNULL
@@ -106,8 +106,20 @@ class Exec(EventSource):
                 f"the command {shown(self._arguments[0])} can't be started ({e.strerror}); correct it"
             ) from e
         if self._process.stderr is not None:
-            threading.Thread(target=self._log_errors, args=(self._process.stderr,), daemon=True).start()
+            reader = threading.Thread(target=self._log_errors, args=(self._process.stderr,), daemon=True)
+            self._start_or_end(reader, self._process)
         return self._process
+
+    def _start_or_end(self, thread: threading.Thread, process: subprocess.Popen[bytes]) -> None:
+        """Start a thread that reads what a command writes; end the command where that can't be."""
+        try:
+            thread.start()
+        except BaseException:
+            self._end_group(process)
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+            raise
 
     def _log_errors(self, errors: IO[bytes]) -> None:
         with errors:

@@ -11,13 +11,13 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.flow.call_threads import CallThreads
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, put_held
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.shown_value import shown
@@ -41,28 +41,43 @@ class _Loop:
         self._users = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self.pool: ThreadPoolExecutor | None = None
+        self.threads: CallThreads | None = None
 
     def acquire(self) -> asyncio.AbstractEventLoop:
+        """Return the loop, which runs; raises RuntimeError where no thread can be started."""
         with self._mutex:
-            self._users += 1
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self.pool = ThreadPoolExecutor(_PUTTING_THREADS, "flow-put")
-                self._thread = threading.Thread(target=self._loop.run_forever, name="flow-network", daemon=True)
-                self._thread.start()
+                self._begin()
+            assert self._loop is not None
+            self._users += 1
             return self._loop
+
+    def _begin(self) -> None:
+        loop, threads = asyncio.new_event_loop(), CallThreads(_PUTTING_THREADS, "flow-put")
+        thread = threading.Thread(target=loop.run_forever, name="flow-network", daemon=True)
+        try:
+            threads.begin(_nothing)  # first: with one thread, each later put finds one
+            thread.start()
+        except BaseException:
+            threads.close()
+            loop.close()
+            raise
+        self._loop, self._thread, self.threads = loop, thread, threads
 
     def release(self) -> None:
         with self._mutex:
             self._users -= 1
-            if self._users or self._loop is None or self._thread is None or self.pool is None:
+            if self._users or self._loop is None or self._thread is None or self.threads is None:
                 return
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
-            self.pool.shutdown()
-            self._loop = self._thread = self.pool = None
+            self.threads.close()
+            self._loop = self._thread = self.threads = None
+
+
+def _nothing() -> None:
+    """Only a call."""
 
 
 _LOOP = _Loop()
@@ -158,16 +173,20 @@ class NetworkSource(EventSource):
 
         Raises:
             OptionError, StorageError: as `bound_socket`.
+            RuntimeError: no thread can be started.
         """
         self._stopping.clear()
         self._processor = processor
         sockets = self.bind()
-        self._loop = _LOOP.acquire()
         try:
-            self._call(self.listen(sockets))
+            self._loop = _LOOP.acquire()
+            try:
+                self._call(self.listen(sockets))
+            except BaseException:
+                self._loop = None
+                _LOOP.release()
+                raise
         except BaseException:
-            self._loop = None
-            _LOOP.release()
             for s in sockets:
                 s.close()
             raise
@@ -236,7 +255,8 @@ class NetworkSource(EventSource):
 
     async def in_thread(self, call: Callable[[], _T]) -> _T:
         """Call something that blocks in one of the threads."""
-        return await asyncio.get_running_loop().run_in_executor(_LOOP.pool, call)
+        assert _LOOP.threads is not None
+        return await asyncio.wrap_future(_LOOP.threads.begin(call))
 
 
 class StreamSource(NetworkSource):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from zlib import crc32
 
@@ -20,6 +20,9 @@ from spillable_stream.flow.sources.tailed_file import Mark
 from spillable_stream.format.packing import NONSENSE
 
 __all__ = ["Place", "PositionFile", "Positions"]
+
+
+_FIELDS = tuple(field.name for field in fields(Mark))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ class PositionFile:
         if (last := read_file(self.marks)) is not None:
             self._require_own(last)
         flume, before = _as_flume(positions), read_file(self.path)
-        entries = [{"file": p.path, **asdict(p.mark)} for p in positions.places.values()]
+        entries = [_entry(place) for place in positions.places.values()]
         # A crash between the two leaves Flume's old file, so ours knows both.
         written = [crc32(flume), *([] if before is None else [crc32(before)])]
         own = {"version": 1, "number": positions.number, "flume": written, "files": entries}
@@ -111,6 +114,11 @@ class PositionFile:
                 f"{self.path} is the position file of {found}: give {self.source} a positionFile of its own. "
                 f'If it is the same source under a new name, replace the name in the entry "source" of {self.marks}'
             )
+
+
+def _entry(place: Place) -> dict[str, object]:
+    """Return a place as our file has it. `asdict` takes as long as all the rest of a write of 1,000 files."""
+    return {"file": place.path} | {name: getattr(place.mark, name) for name in _FIELDS}
 
 
 def _as_flume(positions: Positions) -> bytes:

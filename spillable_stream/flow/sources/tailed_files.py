@@ -6,6 +6,7 @@ anything of the other file was read. So a new file that is the beginning of anot
 
 from __future__ import annotations
 
+import operator
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,6 +49,7 @@ class TailedFiles:
         self._name = ""
         self._files: dict[int, TailedFile] = {}
         self._listed: set[int] = set()
+        self._lists: list[list[Found]] | None = None  # of the groups, as they were looked at last
         self._firsts: dict[int, bytes] = {}
 
     def __iter__(self) -> Iterator[TailedFile]:
@@ -84,7 +86,7 @@ class TailedFiles:
         for f in found.values():
             if f.inode not in self._files:
                 self._admit(f, at_end=self._skip_to_end and f.inode not in places)
-        self._listed = set(found)
+        self._listed, self._lists = set(found), None
         self._judge_new()
         for file in known:
             self._check(file)
@@ -137,7 +139,11 @@ class TailedFiles:
         return not any(f.is_new and f.copy_of for f in self._files.values())
 
     def _find_new(self) -> None:
-        found = {f.inode: f for group in self._groups for f in group.files()}
+        lists = [group.files() for group in self._groups]
+        if self._lists is not None and all(map(operator.is_, lists, self._lists)):
+            return  # it is called for each piece that is read: that must not cost more with each file
+        self._lists = lists
+        found = {f.inode: f for of_group in lists for f in of_group}
         if found.keys() != self._listed or any(
             self._files[i].path != f.path for i, f in found.items() if i in self._files
         ):

@@ -311,7 +311,7 @@ class QueryListener(StreamingQueryListener):
             if len(self._found) > _MOST_REPORTS:
                 _, dropped = self._found.pop(next(iter(self._found)))
         if self._metrics is not None:
-            self._metrics.note(report)
+            self._metrics.show(report)
             if dropped is not None:
                 self._metrics.forget(dropped)
 

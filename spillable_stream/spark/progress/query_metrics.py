@@ -70,7 +70,7 @@ class QueryMetrics:
             self._server, _ = start_http_server(prometheus, registry=registry)
             self.port = self._server.server_port
 
-    def note(self, report: QueryReport) -> None:
+    def show(self, report: QueryReport) -> None:
         """Set the gauges. An unknown value has no series; a query that has ended only has the series "active"."""
         labels = _labels(report)
         values = {

@@ -66,7 +66,7 @@ class SourceProgress:
     @classmethod
     def _of_channel(cls, end: OffsetJson, report: OffsetJson) -> SourceProgress | None:
         """Return the progress in one channel, or None if the offset is none of a channel's."""
-        if end.keys() - {"group", "made", "reset", "start"} != {"channel", "writeOrderId"}:
+        if not Offset.has_keys(end):
             return None
         offset = Offset.of(end)
         if offset is None:

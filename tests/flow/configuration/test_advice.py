@@ -178,3 +178,24 @@ def test_a_pattern_that_is_matched_body_by_body_is_a_note(pattern: str, is_slow:
     """
     )
     assert ("regex" in codes(text)) is is_slow
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "is_found"),
+    [("failover", "c2", True), ("failover", "c1", False), ("load_balance", "c2", False)],
+)
+def test_a_failover_group_whose_sinks_have_several_channels_is_found(kind: str, other: str, is_found: bool) -> None:
+    text = f"""
+        a1.channels = c1 c2
+        a1.sources.r1.channels = c1 c2
+        a1.channels.c2.type = memory
+        a1.sinks = k1 k2 k3
+        a1.sinks.k2.type = null
+        a1.sinks.k2.channel = {other}
+        a1.sinks.k3.type = null
+        a1.sinks.k3.channel = c2
+        a1.sinkgroups = g
+        a1.sinkgroups.g.sinks = k1 k2
+        a1.sinkgroups.g.processor.type = {kind}
+    """
+    assert ("failover-channels" in codes(SMALL + text)) == is_found

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import inspect
+import sys
+import threading
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from textwrap import dedent
@@ -33,7 +35,7 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "        self.given = properties\n"
         "class Binds:\n"
         "    def __init__(self) -> None:\n"
-        "        raise OSError\n"
+        "        raise OSError(98, 'Address already in use')\n"
         "NOT_A_CLASS = 3\n"
     )
     (tmp_path / "acme_broken.py").write_text("import no_such_module_at_all\n")
@@ -127,6 +129,11 @@ def test_a_component_of_flumes_is_built_with_what_is_nested_in_it() -> None:
     assert [s.name for s in extractor.serializers] == ["x", "t"]
 
 
+def test_a_class_that_opens_something_before_it_is_started_is_told_to_open_it_later() -> None:
+    with pytest.raises(OptionError, match=r"Binds can't be built: .*; it must open nothing before it is started"):
+        build(own(name="Binds"))
+
+
 def test_what_a_class_refuses_is_an_error_with_its_reason() -> None:
     config = ComponentConfig(
         kind=Kind.INTERCEPTOR,
@@ -204,6 +211,73 @@ def test_a_keystore_is_read_when_its_source_is_started() -> None:
     text = dedent(FILES) + "a1.sources.r1.ssl = true\na1.sources.r1.keystore = /none.pem"
     loaded = read_agents([ConfigurationFile("f", text.encode())], World(PythonClasses(), Lookups({}, {})))
     assert not loaded.errors
+
+
+# What sources and sinks must be given, by type.
+GIVEN = {
+    "exec": "command = touch touched\nlogStdErr = true",
+    "http": "port = 0\nssl = true\nkeystore = /none.pem",
+    "multiport_syslogtcp": "ports = 0",
+    "netcat": "bind = localhost\nport = 0",
+    "netcatudp": "bind = localhost\nport = 0",
+    "seq": "",
+    "spooldir": "spoolDir = in",
+    "stress": "",
+    "syslogtcp": "port = 0\nssl = true\nkeystore = /none.pem",
+    "syslogudp": "port = 0",
+    "taildir": "filegroups = f\nfilegroups.f = in/.*\npositionFile = positions",
+}
+GIVEN_TO_SINKS = {
+    "channel": "path = other",
+    "file_roll": "sink.directory = out",
+    "hdfs": "hdfs.path = out",
+    "http": "endpoint = http://localhost:1/",
+    "logger": "",
+    "null": "",
+    "parquet": "hdfs.path = out",
+}
+OPENINGS = ("open", "socket.", "subprocess.", "os.", "_thread.", "fcntl.", "mmap.", "shutil.", "urllib.")
+_seen_by_hook: list[str] | None = None
+
+
+def _hook(event: str, arguments: tuple[object, ...]) -> None:
+    if _seen_by_hook is not None and event.startswith(OPENINGS) and threading.current_thread().name == "MainThread":
+        _seen_by_hook.append(f"{event} {arguments}")
+
+
+@pytest.fixture(scope="module")
+def audited() -> None:
+    """No hook can be removed."""
+    sys.addaudithook(_hook)
+
+
+@pytest.mark.usefixtures("audited")
+@pytest.mark.parametrize(
+    ("kind", "alias"),
+    [(t.kind, t.alias) for t in TYPES if t.kind in (Kind.SOURCE, Kind.SINK) and t.implementation],
+)
+def test_no_source_or_sink_of_flumes_opens_anything_before_it_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, alias: str
+) -> None:
+    """At a reload it is built while the one before it still runs."""
+    global _seen_by_hook
+    monkeypatch.chdir(tmp_path)
+    given = (GIVEN if kind is Kind.SOURCE else GIVEN_TO_SINKS)[alias].splitlines()
+    name, channel = ("sources.x", "channels") if kind is Kind.SOURCE else ("sinks.x", "channel")
+    lines = [f"a1.{name}.{line}" for line in [f"type = {alias}", f"{channel} = c1", *given]]
+    text = "\n".join(["a1.channels = c1", "a1.channels.c1.type = file", f"a1.{name[:-2]} = x", *lines])
+    loaded = read_agents([ConfigurationFile("f", text.encode())], World(PythonClasses(), Lookups({}, {})))
+    assert not loaded.errors
+    (component,) = loaded.agents["a1"].sources or loaded.agents["a1"].sinks
+    build(component)  # imports what it needs
+    _seen_by_hook = []
+    try:
+        build(component)
+        assert _seen_by_hook == []
+        Path("seen").touch()
+        assert any("seen" in event for event in _seen_by_hook)
+    finally:
+        _seen_by_hook = None
 
 
 BUILT = [t for t in TYPES if t.implementation]

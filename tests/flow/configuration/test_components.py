@@ -92,6 +92,12 @@ def test_a_component_is_refused_with_the_line_to_change() -> None:
     assert refusal(Kind.CHANNEL, type="file", encryption__activeKey="k").startswith("2 unsupported-property: ")
 
 
+def test_a_number_above_the_most_is_refused_with_that() -> None:
+    for text in ("3000000000", "9" * 30):
+        said = refusal(Kind.SINK, type="null", batchSize=text)
+        assert f"not '{text}'; the most is 2,147,483,647: it does not run" in said
+
+
 def test_a_value_may_count_as_not_given() -> None:
     config, found = configured(Kind.CHANNEL, type="memory", capacity="all", transactionCapacity="-1")
     assert config.keywords == {} and [f[:14] for f in found] == ["2 default-used", "3 default-used"]

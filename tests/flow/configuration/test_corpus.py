@@ -23,6 +23,7 @@ _EXPECTED = "#= "
 _ELSEWHERE = {
     "missing-agent": "test_reading",
     "filter-failed": "test_config_filters",
+    "failover-channels": "test_advice",
     "listed-twice": "test_validation",
     "no-shell": "test_advice",
     "regex": "test_advice",

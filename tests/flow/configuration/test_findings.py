@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import pytest
+
 from spillable_stream.flow.configuration.findings import CODES, ENVIRONMENT, Findings
+from spillable_stream.flow.configuration.model import Finding
 from spillable_stream.flow.configuration.properties import Entry
 
 
@@ -15,6 +18,17 @@ def test_findings_come_in_the_order_of_files_and_lines_each_once() -> None:
     findings.add("tail", at("a", 2), "a1", "first line")
     findings.add("tail", at("a", 2), "a1", "first line")
     assert [f.text for f in findings.sorted(["a", "b"])] == ["first line", "later line", "second file"]
+
+
+def test_a_finding_is_not_compared_with_all_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compared(*_: object) -> bool:
+        raise AssertionError("a file of logs has a finding a line")
+
+    monkeypatch.setattr(Finding, "__eq__", compared)
+    findings = Findings()
+    for line in range(1000):
+        findings.add("invalid-key", at("a", line), "a1", "text")
+    assert len(findings.sorted(["a"])) == 1000
 
 
 def test_the_code_says_the_severity() -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import re
 
 import javaproperties
+import javaproperties.reading
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +61,21 @@ def test_a_malformed_escape_costs_its_line_only() -> None:
     assert entries(text) == [(1, "a.b", "c"), (4, "a.f", "g")]
     assert problems(text) == [(2, "malformed-line")]
     assert read_properties(text.encode(), "f").problems[0].at.key == "a.d"
+
+
+def test_malformed_escapes_cost_no_look_at_what_is_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = 0
+    whole = javaproperties.reading.ascii_splitlines
+
+    def counting(text: str) -> list[str]:
+        nonlocal read
+        read += len(text)
+        return whole(text)
+
+    monkeypatch.setattr(javaproperties.reading, "ascii_splitlines", counting)
+    content = b"a = \\uxx\n" * 500
+    assert len(read_properties(content, "f").problems) == 500
+    assert read <= 2 * len(content)
 
 
 def test_a_lost_backslash_is_found_but_not_one_that_escapes() -> None:

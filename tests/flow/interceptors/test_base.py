@@ -109,3 +109,29 @@ def test_something_else_is_not_an_interceptor() -> None:
 def test_a_class_without_its_method_says_so(kind: type) -> None:
     with pytest.raises(NotImplementedError, match=kind.__name__):
         kind().intercept(batch_of(b"x"))
+
+
+class Ends(Interceptor):
+    """Notes that it was closed, and raises."""
+
+    def __init__(self, ended: list[int], number: int) -> None:
+        self.ended, self.number = ended, number
+
+    def initialize(self) -> None:
+        if self.number == 4:
+            raise ZeroDivisionError
+
+    def close(self) -> None:
+        self.ended.append(self.number)
+        raise ValueError(self.number)
+
+
+def test_an_interceptor_that_cannot_be_closed_keeps_no_other_one_open() -> None:
+    ended: list[int] = []
+    with pytest.raises(ValueError):
+        InterceptorChain([Ends(ended, 1), Ends(ended, 2), Ends(ended, 3)]).close()
+    assert ended == [1, 2, 3]
+    ended.clear()
+    with pytest.raises(ZeroDivisionError):
+        InterceptorChain([Ends(ended, 1), Ends(ended, 2), Ends(ended, 4)]).initialize()
+    assert sorted(ended) == [1, 2]

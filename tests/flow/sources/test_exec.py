@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from spillable_stream.errors import ChannelFullError, OptionError
 from spillable_stream.flow.sources import exec as exec_module
 from spillable_stream.flow.sources.exec import Exec
 from tests.support.flow_processors import KeptBatches, Routed
+from tests.support.no_threads import no_threads
 from tests.support.waiting import wait_until
 
 
@@ -174,3 +177,20 @@ def test_a_stop_gives_a_batch_up_that_a_channel_refuses_and_does_not_wait_for_ro
     wait_until(lambda: source.finished)
     source.stop()
     assert attempts == [10]
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+def test_a_command_for_which_there_is_no_thread_ends_again(refused: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the one that reads its output, nor that which reads its standard error."""
+    source, spawned, popen = Exec("sleep 600", log_std_err=not refused), [], subprocess.Popen
+
+    def noted(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        spawned.append(popen(*args, **options))
+        return spawned[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    with no_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
+        source.start(KeptBatches())
+    assert [process.returncode for process in spawned] == [-signal.SIGTERM]
+    assert not source.alive
+    source.stop()

@@ -16,6 +16,7 @@ from spillable_stream.flow.sources.netcat_udp import NetcatUdp
 from spillable_stream.flow.sources.network import NetworkSource, bound_socket, server_tls
 from spillable_stream.flow.sources.syslog import SyslogTcp
 from tests.support.flow_processors import KeptBatches, Routed
+from tests.support.no_threads import no_threads
 from tests.support.waiting import wait_until
 
 
@@ -172,3 +173,26 @@ def test_a_keystore_of_javas_is_refused_with_the_command_that_converts_it(
 def test_an_address_of_version_6_is_one_to_listen_on() -> None:
     with bound_socket("::1", 0) as six:
         assert six.getsockname()[1] > 0
+
+
+@pytest.mark.parametrize("named", ["flow-put", "flow-network"])
+def test_a_source_for_which_there_is_no_thread_leaves_nothing_and_can_be_started_later(named: str) -> None:
+    source, kept = Netcat("127.0.0.1", 0), KeptBatches()
+    bound: list[socket.socket] = []
+    bind = source.bind
+
+    def noted() -> list[socket.socket]:
+        bound.extend(found := bind())
+        return found
+
+    source.bind = noted  # type: ignore[method-assign]
+    with no_threads(named=named), pytest.raises(RuntimeError, match="can't start new thread"):
+        source.start(kept)
+    assert not source.alive and [s.fileno() for s in bound] == [-1]
+    assert not [t.name for t in threading.enumerate() if t.name.startswith("flow-")]
+    source.start(kept)
+    with socket.create_connection(("127.0.0.1", source.port), timeout=30) as client, no_threads():
+        client.sendall(b"1\n")
+        assert client.recv(10) == b"OK\n", "the thread that is there"
+    source.stop()
+    assert kept.bodies() == [b"1"]

@@ -47,7 +47,7 @@ def test_a_full_channel_stops_the_reading_and_nothing_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("is_busy", [False, True])
-def test_a_message_of_which_a_stop_leaves_the_end_is_stored_and_marked(
+def test_a_message_whose_end_a_stop_cuts_off_is_stored_and_marked(
     is_busy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection waits for more, or for its batch to be stored."""

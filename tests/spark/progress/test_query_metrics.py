@@ -78,23 +78,23 @@ def gauges(registry: CollectorRegistry) -> list[float | None]:
 
 def test_a_report_sets_the_gauges(registry: CollectorRegistry) -> None:
     metrics = QueryMetrics(registry)
-    metrics.note(REPORT)
+    metrics.show(REPORT)
     assert gauges(registry) == [1, 5, 1.5, 2.5, 3]
-    metrics.note(replace(REPORT, lag_events=0, oldest_age_seconds=None))
+    metrics.show(replace(REPORT, lag_events=0, oldest_age_seconds=None))
     assert gauges(registry) == [1, 0, 0, 2.5, 3], "of nothing the age is 0"
 
 
 def test_what_cannot_be_told_has_no_series(registry: CollectorRegistry) -> None:
     metrics = QueryMetrics(registry)
-    metrics.note(REPORT)
-    metrics.note(replace(REPORT, lag_events=None, oldest_age_seconds=None))
+    metrics.show(REPORT)
+    metrics.show(replace(REPORT, lag_events=None, oldest_age_seconds=None))
     assert gauges(registry) == [1, None, None, 2.5, 3]
 
 
 def test_a_query_that_is_over_is_not_active_and_has_no_other_gauge(registry: CollectorRegistry) -> None:
     metrics = QueryMetrics(registry)
-    metrics.note(REPORT)
-    metrics.note(replace(REPORT, active=False))
+    metrics.show(REPORT)
+    metrics.show(replace(REPORT, active=False))
     assert gauges(registry) == [0, None, None, None, None]
 
 
@@ -106,7 +106,7 @@ def test_what_was_done_is_counted(registry: CollectorRegistry) -> None:
 
 
 def test_a_query_without_a_name_a_path_or_a_group_has_labels_anyway(registry: CollectorRegistry) -> None:
-    QueryMetrics(registry).note(replace(REPORT, query=None, path=None, group=None))
+    QueryMetrics(registry).show(replace(REPORT, query=None, path=None, group=None))
     assert value(registry, "active", {"query": "id", "channel": "uuid", "group": ""}) == 1
 
 
@@ -114,7 +114,7 @@ def test_a_query_that_is_forgotten_has_no_series(registry: CollectorRegistry) ->
     metrics = QueryMetrics(registry)
     other = {**LABELS, "query": "other"}
     for report in (REPORT, replace(REPORT, query="other")):
-        metrics.note(report)
+        metrics.show(report)
         metrics.count(report, events=1, commits=1)
     metrics.forget(REPORT)
     metrics.forget(REPORT)
@@ -137,7 +137,7 @@ def test_what_is_neither_a_port_nor_a_registry_is_refused(wrong: Any) -> None:
 def test_a_port_is_served_until_the_close() -> None:
     metrics = QueryMetrics(0)
     url = f"http://127.0.0.1:{metrics.port}/metrics"
-    metrics.note(REPORT)
+    metrics.show(REPORT)
     with urllib.request.urlopen(url, timeout=60) as answer:
         assert b'spillable_query_active{channel="/c",group="g",query="q"} 1.0' in answer.read()
     metrics.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from pyspark.sql.types import StructType
 import spillable_stream as ss
 import spillable_stream.spark
 from spillable_stream.channel.channel_set import ChannelSet
+from spillable_stream.spark.offset import Offset
 from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.progress.offset_report import OffsetReport
 from spillable_stream.spark.progress.query_listener import QueryListener
@@ -21,7 +23,7 @@ from spillable_stream.spark.progress.source_progress import SourceProgress
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.set_reader import SpillableSetReader
 from tests.support.events import numbered, put
-from tests.support.spark.events import group_state, tell
+from tests.support.spark.events import end_offset, group_state, tell
 from tests.support.spark.reader_process import plan, progress, reader
 from tests.support.spark.versions import needs
 
@@ -51,7 +53,7 @@ def test_sources_of_other_kinds_are_passed_over(
     assert alone.reports() == [] and not caplog.records
 
 
-def test_the_group_that_a_stream_made_for_itself_is_in_its_offset() -> None:
+def test_the_group_that_a_stream_created_for_itself_is_in_its_offset() -> None:
     """Before Spark 4.2 nothing else names it."""
 
     def parsed(end: Any, latest: Any = None) -> list[SourceProgress]:
@@ -61,6 +63,32 @@ def test_the_group_that_a_stream_made_for_itself_is_in_its_offset() -> None:
     assert parsed(own) == [SourceProgress(7, "c", group="auto-1")]
     assert parsed({"channel": "c", "reset": "-f00d", "start": 3, "writeOrderId": 7}) == [SourceProgress(7, "c")]
     assert parsed({"channel": "c", "other": 1, "writeOrderId": 7}) == []
+
+
+def test_an_offset_with_every_key_that_a_source_gives_is_a_channels() -> None:
+    """As the first one of a query on a restored channel is, which begins with a reset."""
+    whole = Offset("c", 7, start_id=3, group="auto-1", reset="-f00d", made_at=(3, 2), restore="token")
+    assert all(getattr(whole, field.name) for field in fields(whole))
+    progress = SimpleNamespace(endOffset=json.dumps(whole.to_json()), latestOffset="null")
+    assert SourceProgress.parse(progress) == [SourceProgress(7, "c", group="auto-1")]
+
+
+def test_a_query_on_a_restored_channel_is_reported(
+    open_channel: Open, path: Path, tmp_path: Path, alone: QueryListener
+) -> None:
+    with open_channel() as channel:
+        put(channel, *numbered(0, 10))
+        ss.backup(channel, tmp_path / "backup")
+    path.rename(tmp_path / "original")
+    ss.restore(tmp_path / "backup", path)
+    put(open_channel(), *numbered(10, 5))
+    source = reader(str(path))
+    first = plan(source, source.initialOffset(), 0)
+    tell(alone, first)
+    assert [(r.last_id, r.lag_events) for r in alone.reports()] == [(10, 5)]
+    tell(alone, plan(source, end_offset(first), 1))  # the first one with events that the original does not have
+    assert [(r.last_id, r.lag_events) for r in alone.reports()] == [(15, 0)]
+    source.stop()
 
 
 def test_an_offset_that_is_invalid_is_logged_and_harms_nobody_else(

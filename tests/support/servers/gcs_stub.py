@@ -28,6 +28,7 @@ class GcsStub(HttpStub):
     Attributes:
         objects: all objects by bucket and key.
         times: when each was written.
+        generations: a number that no other content of an object has.
         uploads: the parts of uploads that are under way, by the IDs of these.
         write_seconds: how much time there is between two changes of an object, at least; Google says one second. What
             comes sooner is answered 429, whatever its condition.
@@ -39,6 +40,7 @@ class GcsStub(HttpStub):
         self.buckets = set(buckets)
         self.objects: dict[tuple[str, str], bytes] = {}
         self.times: dict[tuple[str, str], str] = {}
+        self.generations: dict[tuple[str, str], int] = {}
         self.uploads: dict[str, dict[int, bytes]] = {}
         self.write_seconds: float = 0.0
         self.throttled: int = 0
@@ -71,13 +73,18 @@ class GcsStub(HttpStub):
         return response
 
     def _put(self, at: tuple[str, str], request: Request) -> Response:
-        if request.headers.get("x-goog-if-generation-match") == "0" and at in self.objects:
+        wanted = request.headers.get("x-goog-if-generation-match")
+        if wanted is not None and int(wanted) != self.generations.get(at, 0):
             return _error(412, "PreconditionFailed")
         self._keep(at, request.body)
-        return Response(200, headers=_about(request.body))
+        return Response(200, headers=self._about(at))
 
     def _keep(self, at: tuple[str, str], data: bytes) -> None:
         self.objects[at], self.times[at] = data, datetime.now(UTC).isoformat(timespec="milliseconds")
+        self.generations[at] = next(self._ids)
+
+    def _about(self, at: tuple[str, str]) -> dict[str, str]:
+        return _about(self.objects[at]) | {"x-goog-generation": str(self.generations[at])}
 
     def _get(self, at: tuple[str, str], request: Request) -> Response:
         data = self.objects.get(at)
@@ -85,14 +92,17 @@ class GcsStub(HttpStub):
             return _error(404, "NoSuchKey")
         wanted = request.headers.get("range")
         if wanted is None:
-            return Response(200, data, _about(data))
+            return Response(200, data, self._about(at))
         first, _, last = wanted.removeprefix("bytes=").partition("-")
         start, end = int(first), min(int(last or len(data)) + 1, len(data))
         if start >= len(data):
             return _error(416, "InvalidRange")
-        return Response(206, data[start:end], _about(data) | {"content-range": f"bytes {start}-{end - 1}/{len(data)}"})
+        return Response(
+            206, data[start:end], self._about(at) | {"content-range": f"bytes {start}-{end - 1}/{len(data)}"}
+        )
 
     def _delete(self, at: tuple[str, str], request: Request) -> Response:
+        self.generations.pop(at, None)
         return Response(204) if self.objects.pop(at, None) is not None else _error(404, "NoSuchKey")
 
     def _list(self, bucket: str, request: Request) -> Response:

@@ -22,7 +22,8 @@ def drain(start: Callable[[], Any]) -> list[Any]:
 
     Args:
         start: starts the query. Without admission control it is called until a run reads nothing: such a run ends after
-            one batch, be it a new one or the replay of one that was under way.
+            one batch, be it a new one or the replay of one that was under way. The last run, which reads nothing, lets
+            the source commit the take of the batch before.
     """
     reports = []
     while True:

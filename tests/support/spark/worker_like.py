@@ -2,8 +2,8 @@
 
 ``python worker_like.py CHANNEL HOW``: puts 100 events into memory, says READY, and waits to be ended. HOW says with
 what: "source" has begun to read them, "program" likewise, but is no worker of Spark's, "commit" is inside of a
-commit, whose sync lasts until a line comes in, and "failing" also has something to close that fails. "twice" has
-seen children end to which a second signal came at any step of what the first one starts.
+commit, whose sync lasts until a line comes in, and ends when it has said COMMITTED, and "failing" also has something to
+close that fails. "twice" has seen children end to which a second signal came at any step of what the first one starts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import select
 import signal
 import sys
+import threading
 import time
 import types
 from pathlib import Path
@@ -34,13 +35,17 @@ def main(path: str, how: str) -> None:
     put(channel, *numbered(0, 100))
     if how == "commit":
         at_end(channel.close)
+        said = threading.Event()
+        at_end(lambda: said.wait(60))  # else the end might come between the commit and what is said of it
         commit_slowly(channel)
+        print("COMMITTED", flush=True)
+        said.set()
         sys.stdin.read()
         return
     if how == "failing":
         at_end(fail)
     source = reader(path)
-    source.latestOffset(source.initialOffset(), source.getDefaultReadLimit())
+    source.latestOffset(source.initialOffset())
     channel.close(flush=False)
     if how == "twice":
         for step in range(1, 10):
@@ -84,7 +89,6 @@ def commit_slowly(channel: ss.Channel) -> None:
 
     with mock.patch.object(log, "_sync", slow):
         put(channel, *numbered(100, 1500))
-    print("COMMITTED", flush=True)
 
 
 if __name__ == "__main__":

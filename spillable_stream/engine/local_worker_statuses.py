@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 
-from spillable_stream.engine.worker_notes import SILENT_SECONDS, NotePace, note_seed
+from spillable_stream.engine.worker_statuses import SILENT_SECONDS, StatusPace, status_seed
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import group_of
 from spillable_stream.format.sealed_note import seal, unseal
@@ -16,14 +16,14 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["LocalWorkerNote", "LocalWorkerNotes"]
+__all__ = ["LocalStatusWriter", "LocalWorkerStatuses"]
 
-_PACE = NotePace(change_seconds=1.0, alive_seconds=6.0, silent_seconds=SILENT_SECONDS)
+_PACE = StatusPace(change_seconds=1.0, alive_seconds=6.0, silent_seconds=SILENT_SECONDS)
 _TICK_SECONDS = 2.0  # for which the time of a directory may not show a change
 
 
-class LocalWorkerNote:
-    """The file of a group's worker. It implements `WorkerNote`.
+class LocalStatusWriter:
+    """The file of a group's worker. It implements `StatusWriter`.
 
     Args:
         file: the file, which it closes.
@@ -33,7 +33,7 @@ class LocalWorkerNote:
         pace: how often to write.
     """
 
-    pace: NotePace = _PACE
+    pace: StatusPace = _PACE
 
     def __init__(self, file: File, seed: int) -> None:
         self._file = file
@@ -51,8 +51,8 @@ class LocalWorkerNote:
         self._file.close()
 
 
-class LocalWorkerNotes:
-    """The files of a channel's workers. It implements `WorkerNotes`.
+class LocalWorkerStatuses:
+    """The files of a channel's workers. It implements `WorkerStatuses`.
 
     Args:
         fs: the file system.
@@ -66,22 +66,22 @@ class LocalWorkerNotes:
         self._listed_at = float("-inf")  # when the groups were looked up, in seconds since 1970,
         self._listed_change = float("-inf")  # and when they had changed then
 
-    def open(self, group: str) -> LocalWorkerNote | None:
+    def open(self, group: str) -> LocalStatusWriter | None:
         """Return the file of a group that is owned; None if the disk refuses."""
         try:
-            return LocalWorkerNote(
-                self._fs.open(self._layout.group_worker(group), create=True), note_seed(self._layout.channel, group)
+            return LocalStatusWriter(
+                self._fs.open(self._layout.group_worker(group), create=True), status_seed(self._layout.channel, group)
             )
         except StorageError:
             return None
 
     def read(self) -> dict[str, bytes]:
-        """Return the notes, by group, without those that are not whole, since they are being written."""
+        """Return the statuses, by group, without those that are not whole, since they are being written."""
         found: dict[str, bytes] = {}
-        for group in self._with_notes():
+        for group in self._with_statuses():
             with contextlib.suppress(FileNotFoundError, StorageError):
                 data = self._fs.read_file(self._layout.group_worker(group))
-                if (value := unseal(data, note_seed(self._layout.channel, group))) is not None:
+                if (value := unseal(data, status_seed(self._layout.channel, group))) is not None:
                     found[group] = value
         return found
 
@@ -91,7 +91,7 @@ class LocalWorkerNotes:
             with contextlib.suppress(StorageError):
                 self._fs.remove(of_group(group))
 
-    def _with_notes(self) -> list[str]:
+    def _with_statuses(self) -> list[str]:
         """Return the groups that have a file; of thousands of groups, they are listed only after a change."""
         directory = self._layout.groups
         try:

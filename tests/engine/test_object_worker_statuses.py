@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine import object_worker_notes
-from spillable_stream.engine.object_worker_notes import READ_SECONDS, ObjectWorkerNote
-from spillable_stream.engine.worker_notes import WORKER_MARK
+from spillable_stream.engine import object_worker_statuses
+from spillable_stream.engine.object_worker_statuses import READ_SECONDS, ObjectStatusWriter
+from spillable_stream.engine.worker_statuses import WORKER_MARK
 from spillable_stream.integrity.verify import verify
 from spillable_stream.objects.identity import WORKERS
 from tests.support.events import numbered, put, take
@@ -32,7 +32,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(object_worker_notes, "time", SimpleNamespace(monotonic=found.monotonic))
+    monkeypatch.setattr(object_worker_statuses, "time", SimpleNamespace(monotonic=found.monotonic))
     return found
 
 
@@ -41,7 +41,7 @@ def looking_at(open_handle: Open) -> Channel:
 
 
 def asked(channel: Channel, kind: str) -> list[str]:
-    """The requests of a handle about notes."""
+    """The requests of a handle about statuses."""
     return [r.key for r in store_of(channel).requests if r.kind == kind and r.key.startswith("workers/")]
 
 
@@ -134,7 +134,7 @@ def test_a_worker_that_lost_its_group_does_not_write_over_the_next_ones_object(o
     first, second = open_handle(), open_handle()
     put(first, *numbered(0, 3))
     owned = first.engine().owners.own("g", 1.0, "")
-    old = first.engine().worker_notes.open("g")
+    old = first.engine().worker_statuses.open("g")
     assert old is not None
     owned.close()
     with second.worker("g", lambda event: None) as worker:
@@ -176,18 +176,18 @@ def test_what_is_said_while_a_request_is_under_way_comes_with_the_next(open_hand
         assert goes_on.wait(30)
         written.append(value)
 
-    note = ObjectWorkerNote(write_now, lambda: True)
-    note.write(b"one")
+    writer = ObjectStatusWriter(write_now, lambda: True)
+    writer.write(b"one")
     assert under_way.wait(30)
-    note.write(b"two")
+    writer.write(b"two")
     goes_on.set()
-    note.close(b"three")
+    writer.close(b"three")
     assert written[0] == b"one" and written[-1] == b"three"
 
 
 def test_a_forked_child_writes_nothing() -> None:
     written: list[bytes] = []
-    ObjectWorkerNote(written.append, lambda: True).close(None)
+    ObjectStatusWriter(written.append, lambda: True).close(None)
     assert written == []
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine.worker_notes import WORKER_MARK
+from spillable_stream.engine.worker_statuses import WORKER_MARK
 from tests.support.events import put, take
 
 
@@ -17,12 +17,12 @@ def test_what_was_said_last_is_read_by_whoever_looks(place: str, tmp_path: Path)
     with Channel(path) as channel:
         put(channel, b"a")
         take(channel, 1, "g")
-        note = channel.engine().worker_notes.open("g")
-        assert note is not None
-        note.write(b"a longer value")
-        note.close(b"short")
+        writer = channel.engine().worker_statuses.open("g")
+        assert writer is not None
+        writer.write(b"a longer value")
+        writer.close(b"short")
         with Channel(path, create=False, readonly=True) as looking:
-            assert looking.engine().worker_notes.read() == {"g": b"short"}
+            assert looking.engine().worker_statuses.read() == {"g": b"short"}
 
 
 @pytest.mark.parametrize("place", ["{}/orders", "object+file://{}/orders"])
@@ -42,8 +42,8 @@ def test_the_note_about_an_owner_says_that_it_is_a_worker(place: str, tmp_path: 
 
 
 @pytest.mark.parametrize("place", ["{}/orders", "object+file://{}/orders"])
-def test_a_group_that_was_dropped_leaves_no_note_to_one_that_is_created_anew(place: str, tmp_path: Path) -> None:
-    """Whoever drops it, and whoever looks: also a handle that has read the note before."""
+def test_a_group_that_was_dropped_leaves_no_status_to_one_that_is_created_anew(place: str, tmp_path: Path) -> None:
+    """Whoever drops it, and whoever looks: also a handle that has read the status before."""
     path = place.format(tmp_path)
     with Channel(path) as channel:
         put(channel, b"a")

@@ -18,22 +18,22 @@ from typing import NamedTuple
 
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.periodic_thread import PeriodicThread
-from spillable_stream.engine.worker_notes import WORKER_MARK, NotePace, note_seed
+from spillable_stream.engine.worker_statuses import WORKER_MARK, StatusPace, status_seed
 from spillable_stream.format.sealed_note import seal, unseal
 from spillable_stream.objects.identity import QUERIES, WORKERS
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
 from spillable_stream.state.group import GroupState
 
-__all__ = ["READ_SECONDS", "ObjectWorkerNote", "ObjectWorkerNotes"]
+__all__ = ["READ_SECONDS", "ObjectStatusWriter", "ObjectWorkerStatuses"]
 
 READ_SECONDS = 10.0
 """How much time there is between two reads of an object by one handle, at least."""
 
-_PACE = NotePace(change_seconds=10.0, alive_seconds=60.0, silent_seconds=180.0)
+_PACE = StatusPace(change_seconds=10.0, alive_seconds=60.0, silent_seconds=180.0)
 
 
-class ObjectWorkerNote:
-    """The object of a group's worker. It implements `WorkerNote`.
+class ObjectStatusWriter:
+    """The object of a group's worker. It implements `StatusWriter`.
 
     Args:
         write_now: writes a value, or fails without an error.
@@ -43,13 +43,13 @@ class ObjectWorkerNote:
         pace: how often to write.
     """
 
-    pace: NotePace = _PACE
+    pace: StatusPace = _PACE
 
     def __init__(self, write_now: Callable[[bytes], None], is_owner: Callable[[], bool]) -> None:
         self._write_now = write_now
         self._is_owner = is_owner
         self._next: bytes | None = None
-        self._thread = PeriodicThread(self, "spillable worker note")
+        self._thread = PeriodicThread(self, "spillable worker status")
 
     def write(self, value: bytes) -> None:
         """Let a thread write over the object. Where the last write is under way, this one comes with the next."""
@@ -92,8 +92,8 @@ class _Read(NamedTuple):
 _NEVER = _Read(0, float("-inf"), None)
 
 
-class ObjectWorkerNotes:
-    """The objects of a channel's workers. It implements `WorkerNotes`.
+class ObjectWorkerStatuses:
+    """The objects of a channel's workers. It implements `WorkerStatuses`.
 
     Args:
         store: where the channel is.
@@ -108,18 +108,18 @@ class ObjectWorkerNotes:
         self._found: dict[str, bytes] = {}
         self._reads: dict[str, _Read] | None = None
 
-    def open(self, group: str) -> ObjectWorkerNote:
+    def open(self, group: str) -> ObjectStatusWriter:
         """Return the object of a group that is owned."""
         epoch = self._epoch(group)
 
         def write_now(value: bytes) -> None:
             with contextlib.suppress(StoreError):
-                self._store.replace(WORKERS + group, seal(value, note_seed(self._channel, group)))
+                self._store.replace(WORKERS + group, seal(value, status_seed(self._channel, group)))
 
-        return ObjectWorkerNote(write_now, lambda: self._epoch(group) == epoch)
+        return ObjectStatusWriter(write_now, lambda: self._epoch(group) == epoch)
 
     def read(self) -> dict[str, bytes]:
-        """Return the notes, by group, as they were up to `READ_SECONDS` ago."""
+        """Return the statuses, by group, as they were up to `READ_SECONDS` ago."""
         if self._reads is None:
             self._reads = {}
             for group in self._listed():
@@ -157,7 +157,7 @@ class ObjectWorkerNotes:
             return
         except StoreError:
             return
-        if (value := unseal(data, note_seed(self._channel, group))) is not None:
+        if (value := unseal(data, status_seed(self._channel, group))) is not None:
             self._found[group] = value
 
     def _epoch(self, group: str) -> int:

@@ -1,0 +1,53 @@
+"""Where a verb that serves listens: its port, its host, and the link to it."""
+
+from __future__ import annotations
+
+from typing import Annotated, NoReturn
+
+import typer
+
+from spillable_stream.cli.app import UNKNOWN, fail
+from spillable_stream.cli.output import is_output_lost
+
+__all__ = ["Port", "given_host", "link", "not_served"]
+
+Port = Annotated[int, typer.Option("--port", min=0, max=65_535, help="The port; 0 for a free one.")]
+
+
+def given_host(value: str) -> str:
+    """Return a host as sockets take it: an address of IPv6 without the brackets that links have.
+
+    An empty one is refused: a script's variable without a value would name every address.
+    """
+    host = value.removeprefix("[").removesuffix("]")
+    if not host:
+        raise typer.BadParameter("it is empty; give it a value")
+    return host
+
+
+def link(host: str, port: int, path: str) -> str:
+    """Return the link to what is served.
+
+    Args:
+        host: the host: a name, or an address.
+        port: the port.
+        path: what is behind the slash.
+    """
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/{path}"
+
+
+def not_served(path: str, error: Exception, host: str, port: int) -> NoReturn:
+    """Say why nothing is served, and exit.
+
+    Args:
+        path: the first channel, as it was given.
+        error: what was raised.
+        host: the host.
+        port: the port.
+
+    Raises:
+        OSError: standard output can't be written, or nobody reads it.
+    """
+    if isinstance(error, OSError) and error.filename is None and not is_output_lost():
+        error.filename = link(host, port, "")  # the system says of no address that it refused it
+    fail(path, error, False, UNKNOWN)

@@ -1,0 +1,67 @@
+"""A loss that a handle meets where no call of the user could raise it: it waits in the handle, and the next call does.
+
+::
+
+    a call of the user          meets it ── raises it
+    a thread of the handle      meets it ── logs it, and it waits ─┐
+    what follows a commit       meets it ── logs it, and it waits ─┴─▶ the next call of the user raises it
+
+Either way it is raised once: the call after that continues with what is there.
+"""
+
+from __future__ import annotations
+
+from threading import get_ident
+from types import TracebackType
+
+from spillable_stream.errors import UnsafeStoreError
+from spillable_stream.log_records import fields, log_of
+from spillable_stream.objects.location import Location
+
+__all__ = ["UntoldLoss"]
+
+_log = log_of(__name__)
+
+
+class UntoldLoss:
+    """What keeps a loss for the next call. Thread-safe.
+
+    Work that no call asked for, or whose caller has succeeded, is done in a block, ``with untold_loss``. A loss ends
+    the block, and nothing else. What waits is not raised inside of one.
+
+    Args:
+        path: the channel, for the log record.
+
+    Attributes:
+        waiting: the loss that the next call raises; None if there is none.
+    """
+
+    def __init__(self, path: Location) -> None:
+        self.waiting: UnsafeStoreError | None = None
+        self._path = path
+        self._inside: set[int] = set()  # the threads that are in a block
+
+    def __enter__(self) -> None:
+        self._inside.add(get_ident())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        self._inside.discard(get_ident())
+        if not isinstance(error, UnsafeStoreError):
+            return False
+        _log.error("%s: %s", self._path, error, extra=fields(self._path))
+        self.waiting = UnsafeStoreError(*error.args)  # another one: a traceback keeps what its frames had
+        return True
+
+    def tell(self) -> None:
+        """Raise what waits, once; in a block of this thread nothing is raised.
+
+        Raises:
+            UnsafeStoreError: a loss waits.
+        """
+        if get_ident() in self._inside:
+            return
+        error, self.waiting = self.waiting, None
+        if error is not None:
+            raise error

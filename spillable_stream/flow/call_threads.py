@@ -1,0 +1,119 @@
+"""A few threads that make calls which block; where the process can have no more threads, those that are there make all.
+
+An executor of Python's queues a call before it starts a thread for it. So a call whose thread can't be started has
+failed for its caller, and is made later: what it puts would be put twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+__all__ = ["CallThreads"]
+
+_T = TypeVar("_T")
+_Calls = SimpleQueue[Callable[[], None] | None]
+
+
+class CallThreads:
+    """The threads, which start as they are needed, and end with the process at the latest.
+
+    Args:
+        most: how many there are at most.
+        name: what their names begin with.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most, self._name = most, name
+        self._calls: _Calls = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._mutex = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._is_closed = False
+        weakref.finalize(self, self._calls.put, None)  # of one that is forgotten
+
+    def begin(self, call: Callable[[], _T]) -> Future[_T]:
+        """Begin a call in one of the threads, and return the future of its end.
+
+        Raises:
+            RuntimeError: there is no thread, and none can be started; or they were closed. The call is not made.
+        """
+        done: Future[_T] = Future()
+        with self._mutex:
+            if self._is_closed:
+                raise RuntimeError(f"the threads {self._name} were closed")
+            work = partial(_make, call, done)
+            if self._idle.acquire(blocking=False) or not self._is_begun_by_another_one(work):
+                self._calls.put(work)
+        return done
+
+    def _is_begun_by_another_one(self, work: Callable[[], None]) -> bool:
+        """Start another thread with some work, and tell whether it has it; raises RuntimeError if there is none."""
+        if len(self._threads) >= self._most:
+            return False
+        thread = threading.Thread(
+            target=_work, args=(work, self._calls, self._idle), name=f"{self._name}_{len(self._threads)}", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:
+            if not self._threads:
+                raise
+            return False
+        self._threads.append(thread)
+        return True
+
+    def at_once(self, calls: Sequence[Callable[[], _T]]) -> list[_T]:
+        """Make calls, the first one in this thread, and return their results in order when all have ended.
+
+        Those for which there is no thread are made in this one, after the first. Raises what a call raises.
+        """
+        if len(calls) == 1:
+            return [calls[0]()]
+        begun: dict[int, Future[_T]] = {}
+        for number in range(1, len(calls)):
+            try:
+                begun[number] = self.begin(calls[number])
+            except RuntimeError:
+                break
+        try:
+            results = {number: call() for number, call in enumerate(calls) if number not in begun}
+        finally:
+            wait(begun.values())
+        return [results[number] if number in results else begun[number].result() for number in range(len(calls))]
+
+    def close(self) -> None:
+        """Let the calls that were begun end, and the threads with them."""
+        with self._mutex:
+            self._is_closed = True
+        self._calls.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
+def _make(call: Callable[[], _T], done: Future[_T]) -> None:
+    if not done.set_running_or_notify_cancel():
+        return
+    try:
+        result = call()
+    except BaseException as e:
+        done.set_exception(e)
+    else:
+        done.set_result(result)
+
+
+def _work(first: Callable[[], None], calls: _Calls, idle: threading.Semaphore) -> None:
+    call: Callable[[], None] | None = first
+    while call is not None:
+        call()
+        try:
+            call = calls.get_nowait()
+        except Empty:
+            idle.release()
+            call = calls.get()
+    calls.put(None)  # for the others

@@ -1,0 +1,29 @@
+"""Where a verb that serves listens."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from spillable_stream.cli.listening import given_host, link, not_served
+
+
+def test_a_link_has_an_address_of_ipv6_in_brackets() -> None:
+    assert link("::1", 80, "metrics") == "http://[::1]:80/metrics"
+    assert link("127.0.0.1", 0, "") == "http://127.0.0.1:0/"
+
+
+def test_a_host_is_taken_as_a_link_has_it_too_and_not_empty() -> None:
+    assert [given_host(host) for host in ("[::1]", "::1", "localhost")] == ["::1", "::1", "localhost"]
+    for empty in ("", "[]"):
+        with pytest.raises(typer.BadParameter, match="it is empty"):
+            given_host(empty)
+
+
+def test_an_address_that_the_system_refuses_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        not_served("c", OSError(99, "Cannot assign requested address"), "2001:db8::1", 9107)
+    assert ended.value.exit_code == 2
+    assert (
+        capsys.readouterr().err == "OSError: http://[2001:db8::1]:9107/: Cannot assign requested address (errno 99)\n"
+    )

@@ -1,0 +1,224 @@
+"""A verb whose output can't be written says so, in one line and by a status that means just that.
+
+A 1 would tell a script that a channel is damaged, and a 0 that it is healthy.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from spillable_stream import Channel
+from spillable_stream.cli import output
+from spillable_stream.cli.app import ending
+from spillable_stream.cli.output import (
+    UNREAD,
+    UNWRITTEN,
+    forget_output,
+    is_output_lost,
+    status_of_output,
+    sync_output,
+    system_error,
+    watch_output,
+    write_lines,
+)
+from tests.support.command_line import start
+from tests.support.events import peek, put
+from tests.support.flow_configurations import NETCAT
+
+FULL = b"standard output can't be written: No space left on device (errno 28); send it elsewhere\n"
+
+
+@pytest.fixture
+def full() -> Iterator[int]:
+    """A file on a disk without room."""
+    descriptor = os.open("/dev/full", os.O_WRONLY)
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let a test watch a standard output of its own."""
+    monkeypatch.setattr(output, "_output", None)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    yield
+
+
+def files(directory: Path) -> None:
+    """Create what the verbs work on."""
+    with Channel(directory / "c", minimum_required_space=0) as channel:
+        put(channel, b"a", b"b")
+    (directory / "flume.conf").write_text(NETCAT)
+    (directory / "lines").write_text("a\n")
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "",
+        "help",
+        "--help",
+        "stats --help",
+        "version",
+        "stats c",
+        "stats c --json",
+        "stats missing --json",
+        "describe c",
+        "describe c --options",
+        "verify c",
+        "verify c --json",
+        "repair c",
+        "groups list c",
+        "groups create c g",
+        "put c lines",
+        "put c lines --json",
+        "send c -F lines",
+        "tail c",
+        "tail c -f",
+        "tap c --from-start",
+        "export c out.jsonl",
+        "backup c copy",
+        "create d",
+        "alter c -o keepAlive=4",
+        "dead-letters list c",
+        "top c --once",
+        "metrics c --port 0",
+        "ui c --port 0",
+        "validate -f flume.conf",
+        "graph -f flume.conf",
+        "check-store object+file:///dev/shm --races 1",
+    ],
+)
+def test_a_verb_whose_output_can_not_be_written_says_so_with_one_line_and_one_status(
+    tmp_path: Path, full: int, verb: str
+) -> None:
+    files(tmp_path)
+    process = start(*verb.split(), stdout=full, stderr=subprocess.PIPE, cwd=tmp_path)
+    _, said = process.communicate(timeout=120)
+    assert (process.returncode, said) == (UNWRITTEN, FULL)
+
+
+def test_a_take_whose_output_can_not_be_written_takes_nothing_and_says_where_it_stands(
+    tmp_path: Path, full: int
+) -> None:
+    files(tmp_path)
+    process = start("take", "c", "--group", "g", stdout=full, stderr=subprocess.PIPE, cwd=tmp_path)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == UNWRITTEN
+    assert said == FULL.strip() + b": the last 2 events are back in the queue\n"
+    with Channel(tmp_path / "c", create=False) as channel:
+        assert peek(channel, group="g") == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("verb", ["stats c", "stats missing", "nosuch", "verify c"])
+def test_a_verb_that_can_say_nothing_at_all_has_the_status(tmp_path: Path, full: int, verb: str) -> None:
+    files(tmp_path)
+    process = start(*verb.split(), stdout=full, stderr=full, cwd=tmp_path)
+    assert process.wait(120) == UNWRITTEN
+
+
+def test_a_complaint_that_can_not_be_written_has_the_status_too(tmp_path: Path, full: int) -> None:
+    for verb in ("stats missing", "nosuch"):
+        process = start(*verb.split(), stdout=subprocess.DEVNULL, stderr=full, cwd=tmp_path)
+        assert process.wait(120) == UNWRITTEN
+
+
+def test_an_output_that_is_open_for_reading_only_is_one_that_can_not_be_written(tmp_path: Path) -> None:
+    files(tmp_path)
+    with open(tmp_path / "lines") as reading:
+        process = start("verify", "c", stdout=reading, stderr=subprocess.PIPE, cwd=tmp_path)
+        _, said = process.communicate(timeout=120)
+    assert (process.returncode, said.count(b"\n")) == (UNWRITTEN, 1) and b"Bad file descriptor" in said
+
+
+def test_a_loss_is_remembered_whoever_swallows_the_error(
+    watched: None, full: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open(os.dup(full), "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        watch_output()
+        assert (is_output_lost(), status_of_output()) == (False, None)
+        print("healthy", file=sys.stdout)
+        for _ in range(2):
+            assert status_of_output() == UNWRITTEN and is_output_lost()
+        assert capsys.readouterr().err == FULL.decode(), "said once"
+
+
+def test_where_nobody_reads_it_only_what_must_be_known_is_said(
+    watched: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        watch_output()
+        with pytest.raises(BrokenPipeError):
+            write_lines([b"a"])
+        assert status_of_output() == UNREAD and capsys.readouterr().err == ""
+        assert status_of_output("2 events are back") == UNREAD
+        assert capsys.readouterr().err == "nobody reads the output any more: 2 events are back\n"
+
+
+def test_an_output_that_is_lost_is_for_the_program_to_end(
+    watched: None, full: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open(os.dup(full), "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        watch_output()
+        with pytest.raises(OSError, match="No space"), ending("/data/orders", as_json=True):
+            typer.echo("healthy")
+        forget_output()
+
+
+def test_lines_in_a_file_are_synced_and_the_error_of_that_counts(
+    watched: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = list[int]()
+
+    def refused(descriptor: int) -> None:
+        synced.append(descriptor)
+        if len(synced) > 1:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refused)
+    with open(tmp_path / "out", "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        watch_output()
+        write_lines([b"a", b"b"])
+        sync_output()
+        assert (tmp_path / "out").read_bytes() == b"a\nb\n" and not is_output_lost()
+        with pytest.raises(OSError, match="Input/output"):
+            sync_output()
+        assert is_output_lost() and synced == [stream.fileno()] * 2
+
+
+def test_a_pipe_is_not_synced(watched: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    with open(writing, "w") as stream, open(reading, "rb") as read:
+        monkeypatch.setattr(sys, "stdout", stream)
+        watch_output()
+        write_lines([b"a"])
+        sync_output()
+        assert read.readline() == b"a\n"
+
+
+def test_a_stream_without_a_file_is_left_as_it_is(watched: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO())
+    monkeypatch.setattr(sys, "stdout", stream)
+    watch_output()
+    assert sys.stdout is stream and not is_output_lost()
+    sync_output()
+
+
+def test_what_the_system_refused_is_a_sentence() -> None:
+    assert system_error(OSError("the store gives no answer")) == "the store gives no answer"
+    assert system_error(PermissionError(13, "Permission denied", "/x")) == "/x: Permission denied (errno 13)"

@@ -1,0 +1,94 @@
+"""Each call is made once, by whichever threads there are."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from contextlib import closing
+from functools import partial
+
+import pytest
+
+from spillable_stream.flow.call_threads import CallThreads
+from tests.support.no_threads import no_threads
+from tests.support.waiting import wait_until
+
+
+def test_calls_are_made_at_the_same_time_the_first_in_this_thread() -> None:
+    meeting = threading.Barrier(3, timeout=30)
+
+    def call(number: int) -> tuple[int, str]:
+        meeting.wait()
+        return number, threading.current_thread().name
+
+    with closing(CallThreads(2, "some")) as threads:
+        for _ in range(2):
+            first, *others = threads.at_once([partial(call, number) for number in range(3)])
+            assert first == (0, threading.current_thread().name)
+            assert [number for number, _ in others] == [1, 2]
+            assert {name for _, name in others} == {"some_0", "some_1"}
+        assert threads.at_once([lambda: 7]) == [7]
+
+
+@pytest.mark.parametrize(("there", "refused"), [(0, 1), (1, 2)])
+def test_where_no_thread_can_be_started_each_call_is_made_once_by_those_that_are_there(
+    there: int, refused: int
+) -> None:
+    made: list[int] = []
+    with closing(CallThreads(4, "some")) as threads:
+        for _ in range(there):
+            threads.begin(lambda: None).result(30)
+        with no_threads() as names:
+            threads.at_once([partial(made.append, number) for number in range(4)])
+        assert len(names) >= refused
+        assert sorted(made) == [0, 1, 2, 3]
+        threads.at_once([partial(made.append, number) for number in range(4, 8)])
+        assert sorted(made) == list(range(8))
+
+
+def test_a_call_without_a_thread_is_not_made() -> None:
+    made: list[int] = []
+    with closing(CallThreads(1, "some")) as threads:
+        with no_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
+            threads.begin(lambda: made.append(1))
+        threads.begin(lambda: made.append(2)).result(30)
+    assert made == [2]
+    with pytest.raises(RuntimeError, match="were closed"):
+        threads.begin(lambda: made.append(3))
+
+
+def test_an_error_is_raised_when_all_have_ended() -> None:
+    ended: list[int] = []
+    go_on = threading.Event()
+
+    def fail() -> None:
+        go_on.set()
+        raise ZeroDivisionError
+
+    def work() -> None:
+        go_on.wait(30)
+        ended.append(1)
+
+    with closing(CallThreads(2, "some")) as threads:
+        with pytest.raises(ZeroDivisionError):
+            threads.at_once([fail, work])
+        with pytest.raises(ZeroDivisionError):
+            threads.at_once([work, fail])
+    assert ended == [1, 1]
+
+
+def test_a_call_that_was_cancelled_before_it_began_is_not_made() -> None:
+    go_on, made = threading.Event(), list[int]()
+    with closing(CallThreads(1, "some")) as threads:
+        threads.begin(lambda: go_on.wait(30))
+        assert threads.begin(lambda: made.append(1)).cancel()
+        go_on.set()
+    assert made == []
+
+
+def test_the_threads_of_one_that_is_forgotten_end() -> None:
+    threads = CallThreads(2, "forgotten")
+    threads.at_once([lambda: None, lambda: None, lambda: None])
+    del threads
+    gc.collect()
+    wait_until(lambda: not any(t.name.startswith("forgotten") for t in threading.enumerate()))
