@@ -151,7 +151,7 @@ def test_a_part_that_breaks_is_said_and_the_others_continue(tmp_path: Path, monk
     assert found.broken == {"put": "OSError: the disk is full"} and found.parts == {"put": [], "peers": []}
 
 
-@pytest.mark.parametrize("write", [False, True])
+@pytest.mark.parametrize("write", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_only_write_writes(write: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(puts, "_SOME", puts._SOME[:1])
     docs, work = tmp_path / "docs", tmp_path / "work"

@@ -39,7 +39,9 @@ def test_without_a_terminal_nobody_is_told(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("verb", ["verify", "export", "put", "backup", "restore"])
+@pytest.mark.parametrize(
+    "verb", ["verify", "put", *(pytest.param(v, marks=pytest.mark.slow) for v in ("export", "backup", "restore"))]
+)
 def test_each_long_verb_shows_its_bar_on_a_terminal_and_leaves_its_result(
     path: Path, tmp_path: Path, verb: str
 ) -> None:

@@ -127,7 +127,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("row", "number"),
     [
-        pytest.param(row, number, id=f"{row.verb}: {row.at}, {number.name}")
+        pytest.param(
+            row,
+            number,
+            id=f"{row.verb}: {row.at}, {number.name}",
+            marks=[] if number is signal.SIGTERM or row.at in RUNNING_AGENT else [pytest.mark.slow],
+        )
         for row in ROWS
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         if number is not signal.SIGHUP or row.at not in RUNNING_AGENT

@@ -150,7 +150,7 @@ _DEATHS: dict[str, Callable[[Machine], None]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+@pytest.mark.parametrize("kind", ["ext4", pytest.param("xfs", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("death", _DEATHS)
 @pytest.mark.parametrize("use", _USES)
 def test_a_dead_disk_and_a_head_that_memory_forgot_give_an_error_and_no_signal(

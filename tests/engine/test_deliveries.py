@@ -175,7 +175,8 @@ def test_a_typed_channel_delays_rows_and_batches(open_channel: Open) -> None:
     ]
 
 
-@pytest.mark.parametrize("known", [4, 150])  # to which one is sorted, and into which one is inserted
+# To which one is sorted, and into which one is inserted.
+@pytest.mark.parametrize("known", [4, pytest.param(150, marks=pytest.mark.slow)])
 def test_an_interrupt_anywhere_of_a_delivery_loses_no_event_and_delivers_none_twice(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, known: int
 ) -> None:

@@ -48,7 +48,10 @@ def test_an_unknown_outcome_closes_the_handle_and_the_next_open_settles_it(path:
 # ── every storage call may fail ─────────────────────────────────────────────────────────────────
 
 
-def test_whichever_storage_call_fails_acknowledged_events_stay_and_others_do_not_come(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_whichever_storage_call_fails_acknowledged_events_stay_and_others_do_not_come(
+    tmp_path: Path, step: int
+) -> None:
     """A workload that rolls, stages, takes and checkpoints, with its n-th storage call failing, for every n."""
 
     def workload(channel: Channel, stored: list[bytes], taken: list[bytes]) -> int:
@@ -72,9 +75,9 @@ def test_whichever_storage_call_fails_acknowledged_events_stay_and_others_do_not
                     failed += 1
         return failed
 
-    number, unharmed = 0, False
+    number, unharmed = 1 - step, False
     while not unharmed:
-        number += 1
+        number += step
         fs, stored, taken = FaultyFileSystem(), list[bytes](), list[bytes]()
         path = tmp_path / str(number)
         options: dict[str, Any] = {"max_file_size": 2500, "max_inline_bytes": 2000, "minimum_required_space": 0}

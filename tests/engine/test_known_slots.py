@@ -62,7 +62,10 @@ def ids(channel: Channel) -> list[int]:
     return [i for b in channel.engine().follow().blocks.disk for i in range(b.first_id, b.first_id + b.count)]
 
 
-@pytest.mark.parametrize("others_come", [False, True], ids=["a commit", "a look, and a commit"])
+@pytest.mark.parametrize(
+    "others_come",
+    [pytest.param(False, id="a commit"), pytest.param(True, id="a look, and a commit", marks=pytest.mark.slow)],
+)
 def test_an_interrupt_anywhere_lets_no_id_be_given_out_twice(
     open_handle: Open, others_come: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -229,7 +229,10 @@ def test_no_object_is_copied_with_others_that_are_smaller_together() -> None:
 
 
 @pytest.mark.parametrize("tiny_bytes", [0, 64 << 10])
-@pytest.mark.parametrize("copied_after", [(64, 128), (65, 130), (69, 138), (64, 140), (130, 195)])
+@pytest.mark.parametrize(
+    "copied_after",
+    [(65, 130), *(pytest.param(at, marks=pytest.mark.slow) for at in ((64, 128), (69, 138), (64, 140), (130, 195)))],
+)
 def test_few_objects_wait_whenever_puts_are_copied(
     stores: dict[str, MemoryStore],
     monkeypatch: pytest.MonkeyPatch,

@@ -330,15 +330,21 @@ ENDS = {
 
 # Each is like another end, which is fast enough for every run: a process takes a second.
 SLOW_ENDS = {
+    "an exception in a with block",
+    "sys.exit",
     "sys.exit in a function, amid a close",
     "a normal exit where warnings are errors",
     "Ctrl-C during work, in a with block",
+    "Ctrl-C during a flush",
     "Ctrl-C, and again during the close that follows",
     "Ctrl-C during a close, and the channel's handle is closed",
+    "Ctrl-C at an exit that is stuck",
+    "Ctrl-C in an asyncio program",
     "SIGTERM with exit_on_sigterm twice, and no with block",
     "SIGTERM with exit_on_sigterm during a close",
     "SIGKILL after a flush",
     "a callback that raises KeyboardInterrupt",
+    "a callback that interrupts the main thread during a close",
     "a callback that sends SIGTERM during a close",
     "a child of multiprocessing, from the fork server",
     "a child of multiprocessing, spawned",
@@ -346,9 +352,12 @@ SLOW_ENDS = {
     "a child of multiprocessing that sends as what its parent made",
     "a child of multiprocessing whose callbacks put into a queue",
     "a module of a child from the fork server",
+    "ProcessPoolExecutor",
     "a forked child and os._exit",
     "a stuck commit beside a handler of logging",
     "a stuck commit after a close that timed out",
+    "a stuck callback",
+    "two producers on one channel",
 }
 
 

@@ -215,7 +215,13 @@ def test_a_dead_letter_is_there_once_though_the_sink_dies_before_its_commit(
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["goes on", "begins anew"])
-@pytest.mark.parametrize("rolls", [{"roll_count": 0}, {"roll_count": 3}], ids=["one file", "files of three"])
+@pytest.mark.parametrize(
+    "rolls",
+    [
+        pytest.param({"roll_count": 0}, id="one file", marks=pytest.mark.slow),
+        pytest.param({"roll_count": 3}, id="files of three"),
+    ],
+)
 def test_an_interrupt_anywhere_in_a_batch_leaves_each_event_once(
     channel: Channel, tmp_path: Path, restart: bool, rolls: dict[str, int]
 ) -> None:
