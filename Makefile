@@ -24,7 +24,7 @@ $(STAMP): requirements-dev.txt pyproject.toml
 java:
 	@scripts/check_java.sh
 
-classes: java $(STAMP)
+classes: java $(STAMP) ## Create an archive of Spark's classes, in a minute: each JVM of the tests starts in half of its time
 	@.venv/bin/python -m tests.support.spark.class_archive
 
 CHECKS := check-code check-types check-known-types check-english
@@ -57,7 +57,7 @@ WORKERS ?= $(if $(ALL),6,5)
 SLOWEST := --durations 30 --durations-min 5
 # Where memory has room for them, the fast tests keep their files there: a sync costs nothing. The rest have a disk.
 IN_MEMORY := $(shell df --output=avail -B1M /dev/shm 2>/dev/null | awk 'NR > 1 && $$1 > 2048 { print "PYTEST_DEBUG_TEMPROOT=/dev/shm" }')
-test: java classes ## Run the fast tests, which every behaviour has; ALL=1 adds slow ones, examples, and the laboratory, as CI does
+test: java $(if $(ALL),classes,$(STAMP)) ## Run the fast tests, which every behaviour has; ALL=1 adds slow ones, examples, and the laboratory, as CI does
 	$(IN_MEMORY) .venv/bin/python -m pytest -q $(SLOWEST) $(MARKED) -n $(WORKERS) --dist loadfile --hypothesis-profile $(PROPERTIES)
 
 coverage: java classes ## Run the tests as `make test` does and report which lines and branches they reach, Spark's workers' too
