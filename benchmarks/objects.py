@@ -26,19 +26,19 @@ from benchmarks.ours import BATCHES
 from benchmarks.rounds import Contestant, Figures, Group, Plan, rate
 from demo.cluster.moto import S3_ENVIRONMENT, make_bucket, moto_server
 from spillable_stream.channel.channel_set import ChannelSet
-from spillable_stream.engine import object_opening, object_plans
 from spillable_stream.engine.append_plan import NOTHING_COMMITTED, CommitResult
 from spillable_stream.engine.group_commit import Ticket
 from spillable_stream.engine.requests import Request
+from spillable_stream.engine.store import object_opening, object_plans
 from spillable_stream.format.slot import HEADER_READ_BYTES
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.parallel import MOST_AT_ONCE, in_parallel
 from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.store import Content, Store, whole
-from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import struct_type
-from spillable_stream.spark.set_reader import SpillableSetReader
+from spillable_stream.spark.source.read_options import StreamOptions
+from spillable_stream.spark.source.set_reader import SpillableSetReader
 from tests.support.memory_store import MemoryStore
 
 __all__ = [

@@ -19,7 +19,9 @@ import pytest
 
 from demo.cluster.pythons import quick_pythons
 from spillable_stream import Channel, log_records
-from spillable_stream.engine import held_groups, object_owners, opening, readonly_view
+from spillable_stream.engine import held_groups
+from spillable_stream.engine.local import opening, readonly_view
+from spillable_stream.engine.store import object_owners
 from spillable_stream.log import wal
 from spillable_stream.option_names import name_as_keywords
 from spillable_stream.state import block_index

@@ -28,16 +28,24 @@ def contract(name: str, key: str) -> set[str]:
     return {word.removeprefix(f"{PACKAGE}.") for word in words}
 
 
+def exceptions(name: str) -> set[str]:
+    """The imports that a contract lets pass."""
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    lines = config[f"importlinter:contract:{name}"]["ignore_imports"].replace(f"{PACKAGE}.", "").strip().splitlines()
+    return set(lines)
+
+
+def folders_of(room: str) -> set[str]:
+    """The rooms within a room, by their names within the package."""
+    return {f"{room}.{p.parent.name}" for p in (ROOT / PACKAGE / room).glob("*/__init__.py")}
+
+
 def allows_indirect_imports(name: str) -> bool:
     """Tell whether a contract looks only at what a module imports itself."""
     config = ConfigParser()
     config.read(ROOT / "setup.cfg")
     return config.getboolean(f"importlinter:contract:{name}", "allow_indirect_imports", fallback=False)
-
-
-def modules_of(room: str) -> set[str]:
-    """The modules of a room, by their names within the package."""
-    return {f"{room}.{p.stem}" for p in (ROOT / PACKAGE / room).glob("*.py") if p.stem not in DOORS}
 
 
 def test_every_room_has_its_layer() -> None:
@@ -77,17 +85,30 @@ def test_verify_and_repair_are_kept_from_every_handle_however_they_would_get_one
         "channel",
         "engine.committer",
         "engine.engine",
-        "engine.local_log",
-        "engine.object_log",
+        "engine.local.local_log",
+        "engine.store.object_log",
         "workers",
     }
     assert not allows_indirect_imports("integrity")
 
 
 def test_spark_the_producers_and_the_flow_are_kept_from_all_of_a_channel_but_its_port() -> None:
-    assert contract("port", "source_modules") == {"flow", "producer", "spark"}
-    stores = modules_of("objects") - {"objects.location"}
-    assert contract("port", "forbidden_modules") == modules_of("engine") - {"engine.port"} | {"log", "storage"} | stores
+    sources = {"flow", "producer", "spark"}
+    assert contract("port", "source_modules") == sources
+    assert contract("port", "forbidden_modules") == {"engine.*", "log", "objects.*", "storage"}
+    doors = {"engine.port", "objects.location"}
+    assert exceptions("port") == {f"{source}.** -> {door}" for source in sources for door in doors}
+
+
+def test_the_engines_of_the_two_kinds_of_storage_are_kept_apart_and_from_what_they_share() -> None:
+    assert contract("storages", "modules") == {"engine.local", "engine.store"} == folders_of("engine")
+    assert contract("engine", "source_modules") == {"engine.*"}
+    assert contract("engine", "forbidden_modules") == {"engine.local", "engine.store"}
+    assert exceptions("engine") == {"engine.open_engine -> engine.local.**", "engine.open_engine -> engine.store.**"}
+
+
+def test_the_source_and_the_sink_of_spark_are_kept_apart() -> None:
+    assert contract("ends", "modules") == {"spark.source", "spark.sink"} == folders_of("spark") - {"spark.progress"}
 
 
 def test_matplotlib_is_kept_from_all_of_the_package() -> None:

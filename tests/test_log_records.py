@@ -58,7 +58,7 @@ def test_debug_says_what_is_done_to_which_channel_and_group(path: Path) -> None:
     assert any(f"DEBUG spillable_stream.channel.open_channel: opened {path} channel={path}" in line for line in lines)
     assert any(line.endswith(f"channel={path} group=audit") for line in lines)
     assert any(
-        f"INFO spillable_stream.engine.channel_recovery: recovered {path}: log-000001 ends at " in line
+        f"INFO spillable_stream.engine.local.channel_recovery: recovered {path}: log-000001 ends at " in line
         for line in lines
     )
     assert "DEBUG" not in written(path, "INFO")

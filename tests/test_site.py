@@ -54,7 +54,7 @@ def test_reference_has_every_exported_name() -> None:
 
 
 def test_the_exported_listener_is_the_function_whatever_is_imported() -> None:
-    import spillable_stream.spark.stream_reader  # a package called `listener` would come in its place
+    import spillable_stream.spark.source.stream_reader  # a package called `listener` would come in its place
 
     assert inspect.isfunction(spillable_stream.spark.listener)
 

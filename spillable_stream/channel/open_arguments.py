@@ -32,7 +32,7 @@ from spillable_stream.options import CHANNEL, CREATION, HANDLE, defaults, parse_
 from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
-    from spillable_stream.engine.last_known import LastKnown
+    from spillable_stream.engine.store.last_known import LastKnown
 
 __all__ = ["FoundChannel", "OpenArguments"]
 

@@ -3,7 +3,7 @@
 A group has one owner at a time, and only its owner takes as the group. Whoever is one proves it again with each commit
 (`Ownership.require`), where it is planned: so one that lost its group without a notice commits nothing any more.
 
-`spillable_stream.engine.local_owners` has the owners of a channel on this host.
+`spillable_stream.engine.local.local_owners` has the owners of a channel on this host.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from spillable_stream.engine.creation import check_creation, create_channel
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.handed_over import handed_over
-from spillable_stream.engine.local_engine import LocalEngine
-from spillable_stream.engine.local_port import LocalPort
+from spillable_stream.engine.local.local_engine import LocalEngine
+from spillable_stream.engine.local.local_port import LocalPort
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.options_by_place import refuse_options_of_disks, refuse_options_of_stores
 from spillable_stream.engine.port import ChannelPort
@@ -29,7 +29,7 @@ from spillable_stream.state.image import SmallImage
 from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
-    from spillable_stream.engine.last_known import LastKnown
+    from spillable_stream.engine.store.last_known import LastKnown
 
 __all__ = [
     "NewChannel",
@@ -82,7 +82,7 @@ def ensure_channel(
     It raises what `create_channel` raises, too.
     """
     if isinstance(path, Location):
-        from spillable_stream.engine.object_opening import ensure_object_channel
+        from spillable_stream.engine.store.object_opening import ensure_object_channel
 
         return ensure_object_channel(path, None if new is None else lambda: _for_a_store(new()), prepare)
     if has_identity(fs, path):
@@ -107,7 +107,7 @@ def check_new(fs: FileSystem, path: ChannelPath, new: NewChannel) -> None:
     Raises what `ensure_channel` raises.
     """
     if isinstance(path, Location):
-        from spillable_stream.engine.object_opening import check_object_creation
+        from spillable_stream.engine.store.object_opening import check_object_creation
 
         _for_a_store(new)
         check_object_creation(path)
@@ -152,7 +152,7 @@ def open_engine(
     """
     try:
         if isinstance(path, Location):
-            from spillable_stream.engine.object_opening import open_object_engine
+            from spillable_stream.engine.store.object_opening import open_object_engine
 
             return open_object_engine(
                 path, lock_timeout_seconds, readonly=readonly, channel=channel, cache=cache, known=known
@@ -173,7 +173,7 @@ def last_known(fs: FileSystem, directory: Path, path: ChannelPath) -> LastKnown 
         directory: where `remember` wrote it.
         path: where the channel is.
     """
-    from spillable_stream.engine.last_known import recall
+    from spillable_stream.engine.store.last_known import recall
 
     return recall(fs, directory, path) if isinstance(path, Location) else None
 
@@ -183,15 +183,15 @@ def known_beforehand(path: ChannelPath) -> LastKnown | None:
     handed = handed_over(path)
     if handed is None:
         return None
-    from spillable_stream.engine.last_known import accept
+    from spillable_stream.engine.store.last_known import accept
 
     return accept(handed)
 
 
 def remember(fs: FileSystem, directory: Path, engine: Engine) -> None:
     """Write down what a handle knows of a channel in a store, for `last_known`; a failure is logged."""
-    from spillable_stream.engine.last_known import write_down
-    from spillable_stream.engine.object_engine import ObjectEngine
+    from spillable_stream.engine.store.last_known import write_down
+    from spillable_stream.engine.store.object_engine import ObjectEngine
 
     assert isinstance(engine, ObjectEngine)
     write_down(fs, directory, engine)
@@ -201,8 +201,8 @@ def port_of(engine: Engine) -> ChannelPort:
     """Return the port of an engine that `open_engine` returned."""
     if isinstance(engine, LocalEngine):
         return LocalPort(engine)
-    from spillable_stream.engine.object_engine import ObjectEngine
-    from spillable_stream.engine.object_port import ObjectPort
+    from spillable_stream.engine.store.object_engine import ObjectEngine
+    from spillable_stream.engine.store.object_port import ObjectPort
 
     assert isinstance(engine, ObjectEngine)
     return ObjectPort(engine)
@@ -216,7 +216,7 @@ def uuid_at(path: ChannelPath) -> str:
         StorageError: the storage refused.
     """
     if isinstance(path, Location):
-        from spillable_stream.engine.object_opening import object_identity
+        from spillable_stream.engine.store.object_opening import object_identity
 
         return object_identity(path)
     return read_identity(FileSystem(), path).channel

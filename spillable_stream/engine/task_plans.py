@@ -1,7 +1,7 @@
 """What a task of another process needs of a channel: a plan that it is sent, and what it opens by it.
 
-The plans are frozen and picklable. A task opens files by them, and not the channel. `engine/local_plans.py` has those
-of a channel on this host; a channel on another kind of storage has plans of its own.
+The plans are frozen and picklable. A task opens files by them, and not the channel. `engine/local/local_plans.py` has
+those of a channel on this host, `engine/store/object_plans.py` those of a channel in an object store.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from spillable_stream.flow.interceptors.search_replace import SearchReplace
     from spillable_stream.flow.loading import load
     from spillable_stream.flow.monitoring import Monitoring
+    from spillable_stream.flow.patterns.regex import JavaPattern
     from spillable_stream.flow.processor import ChannelProcessor
-    from spillable_stream.flow.regex import JavaPattern
     from spillable_stream.flow.selectors import LoadBalancing, Multiplexing, Replicating, Selector
     from spillable_stream.flow.sink_processors import Failover, LoadBalance, SinkProcessor
     from spillable_stream.flow.sinks.base import BatchSink, Sink
@@ -115,7 +115,7 @@ _MODULES = {
     "HttpSink": "sinks.http",
     "Interceptor": "interceptors.base",
     "InterceptorChain": "interceptors.base",
-    "JavaPattern": "regex",
+    "JavaPattern": "patterns.regex",
     "LoadBalance": "sink_processors",
     "LoadBalancing": "selectors",
     "Logger": "sinks.logger",

@@ -9,7 +9,8 @@
     file:   the value as msgpack, sealed (`format/sealed_note.py`); of earlier versions, the query's ID alone
 
 Spark tells only tasks for which query they work. The first task of a batch writes the note, durably, before it returns
-an event; so a query whose checkpoint lost its first offset is found out when it begins again (`spark/first_batch.py`).
+an event; so a query whose checkpoint lost its first offset is found out when it begins again
+(`spark/source/first_batch.py`).
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from spillable_stream.engine.loading import restored
-from spillable_stream.engine.memory_directory import MemoryDirectory
-from spillable_stream.engine.position_hint import parse_position_hint, read_position_hint
+from spillable_stream.engine.local.loading import restored
+from spillable_stream.engine.local.memory_directory import MemoryDirectory
+from spillable_stream.engine.local.position_hint import parse_position_hint, read_position_hint
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.format.file_names import generation_of, group_of
 from spillable_stream.integrity.delayed_check import DelaysOfDisk, readable_delays

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from spillable_stream.engine.memory_directory import MemoryDirectory
+from spillable_stream.engine.local.memory_directory import MemoryDirectory
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier, group_of, in_memory, log_name
 from spillable_stream.format.frame import FrameType, file_seed

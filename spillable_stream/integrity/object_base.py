@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spillable_stream.engine.loading import restored
+from spillable_stream.engine.local.loading import restored
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.integrity.findings import Finding, Findings, Severity

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from spillable_stream.engine.loading import restored
+from spillable_stream.engine.local.loading import restored
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.packing import pack, unpack
 from spillable_stream.integrity.delayed_check import readable_delays

@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.loading import restored
+from spillable_stream.engine.local.loading import restored
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import ChannelBusyError, CorruptionError
 from spillable_stream.format.file_names import Tier

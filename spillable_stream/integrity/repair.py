@@ -25,8 +25,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.loading import restored
-from spillable_stream.engine.memory_directory import MemoryDirectory
+from spillable_stream.engine.local.loading import restored
+from spillable_stream.engine.local.memory_directory import MemoryDirectory
 from spillable_stream.engine.requests import Control, Move
 from spillable_stream.errors import ChannelBusyError, CorruptionError
 from spillable_stream.format.batch import decode_schema

@@ -18,7 +18,7 @@ from typing import cast
 
 import pyarrow as pa
 
-from spillable_stream.engine.loading import restored
+from spillable_stream.engine.local.loading import restored
 from spillable_stream.format.batch import decode_batch, decode_schema
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameHeader, FrameType, frame_size, message_of

@@ -23,20 +23,20 @@ from spillable_stream.objects.location import Location, is_location
 from spillable_stream.options import BATCH, SOURCE, parse_options
 from spillable_stream.shown_value import shown
 from spillable_stream.spark.channel_pool import visit_to_read
-from spillable_stream.spark.load_identity import load_name
 from spillable_stream.spark.local_path import is_file_uri, local_path
 from spillable_stream.spark.metadata import metadata_types, with_metadata
-from spillable_stream.spark.offset import OffsetJson
-from spillable_stream.spark.read_options import BatchOptions, StreamOptions
 from spillable_stream.spark.schema import struct_type
+from spillable_stream.spark.source.load_identity import load_name
+from spillable_stream.spark.source.offset import OffsetJson
+from spillable_stream.spark.source.read_options import BatchOptions, StreamOptions
 from spillable_stream.spark.spark_errors import short_traces
 
 if TYPE_CHECKING:
-    from spillable_stream.spark.sharded_plan import ShardedPlan
-    from spillable_stream.spark.sharded_writer import ShardedBatchWriter, ShardedStreamWriter
-    from spillable_stream.spark.sink_plan import SinkPlan
-    from spillable_stream.spark.spark_checkpoint import SparkCheckpoint
-    from spillable_stream.spark.writer import SpillableBatchWriter, SpillableStreamWriter
+    from spillable_stream.spark.sink.sharded_plan import ShardedPlan
+    from spillable_stream.spark.sink.sharded_writer import ShardedBatchWriter, ShardedStreamWriter
+    from spillable_stream.spark.sink.sink_plan import SinkPlan
+    from spillable_stream.spark.sink.spark_checkpoint import SparkCheckpoint
+    from spillable_stream.spark.sink.writer import SpillableBatchWriter, SpillableStreamWriter
 
 __all__ = ["SpillableDataSource"]
 
@@ -79,7 +79,7 @@ class SpillableDataSource(DataSource):
                 schema = struct_type(channel.schema)
         except NotAChannelError as e:
             if not (e.is_missing and given.get("create_if_missing")):
-                from spillable_stream.spark.source_channel import start_first
+                from spillable_stream.spark.source.source_channel import start_first
 
                 raise start_first(e) from None
             schema = struct_type(EVENT_SCHEMA)
@@ -91,10 +91,10 @@ class SpillableDataSource(DataSource):
         place = self._place()
         options = BatchOptions.of(self._read_options(BATCH), in_store=_is_in_store(place))
         if isinstance(place, ChannelSet):
-            from spillable_stream.spark.set_batch_reader import SpillableSetBatchReader
+            from spillable_stream.spark.source.set_batch_reader import SpillableSetBatchReader
 
             return SpillableSetBatchReader(place, options, schema)
-        from spillable_stream.spark.batch_reader import SpillableBatchReader
+        from spillable_stream.spark.source.batch_reader import SpillableBatchReader
 
         return SpillableBatchReader(place, options, schema)
 
@@ -104,10 +104,10 @@ class SpillableDataSource(DataSource):
             place = self._place()
             options = StreamOptions.of(self._read_options(SOURCE), in_store=_is_in_store(place))
             if isinstance(place, ChannelSet):
-                from spillable_stream.spark.set_reader import SpillableSetReader
+                from spillable_stream.spark.source.set_reader import SpillableSetReader
 
                 return SpillableSetReader(place, options, schema, self._load)
-            from spillable_stream.spark.stream_reader import SpillableStreamReader
+            from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 
             return SpillableStreamReader(place, options, schema, self._load)
         except OptionError as e:
@@ -115,14 +115,14 @@ class SpillableDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> SpillableBatchWriter | ShardedBatchWriter:
         """Return a writer for ``df.write``."""
-        from spillable_stream.spark.sink_plan import SinkPlan
+        from spillable_stream.spark.sink.sink_plan import SinkPlan
 
         plan = self._sink_plan(schema, overwrite, "the save mode overwrite")
         if isinstance(plan, SinkPlan):
-            from spillable_stream.spark.writer import SpillableBatchWriter
+            from spillable_stream.spark.sink.writer import SpillableBatchWriter
 
             return SpillableBatchWriter(plan)
-        from spillable_stream.spark.sharded_writer import ShardedBatchWriter
+        from spillable_stream.spark.sink.sharded_writer import ShardedBatchWriter
 
         return ShardedBatchWriter(plan)
 
@@ -131,7 +131,7 @@ class SpillableDataSource(DataSource):
         try:
             return self._stream_writer(schema, overwrite)
         except SpillableError as e:
-            from spillable_stream.spark.failed_plan import FailedPlanWriter, ends_a_batch
+            from spillable_stream.spark.sink.failed_plan import FailedPlanWriter, ends_a_batch
 
             if ends_a_batch():
                 return FailedPlanWriter(self._spark_option("path") or "", e)
@@ -141,20 +141,20 @@ class SpillableDataSource(DataSource):
         mode = "the output mode complete"
         if self._spark_option("flow") is not None:
             return self._flow_writer(schema, overwrite, mode)
-        from spillable_stream.spark.sink_plan import SinkPlan
+        from spillable_stream.spark.sink.sink_plan import SinkPlan
 
         plan = self._sink_plan(schema, overwrite, mode, stream=True)
         if isinstance(plan, SinkPlan):
-            from spillable_stream.spark.writer import SpillableStreamWriter
+            from spillable_stream.spark.sink.writer import SpillableStreamWriter
 
             return SpillableStreamWriter(plan, self._checkpoint())
-        from spillable_stream.spark.sharded_writer import ShardedStreamWriter
+        from spillable_stream.spark.sink.sharded_writer import ShardedStreamWriter
 
         return ShardedStreamWriter(plan, self._checkpoint())
 
     def _checkpoint(self) -> SparkCheckpoint:
         """Return the checkpoint of a stream that is written, as far as its options say where that is."""
-        from spillable_stream.spark.spark_checkpoint import SparkCheckpoint
+        from spillable_stream.spark.sink.spark_checkpoint import SparkCheckpoint
 
         return SparkCheckpoint(*(self._spark_option(name) or "" for name in ("checkpointlocation", "queryname")))
 
@@ -235,9 +235,9 @@ class SpillableDataSource(DataSource):
 
     def _flow_writer(self, schema: StructType, overwrite: bool, mode: str) -> ShardedStreamWriter:
         """Return a writer through a source of a configuration file."""
-        from spillable_stream.spark.flow_plan import plan_flow
-        from spillable_stream.spark.flow_writer import FlowStreamWriter
-        from spillable_stream.spark.sink_plan import SinkOptions
+        from spillable_stream.spark.sink.flow_plan import plan_flow
+        from spillable_stream.spark.sink.flow_writer import FlowStreamWriter
+        from spillable_stream.spark.sink.sink_plan import SinkOptions
 
         _refuse_overwrite(overwrite, mode)
         if self._spark_option("path") is not None:
@@ -249,7 +249,7 @@ class SpillableDataSource(DataSource):
         self, schema: StructType, overwrite: bool, mode: str, *, stream: bool = False
     ) -> SinkPlan | ShardedPlan:
         """Create or widen the channel, or the shards, for rows of ``schema``, and return how to write them."""
-        from spillable_stream.spark.sink_plan import SinkOptions, plan_sink
+        from spillable_stream.spark.sink.sink_plan import SinkOptions, plan_sink
 
         _refuse_overwrite(overwrite, mode)
         if not schema.fields:
@@ -257,7 +257,7 @@ class SpillableDataSource(DataSource):
         options = SinkOptions.parse(self._given(), stream=stream)  # before the path: a wrong option is reported first
         if options.shards is None:
             return plan_sink(self._path(), options, schema)
-        from spillable_stream.spark.sharded_plan import plan_sharded_sink
+        from spillable_stream.spark.sink.sharded_plan import plan_sharded_sink
 
         return plan_sharded_sink(self._path(), options, schema)
 

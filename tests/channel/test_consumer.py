@@ -17,7 +17,7 @@ from spillable_stream import (
     GroupOwnedError,
 )
 from spillable_stream.engine.group_commit import Ticket
-from spillable_stream.engine.position_hint import read_position_hint
+from spillable_stream.engine.local.position_hint import read_position_hint
 from spillable_stream.engine.take_requests import Rollback, Take
 from tests.support.damage import memory_of, reboot
 from tests.support.delays import clock_of, put_late

@@ -25,8 +25,8 @@ from spillable_stream import (
     OptionError,
     TakeTransaction,
 )
+from spillable_stream.engine.local.upkeep import Upkeep
 from spillable_stream.engine.requests import Control
-from spillable_stream.engine.upkeep import Upkeep
 from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.verify import verify
 from tests.support.damage import kill, lose_memory

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine.memory_directory import MemoryDirectory
+from spillable_stream.engine.local.memory_directory import MemoryDirectory
 from spillable_stream.log.rolling import Rolling
 from tests.support.events import ids, numbered, put, take
 

@@ -21,7 +21,7 @@ from spillable_stream import (
     Event,
     GroupOwnedError,
 )
-from spillable_stream.engine.object_ownership import ObjectOwnership
+from spillable_stream.engine.store.object_ownership import ObjectOwnership
 from spillable_stream.objects.appending import Appending
 from spillable_stream.objects.store import Store
 from tests.channel.test_object_machine import OPTIONS

@@ -22,7 +22,7 @@ from spillable_stream.channel import spool as spool_module
 from spillable_stream.channel import spool_mover
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.spool_mover import SpoolMover
-from spillable_stream.engine import object_owners
+from spillable_stream.engine.store import object_owners
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.objects.store import Store
 from tests.channel.test_machine import MOSTLY, TTLS, Delayed

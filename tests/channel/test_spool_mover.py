@@ -22,9 +22,9 @@ from spillable_stream import (
 from spillable_stream.channel import spool_mover
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.spool_mover import SpoolMover, spool_group
-from spillable_stream.engine import object_owners
 from spillable_stream.engine.groups import create_group
-from spillable_stream.engine.object_owners import ObjectOwners
+from spillable_stream.engine.store import object_owners
+from spillable_stream.engine.store.object_owners import ObjectOwners
 from spillable_stream.format.numbered_batch import NumberedBatch
 from tests.support.damage import kill, lose_memory
 from tests.support.delays import put_late

@@ -26,7 +26,7 @@ from spillable_stream.archive import directory_restore
 from spillable_stream.archive.directory_restore import _Build
 from spillable_stream.channel.channel import Channel
 from spillable_stream.cli import consume, export_file, load_input
-from spillable_stream.engine.local_engine import LocalEngine
+from spillable_stream.engine.local.local_engine import LocalEngine
 from spillable_stream.integrity import verify as verify_module
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.event_reader import EventReader

@@ -20,7 +20,7 @@ from spillable_stream.archive import restore
 from spillable_stream.channel.channel import Channel
 from spillable_stream.cli import consume, describe, flow_events, flow_graph, flow_validate, load_input
 from spillable_stream.cli.numbered_load import Load
-from spillable_stream.engine.local_engine import LocalEngine
+from spillable_stream.engine.local.local_engine import LocalEngine
 from spillable_stream.flow import testing
 from spillable_stream.flow.agent import Agent
 from spillable_stream.integrity import verify

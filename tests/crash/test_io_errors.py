@@ -50,7 +50,7 @@ class _GivenUp(logging.Handler):
 
 @contextmanager
 def _watched() -> Iterator[_GivenUp]:
-    given_up, log = _GivenUp(), logging.getLogger("spillable_stream.engine.moving")
+    given_up, log = _GivenUp(), logging.getLogger("spillable_stream.engine.local.moving")
     log.addHandler(given_up)
     try:
         yield given_up

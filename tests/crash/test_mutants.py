@@ -21,7 +21,7 @@ from tests.crash.test_kill_points import count_moments, kill_points
 from tests.crash.test_power_cut import power_cut_cycles
 from tests.crash.test_recycling import wrongs_of_overtaken_readers
 from tests.crash.test_system_calls import system_calls
-from tests.engine import test_object_delay_merging
+from tests.engine.store import test_object_delay_merging
 from tests.lab.damage_image import make_image
 from tests.lab.damage_kinds import bit_flips, frames_exchanged
 from tests.lab.damage_lab import wrongs

@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks.power_cut.mounts import kernel_log
 from spillable_stream import Channel, SpillableError
-from spillable_stream.engine import memory_tier
+from spillable_stream.engine.local import memory_tier
 from spillable_stream.errors import MemoryLossWarning, TornTailWarning
 from spillable_stream.integrity.verify import verify
 from spillable_stream.state.ranges import count_of

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine.local_log import FILES_OF_A_LIMIT
+from spillable_stream.engine.local.local_log import FILES_OF_A_LIMIT
 from tests.lab.children import wait_until
 from tests.lab.size import sized
 from tests.support.damage import memory_of

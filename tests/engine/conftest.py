@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine import deliveries, disk_room
+from spillable_stream.engine import deliveries
+from spillable_stream.engine.local import disk_room
 from spillable_stream.log import disk_space
 from tests.support.faulty_store import FaultyStore
 from tests.support.full_disk import DiskOf64MiB

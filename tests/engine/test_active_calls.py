@@ -194,8 +194,8 @@ def test_a_put_that_waits_for_room_is_refused_by_a_close(open_channel: Open) -> 
 
 PLACES = (
     *(f"spillable_stream/channel/{n}.py" for n in ("channel", "transaction", "consumer")),
-    *(f"spillable_stream/engine/{n}.py" for n in ("appender", "checkpointing", "committer", "flush", "follower")),
-    *(f"spillable_stream/engine/{n}.py" for n in ("group_commit", "local_log", "active_calls")),
+    *(f"spillable_stream/engine/{n}.py" for n in ("active_calls", "appender", "committer", "follower", "group_commit")),
+    *(f"spillable_stream/engine/local/{n}.py" for n in ("checkpointing", "flush", "local_log")),
     *(
         f"spillable_stream/{n}.py"
         for n in ("log/commit_lock", "log/wal", "log/published_end", "log/syncing", "log/written_file", "storage/lock")

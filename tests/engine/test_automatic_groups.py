@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine import automatic_groups, local_owners
+from spillable_stream.engine import automatic_groups
 from spillable_stream.engine.automatic_groups import UNPLANNED_SECONDS
 from spillable_stream.engine.group_owners import OwnerSeen
 from spillable_stream.engine.groups import create_group
-from spillable_stream.engine.local_owners import look_for_owner
+from spillable_stream.engine.local import local_owners
+from spillable_stream.engine.local.local_owners import look_for_owner
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import ChannelClosedError, ChannelFullError, StorageError
 from spillable_stream.format.frame import FrameType

@@ -143,7 +143,7 @@ def test_a_channel_that_another_host_has_open_is_refused(
     path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another host shares the lock but not the boot ID."""
-    from spillable_stream.engine.local_engine import LocalEngine
+    from spillable_stream.engine.local.local_engine import LocalEngine
     from spillable_stream.log import head
 
     open_channel()

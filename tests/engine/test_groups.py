@@ -23,7 +23,7 @@ from spillable_stream import (
 )
 from spillable_stream.engine import groups
 from spillable_stream.engine.groups import create_group
-from spillable_stream.engine.local_owners import LocalOwners
+from spillable_stream.engine.local.local_owners import LocalOwners
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.seeking import seek_group
 from spillable_stream.format.frame import FrameType

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from spillable_stream import Channel, NotAChannelError
-from spillable_stream.engine import last_known
 from spillable_stream.engine.handed_over import HandedOver, beginning_with, handed_over
-from spillable_stream.engine.last_known import accept
-from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
 from spillable_stream.engine.port import Put, SinkBatch
+from spillable_stream.engine.store import last_known
+from spillable_stream.engine.store.last_known import accept
+from spillable_stream.engine.store.object_checkpointing import ObjectCheckpointing
 from spillable_stream.format.frame import Frame, FrameType
 from spillable_stream.objects.identity import IDENTITY
 from spillable_stream.objects.location import Location
@@ -161,7 +161,7 @@ def test_the_newest_checkpoint_is_known_so_that_none_is_created_too_soon(
     assert (handed.checkpoint, newest) == (5, 5)
     found = accept(handed)
     assert found is not None and found.checkpoint_number == 5
-    monkeypatch.setattr("spillable_stream.engine.object_checkpointing._MOST_SLOTS", 4)
+    monkeypatch.setattr("spillable_stream.engine.store.object_checkpointing._MOST_SLOTS", 4)
     made: list[ObjectCheckpointing] = []
     monkeypatch.setattr(ObjectCheckpointing, "_create", made.append)
     with begun(handed) as other:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel, GroupOwnedError
-from spillable_stream.engine import object_owners
 from spillable_stream.engine.held_groups import HeldGroup, is_of_this_process, patience_with, refusal_here
+from spillable_stream.engine.store import object_owners
 from spillable_stream.storage import lock
 from spillable_stream.storage.lock import process_note
 from tests.support.events import numbered, put, take

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, NotAChannelError, OptionError, repair, verify
-from spillable_stream.engine.local_engine import LocalEngine
-from spillable_stream.engine.local_port import LocalPort
-from spillable_stream.engine.object_engine import ObjectEngine
-from spillable_stream.engine.object_port import ObjectPort
+from spillable_stream.engine.local.local_engine import LocalEngine
+from spillable_stream.engine.local.local_port import LocalPort
 from spillable_stream.engine.open_engine import (
     NewChannel,
     ensure_channel,
@@ -20,6 +18,8 @@ from spillable_stream.engine.open_engine import (
     port_of,
     uuid_at,
 )
+from spillable_stream.engine.store.object_engine import ObjectEngine
+from spillable_stream.engine.store.object_port import ObjectPort
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.objects.location import Location
 from spillable_stream.option_types import ChannelOptions, CreationOptions

@@ -11,7 +11,7 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.group_owners import OwnerSeen
-from spillable_stream.engine.local_log import FILES_OF_A_LIMIT
+from spillable_stream.engine.local.local_log import FILES_OF_A_LIMIT
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.format.frame import FrameType

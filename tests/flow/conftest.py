@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.flow import byte_search
+from spillable_stream.flow.patterns import byte_search
 from tests.support.failing_puts import LIMITS
 
 

@@ -73,9 +73,9 @@ HELD_BY = {
         "flow/sinks/test_hdfs_crashes::test_a_dead_letter_is_there_once_though_the_sink_dies_before_its_commit",
     ],
     "Spark → flow → channels": [
-        "spark/test_flow_writer::test_rows_go_where_the_flow_leads_and_a_repetition_changes_nothing",
-        "spark/test_flow_writer::test_a_batch_that_failed_in_one_channel_is_completed_by_its_repetition",
-        "spark/test_flow_writer::test_a_stream_and_a_chain_on_a_real_spark",
+        "spark/sink/test_flow_writer::test_rows_go_where_the_flow_leads_and_a_repetition_changes_nothing",
+        "spark/sink/test_flow_writer::test_a_batch_that_failed_in_one_channel_is_completed_by_its_repetition",
+        "spark/sink/test_flow_writer::test_a_stream_and_a_chain_on_a_real_spark",
     ],
 }
 

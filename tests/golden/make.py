@@ -17,9 +17,9 @@ from unittest import mock
 import pyarrow as pa
 
 from spillable_stream import Channel, Event, MemoryLossWarning
+from spillable_stream.engine.local.upkeep import Upkeep
 from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.requests import Control
-from spillable_stream.engine.upkeep import Upkeep
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.position_file import Place
 from spillable_stream.flow.sources.tail_note import Span, write_note

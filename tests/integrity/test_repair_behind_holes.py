@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 import spillable_stream as ss
-from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
+from spillable_stream.engine.store.object_checkpointing import ObjectCheckpointing
 from spillable_stream.objects.checkpoints import Checkpoints
 from spillable_stream.objects.slots import slot_key
 from tests.support.events import numbered, peek, put, take

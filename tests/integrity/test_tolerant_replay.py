@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine.loading import restored
+from spillable_stream.engine.local.loading import restored
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_batch
 from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.integrity.findings import Findings

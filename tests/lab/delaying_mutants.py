@@ -9,8 +9,8 @@ from unittest import mock
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.deliveries import Deliveries, _Deliver
+from spillable_stream.engine.local.staged_delays import StagedDelays
 from spillable_stream.engine.requests import Request
-from spillable_stream.engine.staged_delays import StagedDelays
 from spillable_stream.engine.take_requests import Prepare, Take
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.storage.file import File

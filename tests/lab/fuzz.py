@@ -13,8 +13,8 @@ from unittest import mock
 import google_crc32c
 import pyarrow as pa
 
-from spillable_stream.engine.loading import restored
-from spillable_stream.engine.position_hint import read_position_hint
+from spillable_stream.engine.local.loading import restored
+from spillable_stream.engine.local.position_hint import read_position_hint
 from spillable_stream.errors import CorruptionError, NotAChannelError, SpillableError, UnsupportedFormatError
 from spillable_stream.format.batch import decode_batch, decode_schema
 from spillable_stream.format.commit_record import CommitRecord

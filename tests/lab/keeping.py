@@ -27,8 +27,8 @@ from unittest import mock
 from spillable_stream import Channel
 from spillable_stream.channel.taken_events import events_from_batch
 from spillable_stream.engine.automatic_groups import AutomaticGroups
+from spillable_stream.engine.local.upkeep import Upkeep
 from spillable_stream.engine.requests import Control
-from spillable_stream.engine.upkeep import Upkeep
 from spillable_stream.errors import CommitOutcomeUnknownError, SpillableError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import GroupRecord

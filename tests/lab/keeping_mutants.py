@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 from spillable_stream.engine.committer import Committer
-from spillable_stream.engine.position_hint import PositionHint
+from spillable_stream.engine.local.position_hint import PositionHint
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.seeking import Seek

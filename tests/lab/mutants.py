@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from spillable_stream.engine import creation, memory_directory, memory_place, opening
-from spillable_stream.engine.checkpointing import Checkpointing
+from spillable_stream.engine import creation
 from spillable_stream.engine.committer import Committer
+from spillable_stream.engine.local import memory_directory, memory_place, opening
+from spillable_stream.engine.local.checkpointing import Checkpointing
 from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.take_requests import Take
 from spillable_stream.errors import StorageError

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from spillable_stream.engine import object_checkpointing
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.deliveries import _Deliver
-from spillable_stream.engine.object_delay_merging import DelayMerge
+from spillable_stream.engine.store import object_checkpointing
+from spillable_stream.engine.store.object_delay_merging import DelayMerge
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.appending import Appending
 from spillable_stream.objects.collector import Collector

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from spillable_stream.spark.datasource import SpillableDataSource
-from spillable_stream.spark.stream_reader import SpillableStreamReader
-from spillable_stream.spark.writer import SpillableStreamWriter
+from spillable_stream.spark.sink.writer import SpillableStreamWriter
+from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 
 __all__ = ["EFFECTS", "MUTANTS", "KillDataSource", "arm", "is_armed", "is_stored", "kill_session", "place_of", "step"]
 

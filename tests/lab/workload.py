@@ -21,7 +21,7 @@ from unittest import mock
 from spillable_stream import Channel, Event
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.taken_events import events_from_batch
-from spillable_stream.engine import drained_files
+from spillable_stream.engine.local import drained_files
 from spillable_stream.errors import ChannelClosedError, CommitOutcomeUnknownError, SpillableError
 from spillable_stream.storage.filesystem import FileSystem
 from tests.lab.contents import CONSUMERS

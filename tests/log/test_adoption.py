@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, ChannelBusyError, ForeignDirectoryError, StorageError
-from spillable_stream.engine.local_engine import LocalEngine
+from spillable_stream.engine.local.local_engine import LocalEngine
 from spillable_stream.log.identity_file import read_identity, write_identity
 from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.storage.filesystem import FileSystem

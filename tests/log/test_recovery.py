@@ -62,9 +62,7 @@ def test_an_open_reads_what_came_since_the_checkpoint_and_little_more(path: Path
 
 
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
-def test_torn_tail_is_cut_and_reported_at_every_byte(
-    path: Path, tmp_path: Path, open_channel: Open, step: int
-) -> None:
+def test_torn_tail_is_cut_and_reported_at_every_byte(path: Path, tmp_path: Path, open_channel: Open, step: int) -> None:
     """A power cut in the last append, wherever it tears, leaves the transactions before and nothing else."""
     with open_channel() as channel:
         put(channel, b"first")

@@ -13,7 +13,7 @@ import pytest
 
 from demo.cluster.moto import S3_ENVIRONMENT
 from spillable_stream import Channel, Event, StorageError, UnsafeStoreError, verify
-from spillable_stream.engine import object_checkpointing
+from spillable_stream.engine.store import object_checkpointing
 from spillable_stream.objects import credentials
 from spillable_stream.objects.checkpoints import HINT
 from spillable_stream.objects.cloud_store import CloudStore

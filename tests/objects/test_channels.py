@@ -13,7 +13,7 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream import Channel, Event, GroupOwnedError, ReadonlyChannelError, repair, verify
-from spillable_stream.engine import object_opening
+from spillable_stream.engine.store import object_opening
 from spillable_stream.integrity import object_verify
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.slots import slot_key

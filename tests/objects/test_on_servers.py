@@ -17,14 +17,14 @@ from spillable_stream.objects.cloud_store import CloudStore
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.options import BUCKETS
 from spillable_stream.sharding import shard_of_key
-from spillable_stream.spark import set_reader
-from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import struct_type
-from spillable_stream.spark.set_reader import SpillableSetReader
-from spillable_stream.spark.sharded_writer import ShardedStreamWriter
-from spillable_stream.spark.stream_reader import SpillableStreamReader
+from spillable_stream.spark.sink.sharded_writer import ShardedStreamWriter
+from spillable_stream.spark.source import set_reader
+from spillable_stream.spark.source.read_options import StreamOptions
+from spillable_stream.spark.source.set_reader import SpillableSetReader
+from spillable_stream.spark.source.stream_reader import SpillableStreamReader
+from tests.spark.sink.test_sharded_plan import sharded_plan
 from tests.spark.test_channel_pool import close_parked
-from tests.spark.test_sharded_plan import sharded_plan
 from tests.support.delays import clock_of, deliver_all
 from tests.support.events import numbered, put, take
 from tests.support.spools import without_threads

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, Producer
-from spillable_stream.engine.local_port import LockedProducer
+from spillable_stream.engine.local.local_port import LockedProducer
 from spillable_stream.errors import OptionError, ProducerClosedError, SendFailedError
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.target import ChannelTarget

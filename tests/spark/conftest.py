@@ -70,7 +70,7 @@ def options_have_their_names() -> None:
 @pytest.fixture(autouse=True)
 def no_source_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Stop the sources that a test used and did not stop: each has its channel open, and a thread that closes it."""
-    from spillable_stream.spark.group_hold import GroupHold
+    from spillable_stream.spark.source.group_hold import GroupHold
 
     holds: list[GroupHold] = []
     real = GroupHold.channel

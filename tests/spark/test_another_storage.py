@@ -12,12 +12,12 @@ import spillable_stream as ss
 from spillable_stream.engine.port import ReadBatch, Unreadable
 from spillable_stream.format.batch import encode_schema
 from spillable_stream.format.extent import Extent
-from spillable_stream.spark.partition import EventPartition, read_partition
-from spillable_stream.spark.read_options import BatchOptions
-from spillable_stream.spark.sink_plan import SinkPlan
-from spillable_stream.spark.sink_times import SinkTimes
-from spillable_stream.spark.task_stage import Staged
-from spillable_stream.spark.writer import SpillableBatchWriter
+from spillable_stream.spark.sink.sink_plan import SinkPlan
+from spillable_stream.spark.sink.sink_times import SinkTimes
+from spillable_stream.spark.sink.task_stage import Staged
+from spillable_stream.spark.sink.writer import SpillableBatchWriter
+from spillable_stream.spark.source.partition import EventPartition, read_partition
+from spillable_stream.spark.source.read_options import BatchOptions
 from tests.support.fake_plans import ObjectReadPlan, Objects, ObjectStagePlan
 
 SCHEMA = pa.schema([("n", pa.int64())])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import spillable_stream as ss
-from spillable_stream.engine.local_engine import LocalEngine
+from spillable_stream.engine.local.local_engine import LocalEngine
 from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.repair import repair
 from spillable_stream.spark import channel_pool as module

@@ -20,7 +20,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.spark import explain
 from spillable_stream.spark.datasource import SpillableDataSource
 from spillable_stream.spark.schema import struct_type
-from spillable_stream.spark.source_channel import START_FIRST
+from spillable_stream.spark.source.source_channel import START_FIRST
 
 pytestmark = pytest.mark.spark
 Put = Callable[..., Path]

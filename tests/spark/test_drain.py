@@ -13,7 +13,7 @@ import spillable_stream as ss
 from spillable_stream.engine.committer import Committer
 from spillable_stream.engine.take_requests import Takes
 from spillable_stream.errors import ChannelFullError
-from spillable_stream.spark.stream_reader import SpillableStreamReader
+from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 from tests.support.events import numbered, peek, put
 from tests.support.spark.sources import named_source
 

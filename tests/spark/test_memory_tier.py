@@ -14,8 +14,8 @@ import spillable_stream as ss
 from spillable_stream.engine.put_request import Put
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_batch
 from spillable_stream.log.staged_file import StagedFileWriter
-from spillable_stream.spark.partition import plan_partitions, read_partition
-from spillable_stream.spark.read_options import BatchOptions
+from spillable_stream.spark.source.partition import plan_partitions, read_partition
+from spillable_stream.spark.source.read_options import BatchOptions
 from spillable_stream.state.ranges import Range
 from spillable_stream.storage.filesystem import FileSystem
 from tests.spark.test_stream import bodies, run, stream

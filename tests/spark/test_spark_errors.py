@@ -19,8 +19,8 @@ import spillable_stream as ss
 from spillable_stream.errors import CorruptionError, OptionError, SpillableError, StorageError
 from spillable_stream.spark import explain
 from spillable_stream.spark.datasource import SpillableDataSource
+from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 from spillable_stream.spark.spark_errors import short_traces
-from spillable_stream.spark.stream_reader import SpillableStreamReader
 from tests.support.damage import flip, log_file
 from tests.support.spark.versions import SPARK
 

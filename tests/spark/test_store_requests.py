@@ -17,17 +17,17 @@ import pytest
 import spillable_stream as ss
 from spillable_stream.channel.channel_set import ChannelSet
 from spillable_stream.engine.deliveries import wall_clock_ms
-from spillable_stream.engine.object_owners import ObjectOwners
-from spillable_stream.engine.object_port import ObjectPort
+from spillable_stream.engine.store.object_owners import ObjectOwners
+from spillable_stream.engine.store.object_port import ObjectPort
 from spillable_stream.format.batch import EVENT_SCHEMA
-from spillable_stream.spark.batch_reader import SpillableBatchReader
-from spillable_stream.spark.read_options import BatchOptions, StreamOptions
 from spillable_stream.spark.schema import struct_type
-from spillable_stream.spark.set_reader import SpillableSetReader
-from spillable_stream.spark.sharded_plan import plan_sharded_sink
-from spillable_stream.spark.sharded_writer import ShardedStreamWriter
-from spillable_stream.spark.sink_plan import SinkOptions, plan_sink
-from spillable_stream.spark.writer import SpillableBatchWriter, SpillableStreamWriter
+from spillable_stream.spark.sink.sharded_plan import plan_sharded_sink
+from spillable_stream.spark.sink.sharded_writer import ShardedStreamWriter
+from spillable_stream.spark.sink.sink_plan import SinkOptions, plan_sink
+from spillable_stream.spark.sink.writer import SpillableBatchWriter, SpillableStreamWriter
+from spillable_stream.spark.source.batch_reader import SpillableBatchReader
+from spillable_stream.spark.source.read_options import BatchOptions, StreamOptions
+from spillable_stream.spark.source.set_reader import SpillableSetReader
 from tests.spark.test_channel_pool import close_parked
 from tests.support.delays import put_late
 from tests.support.events import put

@@ -17,7 +17,7 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import OwnerSeen
 from spillable_stream.engine.groups import existing_group
-from spillable_stream.engine.local_log import LocalLog
+from spillable_stream.engine.local.local_log import LocalLog
 from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.telemetry import FileCounts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from spillable_stream import Channel, Event
-from spillable_stream.engine.object_delay_merging import DelayMerging
+from spillable_stream.engine.store.object_delay_merging import DelayMerging
 from spillable_stream.state.delays import DelayedFile
 from tests.support.delays import Clock, clock_of
 from tests.support.object_channels import URL

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, DiskSpaceError
-from spillable_stream.engine import disk_room
+from spillable_stream.engine.local import disk_room
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.events import put, take
 

@@ -12,9 +12,9 @@ from unittest import mock
 import pytest
 
 from spillable_stream import Channel, UnsafeStoreError
-from spillable_stream.engine import object_opening, object_plans
-from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.requests import Control
+from spillable_stream.engine.store import object_opening, object_plans
+from spillable_stream.engine.store.object_log import ObjectLog
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import TrimRecord
 from spillable_stream.integrity import object_verify

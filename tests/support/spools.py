@@ -9,7 +9,7 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.channel import spool
-from spillable_stream.engine import object_owners
+from spillable_stream.engine.store import object_owners
 from spillable_stream.objects.patience import Patience
 from tests.support.events import take
 from tests.support.faulty_store import Fault

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pytest
 
-from spillable_stream.engine import object_checkpointing, object_delay_merging, object_merging, object_owners
+from spillable_stream.engine.store import object_checkpointing, object_delay_merging, object_merging, object_owners
 
 __all__ = ["AT_ONCE", "SetLimits", "set_limits"]
 

@@ -11,7 +11,7 @@ from spillable_stream.flow.configuration.model import AgentConfig, ComponentConf
 from spillable_stream.flow.configuration.options import Kind
 from spillable_stream.flow.configuration.registry import find_type
 from spillable_stream.flow.configuration.tree import RawAgent, RawComponent
-from spillable_stream.flow.java_regex import translate
+from spillable_stream.flow.patterns.java_regex import translate
 
 __all__ = ["advise"]
 

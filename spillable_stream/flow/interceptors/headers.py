@@ -10,7 +10,7 @@ import pyarrow as pa
 from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.event_batch import Header, header_names, remove_headers
 from spillable_stream.flow.interceptors.base import HeaderInterceptor, Interceptor
-from spillable_stream.flow.regex import JavaPattern
+from spillable_stream.flow.patterns.regex import JavaPattern
 
 __all__ = ["Host", "RemoveHeader", "Static", "Timestamp", "Uuid"]
 

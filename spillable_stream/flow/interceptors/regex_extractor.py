@@ -12,7 +12,7 @@ from spillable_stream.flow.event_batch import Header, add_headers
 from spillable_stream.flow.interceptors.base import Interceptor
 from spillable_stream.flow.java_dates import JodaPattern
 from spillable_stream.flow.java_dates import time_zone as zone_of
-from spillable_stream.flow.regex import JavaPattern, Texts
+from spillable_stream.flow.patterns.regex import JavaPattern, Texts
 
 __all__ = ["Millis", "PassThrough", "RegexExtractor"]
 

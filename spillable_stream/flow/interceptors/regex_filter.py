@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.interceptors.base import Interceptor
-from spillable_stream.flow.regex import JavaPattern
+from spillable_stream.flow.patterns.regex import JavaPattern
 
 __all__ = ["RegexFilter"]
 

@@ -10,7 +10,7 @@ from spillable_stream.errors import OptionError
 from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.event_batch import with_bodies
 from spillable_stream.flow.interceptors.base import Interceptor
-from spillable_stream.flow.regex import JavaPattern, Replacement
+from spillable_stream.flow.patterns.regex import JavaPattern, Replacement
 from spillable_stream.shown_value import shown
 
 __all__ = ["SearchReplace"]

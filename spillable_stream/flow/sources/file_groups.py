@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from spillable_stream.errors import OptionError
-from spillable_stream.flow.regex import JavaPattern
+from spillable_stream.flow.patterns.regex import JavaPattern
 from spillable_stream.shown_value import shown
 
 __all__ = ["FileGroup", "Found", "file_groups"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from spillable_stream.errors import NotAChannelError, OptionError, StorageError
 from spillable_stream.flow.durable_file import make_directory, sync_directory
-from spillable_stream.flow.regex import JavaPattern
+from spillable_stream.flow.patterns.regex import JavaPattern
 
 __all__ = ["ASIDE", "SpoolDirectory", "spool_directory"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spillable_stream.spark.offset import OffsetJson
 from spillable_stream.spark.progress.lag import Lag
+from spillable_stream.spark.source.offset import OffsetJson
 
 __all__ = ["OffsetReport"]
 

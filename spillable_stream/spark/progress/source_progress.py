@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from spillable_stream.names import is_name
-from spillable_stream.spark.offset import Offset, OffsetJson
 from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.progress.offset_report import OffsetReport
-from spillable_stream.spark.set_offset import SetOffset, SetPlace
+from spillable_stream.spark.source.offset import Offset, OffsetJson
+from spillable_stream.spark.source.set_offset import SetOffset, SetPlace
 
 __all__ = ["SourceProgress"]
 

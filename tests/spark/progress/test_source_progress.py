@@ -15,13 +15,13 @@ from pyspark.sql.types import StructType
 import spillable_stream as ss
 import spillable_stream.spark
 from spillable_stream.channel.channel_set import ChannelSet
-from spillable_stream.spark.offset import Offset
 from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.progress.offset_report import OffsetReport
 from spillable_stream.spark.progress.query_listener import QueryListener
 from spillable_stream.spark.progress.source_progress import SourceProgress
-from spillable_stream.spark.read_options import StreamOptions
-from spillable_stream.spark.set_reader import SpillableSetReader
+from spillable_stream.spark.source.offset import Offset
+from spillable_stream.spark.source.read_options import StreamOptions
+from spillable_stream.spark.source.set_reader import SpillableSetReader
 from tests.support.events import numbered, put
 from tests.support.spark.events import end_offset, group_state, tell
 from tests.support.spark.reader_process import plan, progress, reader

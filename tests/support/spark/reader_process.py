@@ -12,8 +12,8 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from spillable_stream.spark.read_options import StreamOptions
-from spillable_stream.spark.stream_reader import SpillableStreamReader
+from spillable_stream.spark.source.read_options import StreamOptions
+from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 
 
 def reader(path: str, **options: Any) -> SpillableStreamReader:

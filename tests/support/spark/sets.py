@@ -16,10 +16,10 @@ import spillable_stream as ss
 from spillable_stream.channel.channel_set import ChannelSet
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.options import SOURCE, parse_options
-from spillable_stream.spark import idle_polls, set_reader
-from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import struct_type
-from spillable_stream.spark.set_reader import SpillableSetReader
+from spillable_stream.spark.source import idle_polls, set_reader
+from spillable_stream.spark.source.read_options import StreamOptions
+from spillable_stream.spark.source.set_reader import SpillableSetReader
 
 __all__ = ["Json", "Open", "Source", "bodies", "channels_at", "drain", "events", "names", "place", "set_readers"]
 

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spillable_stream as ss
 from spillable_stream.options import SOURCE, parse_options
-from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import struct_type
-from spillable_stream.spark.stream_reader import SpillableStreamReader
+from spillable_stream.spark.source.read_options import StreamOptions
+from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 
 
 def put(channel: ss.Channel, *counts: int, body: bytes = b"x") -> None:

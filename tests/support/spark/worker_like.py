@@ -22,7 +22,7 @@ from typing import Any
 from unittest import mock
 
 import spillable_stream as ss
-from spillable_stream.spark.worker_end import at_end
+from spillable_stream.spark.source.worker_end import at_end
 from tests.support.events import numbered, put
 from tests.support.spark.reader_process import reader
 

@@ -1,0 +1,1 @@
+"""The machinery of a channel on this host: files, memory, locks."""

@@ -1,0 +1,107 @@
+"""Recovering a channel by the first to open it: both logs are settled, and their ends published.
+
+`spillable_stream.log.recovery` finds and cuts the end of a log, `spillable_stream.engine.local.memory_recovery` settles
+what became of the memory tier.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+from spillable_stream.engine.local.loading import LoadedState, StateLoader, bytes_between, metered
+from spillable_stream.engine.local.memory_directory import MemoryDirectory
+from spillable_stream.engine.local.memory_recovery import MemoryRecovery, RecoveredEnds
+from spillable_stream.format.file_names import log_name
+from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd
+from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.recovery import discard_unfinished_file, recover, require_log_of_checkpoint
+from spillable_stream.log.spares import Spares
+from spillable_stream.log.tier_logs import Positions, Tiers
+from spillable_stream.log.wal import Position
+from spillable_stream.log_records import fields, log_of
+from spillable_stream.progress import meter_of_open
+
+__all__ = ["RecoveredChannel", "recover_channel"]
+
+_log = log_of(__name__)
+
+
+class RecoveredChannel(NamedTuple):
+    """What a recovery found.
+
+    Args:
+        torn_bytes: how many bytes were cut from the disk tier.
+        replayed: the state, where all of it is on disk; else it has yet to be loaded.
+    """
+
+    torn_bytes: int
+    replayed: LoadedState | None
+
+
+def recover_channel(
+    lock: CommitLock,
+    tiers: Tiers,
+    checkpoints: Checkpoints,
+    directory: MemoryDirectory,
+    loader: StateLoader,
+    memory: MemoryRecovery,
+) -> RecoveredChannel:
+    """Find the ends of the logs, cut what is torn, settle what became of the memory tier, publish.
+
+    The commit lock is held, and nobody else has the channel open. The head is of no use for that but as a lower
+    bound of what had been synced.
+
+    Args:
+        lock: the commit lock and head.
+        tiers: its logs.
+        checkpoints: its checkpoints.
+        directory: the memory tier's directory.
+        loader: loads its state.
+        memory: recovers its memory tier.
+
+    Raises:
+        CorruptionError: bytes that had been synced are damaged.
+        DataLossError: data files are missing.
+        OtherHostError: the memory tier may be alive on another host or in another container.
+        ForeignDirectoryError: it is there, and not to be trusted.
+    """
+    fs, path, disk = lock.fs, lock.layout.path, tiers.disk
+    fs.sync_directory(path)  # whoever created the channel may have been killed before that
+    discard_unfinished_file(fs, disk, checkpoints)
+    known = lock.head.read_any_boot()
+    state, start = loader.disk_base(None)
+    if start.disk.offset:
+        require_log_of_checkpoint(fs, disk, start.disk, state.time_us)
+    meter = meter_of_open("bytes")
+    meter.begin(None if known is None else bytes_between(start.disk, Position(*known.disk[:2]), state))
+    log = recover(fs, disk, start.disk, metered(partial(loader.apply, state), meter))
+    meter.end()
+    more = fields(path, last_id=state.last_id)
+    ends_in = log_name(log.end.file_id)
+    _log.info("recovered %s: %s ends at %d, with event %d", path, ends_in, log.end.offset, state.last_id, extra=more)
+    Spares(fs, lock.layout).keep(0)  # of a copied or restored channel they may hold frames of files that are to come
+    if state.memory.open:
+        ends, replayed = memory.settle(state, log.end, known), None
+    else:
+        ends, replayed = RecoveredEnds(log.end, None, state.last_id), (state, Positions(log.end))
+    _publish(lock, ends, known)
+    if ends.memory is None:
+        directory.remove()
+    lock.head.write_host()
+    return RecoveredChannel(log.torn_bytes, replayed)
+
+
+def _publish(lock: CommitLock, ends: RecoveredEnds, known: CommitPoint | None) -> None:
+    """Publish what was recovered; the last checkpoint is as old as the head said.
+
+    A file whose sync failed, by the head, is still never written to again.
+    """
+    checkpoint_ms, state = 0, HeadState.CLEAN
+    if known is not None:
+        checkpoint_ms = known.checkpoint_ms
+        if known.disk.file_id == ends.disk.file_id and known.disk.state == HeadState.SYNC_FAILED:
+            state = HeadState.SYNC_FAILED
+    memory = TierEnd(*ends.memory) if ends.memory else NO_TIER
+    lock.publish(CommitPoint(TierEnd(*ends.disk, state), memory, ends.last_id, checkpoint_ms))

@@ -1,0 +1,261 @@
+"""The engine of a channel on this host: a directory, a memory tier before the disk, files that are freed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from spillable_stream.engine.appender import Appender
+from spillable_stream.engine.automatic_groups import AutomaticGroups
+from spillable_stream.engine.committer import Committer
+from spillable_stream.engine.delayed_puts import DelayedPuts
+from spillable_stream.engine.deliveries import Deliveries
+from spillable_stream.engine.engine import OPEN_OF_GROUPS, Engine
+from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.local.checkpointing import Checkpointing
+from spillable_stream.engine.local.disk_room import DiskRoom
+from spillable_stream.engine.local.drained_files import DrainedFiles
+from spillable_stream.engine.local.flush import flush_memory
+from spillable_stream.engine.local.local_log import LocalLog
+from spillable_stream.engine.local.local_owners import LocalOwners
+from spillable_stream.engine.local.local_worker_statuses import LocalWorkerStatuses
+from spillable_stream.engine.local.memory_capacity import byte_capacity
+from spillable_stream.engine.local.memory_tier import MemoryTier
+from spillable_stream.engine.local.moving import Moving
+from spillable_stream.engine.local.retention_files import RetentionFiles
+from spillable_stream.engine.local.staged_delays import StagedDelays
+from spillable_stream.engine.local.staged_puts import StagedPuts
+from spillable_stream.engine.local.upkeep import Upkeep
+from spillable_stream.engine.options_by_place import refuse_options_of_stores
+from spillable_stream.engine.retention import Retention
+from spillable_stream.engine.telemetry import FileCounts
+from spillable_stream.errors import OptionError
+from spillable_stream.format.file_names import Tier
+from spillable_stream.log.delayed_files import DelayedFiles
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.staged_file import StagedFileWriter
+from spillable_stream.option_names import named
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lru import LruCache
+
+__all__ = ["LocalEngine"]
+
+
+class LocalEngine(Engine):
+    """The channel as one process of its host uses it. Thread-safe.
+
+    Each part takes finished parts::
+
+        LocalLog ── Follower ── Appender ── MemoryTier ── Checkpointing ── DiskRoom ── Committer
+                                   └─ Retention, Moving, AutomaticGroups ─────┘ └────── Upkeep
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+        lock_timeout_seconds: how long to wait for other processes.
+        readonly: open for reading only: write nothing and hold no lock.
+
+    Attributes:
+        memory: the memory tier.
+        moving: moves events from memory to disk.
+        retention: lets kept events go.
+        drained: the files that nothing needs any more.
+        room: frees disk space.
+        position_files: the open position files of the groups that took last.
+    """
+
+    appender: Appender
+    become_last: Callable[[], bool]
+    checkpointing: Checkpointing
+    deliveries: Deliveries
+    follower: Follower
+    log: LocalLog
+    make_room: Callable[[], None]
+    make_room_if_short: Callable[[], None]
+    owners: LocalOwners
+    prepare_put: Callable[[], None]
+    put_bytes: Callable[[], int]
+    upkeep: Upkeep
+    wait_for: Callable[[Callable[[ChannelState], bool], float], bool]
+
+    def __init__(
+        self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0, *, readonly: bool = False
+    ) -> None:
+        super().__init__(layout.path, layout.channel)
+        self.position_files: LruCache[File] = LruCache(OPEN_OF_GROUPS)
+        self.log = log = LocalLog(fs, layout, lock_timeout_seconds, readonly=readonly)
+        try:
+            self.follower = follower = Follower(log, self.active_calls, self.readers.clear)
+            self.appender = appender = Appender(log, follower, self.counters)
+            log.lock.meanwhile = follower.follow
+            self.memory: MemoryTier = MemoryTier(log, follower, appender)
+            self.moving: Moving = Moving(log, follower, appender, self.memory)
+            owners = LocalOwners(log, follower, appender, self.position_files)
+            files = RetentionFiles(log, follower, appender)
+            self.retention: Retention = Retention(
+                log, follower, appender, owners, lambda: log.lock.head.boot.hex(), files.begin_if_old
+            )
+            self.drained: DrainedFiles = DrainedFiles(log, follower, appender)
+            self.checkpointing = Checkpointing(
+                log, follower, appender, self.memory, self.drained, self.active_calls, self.counters
+            )
+        except BaseException:
+            log.close()
+            raise
+        self.room: DiskRoom = DiskRoom(
+            log, follower, self.checkpointing, self.drained, self.retention, self.active_calls
+        )
+        self._wire(owners, self._committer(owners))
+        self.worker_statuses: LocalWorkerStatuses = LocalWorkerStatuses(fs, layout)
+        delayed = DelayedFiles(log.fs, log.layout)
+        stage = partial(StagedDelays, self._stage, lambda: self.make_room(), delayed)
+        self.deliveries = deliveries = Deliveries(
+            log, follower, appender, delayed, partial(DelayedPuts, delayed), stage
+        )
+        self.wait_for, self.committer.deliver = deliveries.wait_for, deliveries.deliver
+        groups = AutomaticGroups(log, follower, appender, owners)
+        self.upkeep = Upkeep(
+            log, follower, self.retention, self.moving, groups, self.checkpointing, self.room, self.active_calls
+        )
+        self.checkpointing.after_each = self.committer.when_full = self.upkeep.ensure
+        self.prepare_put, self.put_bytes = self.memory.create, self.memory.put_bytes
+        self.become_last = log.become_last
+        self.make_room, self.make_room_if_short = self.room.make, self.room.make_if_short
+
+    def _stage(self) -> StagedFileWriter:
+        """Return a new staged file on disk, for delayed events of a large put."""
+        return self.log.stage(minimum_required_space=self.state.options.minimum_required_space)
+
+    def _committer(self, owners: LocalOwners) -> Committer:
+        return Committer(
+            self.log,
+            self.follower,
+            self.appender,
+            self.memory,
+            self.moving,
+            self.room,
+            StagedPuts(self.log.fs, self.log.layout, self.log.tiers.disk),
+            owners,
+            self.active_calls,
+            self.counters,
+        )
+
+    # ── views of the parts ──────────────────────────────────────────────────────────────────
+
+    @property
+    def fs(self) -> FileSystem:
+        """The file system."""
+        return self.log.fs
+
+    @property
+    def layout(self) -> Layout:
+        """The channel's files."""
+        return self.log.layout
+
+    def without_fixed(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the options that can be changed; the directories and the mode are fixed. Raises `OptionError`."""
+        layout = self.layout
+        refuse_options_of_stores(given)
+        fixed = self.fixed_options()
+        for name, value in fixed.items():
+            wanted = given.get(name)
+            if wanted is not None and name != "mode":
+                wanted = [Path(v).absolute() for v in wanted] if isinstance(wanted, list) else Path(wanted).absolute()
+            if wanted not in (None, value):
+                has = f"{layout.path} has {_shown(value)}, not {_shown(wanted)}"
+                raise OptionError(f"{named(name)} is fixed when a channel is created; {has}")
+        return {name: value for name, value in given.items() if name not in fixed}
+
+    def fixed_options(self) -> dict[str, object]:
+        """Return the mode and the directories, by keyword name."""
+        layout = self.layout
+        return {
+            "mode": f"{layout.mode:04o}",
+            "data_dirs": list(layout.data_dirs),
+            "checkpoint_dir": layout.checkpoint_dir,
+            "backup_checkpoint_dir": layout.backup_checkpoint_dir,
+        }
+
+    def file_counts(self, state: ChannelState) -> FileCounts:
+        """Return how many files there are now, and how much memory the tier has or would get."""
+        fs, layout = self.fs, self.layout
+        return FileCounts(
+            data_files=len(layout.log_files(fs)),
+            memory_files=len(layout.log_files(fs, Tier.MEMORY)),
+            segments=len(layout.segments(fs)),
+            torn_bytes=self.log.torn_bytes,
+            memory_payload_bytes=self._memory_payload_bytes(state),
+        )
+
+    def _memory_payload_bytes(self, state: ChannelState) -> int:
+        if not state.options.memory_capacity:
+            return 0
+        if state.memory.open:
+            return state.memory_limits().payload_bytes
+        return state.payloads_within(byte_capacity(self.fs, state.options))
+
+    # ── closing ─────────────────────────────────────────────────────────────────────────────
+
+    def flush(self) -> int:
+        """Move every event of the memory tier to disk, and return how many there were; as `Engine` says."""
+        return flush_memory(self.follower, self.appender, self.moving, self.active_calls)
+
+    def move_to_disk(self) -> None:
+        """Move to disk what is in memory, and remove the memory tier; no other handle is open.
+
+        Raises:
+            StorageError: the disk refused; what was in memory still is.
+        """
+        if self.memory.exists() and not self.memory.is_being_staged_in():
+            self.flush()
+            while not self.memory.close():  # a thread's commit was under way
+                self.flush()
+
+    def leave(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
+        """Let old events go, create a checkpoint; as the last handle, move memory to disk, and reserve no space."""
+        options = self.state.options
+        if self.closed or self.log.failed or self.log.is_view:
+            return
+        self.upkeep.settle()
+        wants_checkpoint = options.checkpoint_on_close if checkpoint is None else checkpoint
+        if wants_checkpoint:  # other handles may use its spares; the last one removes them
+            wants_checkpoint = not self.checkpointing.create_if_there_is_room(spares=True)
+        flush = options.flush_on_close if flush is None else flush
+        if self.become_last():
+            if flush:
+                self.move_to_disk()
+            self.drained.give_back_reserves()
+        if wants_checkpoint:  # in the room that was reserved for the log
+            self.checkpointing.create_if_there_is_room()
+
+    def park(self) -> None:
+        """Count as closed for everybody else until `resume`; as the last handle, move memory to disk."""
+        options = self.state.options
+        self.upkeep.settle(for_good=False)  # while it counts as open
+        if options.flush_on_close and options.memory_capacity:
+            self.memory.set_aside = self.become_last()  # the next call's put would be moved to disk at once, too
+            if self.memory.set_aside:
+                self.move_to_disk()
+        self.upkeep.stop()
+        self.log.park()
+
+    def resume(self) -> bool:
+        """Reopen the handle after `park`, and tell whether that worked; if not, close it."""
+        return self.log.resume(self.follower.positions)
+
+    def close(self, *, forked: bool = False) -> None:
+        """Close every file after the append under way; write nothing. `Engine` documents it."""
+        self.upkeep.close(forked=forked)
+        self.log.close(forked=forked)
+        self.checkpointing.close()
+        self.readers.clear()
+        self.position_files.clear()
+
+
+def _shown(value: object) -> str:
+    """Return a mode, a directory or several as a message has them."""
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

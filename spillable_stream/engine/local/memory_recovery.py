@@ -1,0 +1,246 @@
+"""Recovers the memory tier when a channel's first handle opens it, or records and reports what was lost with it.
+
+Only what is certainly gone is declared lost. The rules are stated in `spillable_stream.state.memory_loss_rules` and
+`spillable_stream.log.chain`.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+from typing import NamedTuple
+
+from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.engine.local.loading import StateLoader
+from spillable_stream.engine.local.memory_directory import MemoryDirectory
+from spillable_stream.engine.local.memory_loss_report import report_memory_loss
+from spillable_stream.engine.local.position_hint import read_position_hint
+from spillable_stream.engine.requests import Control
+from spillable_stream.errors import (
+    CorruptionError,
+    DataLossError,
+    OtherHostError,
+    StorageError,
+)
+from spillable_stream.format.batch import decode_schema
+from spillable_stream.format.file_names import Tier, generation_of
+from spillable_stream.format.frame import FrameType
+from spillable_stream.format.head_page import CommitPoint, TierEnd
+from spillable_stream.log.chain import NewestFile, first_commit, judge_newest_file, newest_generation
+from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.event_reader import EventReader
+from spillable_stream.log.recovery import recover
+from spillable_stream.log.tier_logs import Tiers
+from spillable_stream.log.wal import Position
+from spillable_stream.log_records import fields, log_of
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.memory_loss_rules import (
+    MemoryLoss,
+    appends_may_be_missing,
+    lose_memory,
+    lose_newest_appends,
+    may_have_been_used,
+)
+from spillable_stream.state.ranges import Range, listed
+
+__all__ = ["MemoryRecovery", "RecoveredEnds"]
+
+_log = log_of(__name__)
+
+
+class RecoveredEnds(NamedTuple):
+    """What a recovery is going to publish.
+
+    Args:
+        disk: the end of the disk tier's log.
+        memory: the end of the memory tier's; None without one.
+        last_id: the last write-order ID in use.
+    """
+
+    disk: Position
+    memory: Position | None
+    last_id: int
+
+
+class MemoryRecovery:
+    """Recovers the memory tier of a channel.
+
+    Args:
+        lock: the commit lock and head.
+        tiers: its logs.
+        directory: the memory tier's directory.
+        loader: loads the state of both logs.
+    """
+
+    def __init__(self, lock: CommitLock, tiers: Tiers, directory: MemoryDirectory, loader: StateLoader) -> None:
+        self._lock = lock
+        self._fs = lock.fs
+        self._layout = lock.layout
+        self._tiers = tiers
+        self._directory = directory
+        self._loader = loader
+
+    def is_usable(self, published: CommitPoint) -> bool:
+        """Tell whether the memory tier that the head publishes is there, or none is published.
+
+        Raises:
+            OtherHostError: it may be alive elsewhere.
+            ForeignDirectoryError: it is there, and not to be trusted.
+        """
+        if self._directory.is_present(published):
+            return True
+        self._require_own_host([])
+        return False
+
+    def settle(self, state: ChannelState, end: Position, known: CommitPoint | None) -> RecoveredEnds:
+        """Find the end of the memory tier's log, or record and report what went with the tier.
+
+        The commit lock is held, and nobody else has the channel open.
+
+        Args:
+            state: what the disk tier says: there is a memory tier. Of one that is gone nothing is left in it.
+            end: the end of the disk tier's log.
+            known: what the head said last, which may be long ago.
+
+        Raises:
+            CorruptionError: it is damaged, and nothing of it is lost.
+            OtherHostError: it may be alive on another host or in another container.
+            ForeignDirectoryError: it is there, and not to be trusted.
+        """
+        return self._recover(state, end, known) or self._lose(state, end, known)
+
+    def _recover(self, state: ChannelState, end: Position, known: CommitPoint | None) -> RecoveredEnds | None:
+        """Return the ends of both tiers, or None if the memory tier is gone or of no use."""
+        try:
+            files = self._files(state, known)
+            if not files:
+                return None
+            memory = recover(self._fs, self._tiers.memory, Position(files[-1], 0), lambda *_: None).end
+            header = self._tiers.memory.read_file_header(files[-1])
+            whole, _ = self._loader.load_at(CommitPoint(TierEnd(*end), TierEnd(*memory)))
+            self._loader.require_complete(whole)
+            if whole.memory.token != state.memory.token:
+                return None
+            in_memory = self._fs.is_in_memory(self._layout.memory)
+            unsafe = appends_may_be_missing(header.state if header else None, self._lock.head.boot, in_memory)
+            if unsafe:
+                self._require_readable(whole)
+        except (CorruptionError, StorageError, FileNotFoundError, KeyError) as e:
+            if not self._is_lost_to(e):
+                raise
+            _log.warning(
+                "the memory tier of %s can't be used: %s", self._layout.path, e, extra=fields(self._layout.path)
+            )
+            return None
+        if unsafe and (loss := lose_newest_appends(whole)) is not None:
+            return RecoveredEnds(self._record(whole, end, loss), memory, loss.last_id)
+        return RecoveredEnds(end, memory, whole.last_id)
+
+    def _files(self, state: ChannelState, known: CommitPoint | None) -> list[int]:
+        """Return the memory tier's files, none if they are not what the disk tier speaks of.
+
+        Files that were being created when their creator died are removed.
+        """
+        self._directory.adopt(state.memory.token)
+        self._directory.restore_owner()
+        if not self._directory.is_own():
+            return []
+        self._directory.hold_alone()
+        files = newest_generation(self._layout.log_files(self._fs, Tier.MEMORY))
+        if not files or generation_of(files[-1]) != state.memory.generation:
+            return []
+        wal, published = self._tiers.memory, known.memory.file_id if known else 0
+        while files:
+            path = self._layout.log_file(files[-1])
+            commit = functools.partial(first_commit, self._fs, path, wal.seed(files[-1]))
+            match judge_newest_file(files, wal.read_file_header, lambda: published, commit):
+                case NewestFile.UNFINISHED:
+                    self._fs.remove(path)
+                    files.pop()
+                case NewestFile.COMMITTED:
+                    return []
+                case _:
+                    break
+        return files
+
+    # ── what makes it of no use ─────────────────────────────────────────────────────────────────
+
+    def _is_lost_to(self, error: Exception) -> bool:
+        """Tell whether the memory tier is lost to an error of its recovery; else the error does not harm it."""
+        if not self._is_about_memory(error):
+            return False
+        if isinstance(error, StorageError):  # not such as too many open files
+            return _is_of_medium(error)
+        if isinstance(error, CorruptionError) and not isinstance(error, DataLossError):
+            return not self._is_whole_place()  # what is damaged there is not lost: a repair gives up no more than that
+        return True
+
+    def _is_whole_place(self) -> bool:
+        """Tell whether nothing can be missing in the memory tier's directory but what was damaged or removed there."""
+        place = self._directory.place()
+        same_boot = place is not None and place.boot == self._lock.head.boot.hex()
+        return same_boot and self._fs.is_in_memory(self._layout.memory)
+
+    def _is_about_memory(self, error: Exception) -> bool:
+        """Tell whether an error is about the memory tier's own files, or about what is in none."""
+        about = error.path if isinstance(error, CorruptionError) else str(error)
+        places = (str(self._layout.memory), str(self._fs.real_path(self._layout.memory)))
+        return isinstance(error, KeyError) or about in ("", str(self._layout.path)) or any(p in about for p in places)
+
+    def _require_readable(self, state: ChannelState) -> None:
+        """Prove that every event in memory can be read."""
+        schemas = [decode_schema(s) for s in state.schemas]
+        reader = EventReader(self._fs, self._layout, schemas.__getitem__)
+        try:
+            for block in state.blocks.memory:
+                for _ in reader.read(block.extent()):
+                    pass
+        finally:
+            reader.close()
+
+    # ── what went with it ───────────────────────────────────────────────────────────────────────
+
+    def _lose(self, state: ChannelState, end: Position, known: CommitPoint | None) -> RecoveredEnds:
+        """Record what went with the memory tier, and warn."""
+        positions = {name: read_position_hint(self._fs, self._layout, name) for name in state.groups}
+        unused = not may_have_been_used(state, known) and self._directory.is_unused(
+            state.memory.token, lambda: self._layout.log_files(self._fs, Tier.MEMORY)
+        )
+        loss = lose_memory(state, positions, known.last_id if known else 0, unused=unused)
+        if loss.lost or loss.doubtful:
+            self._require_own_host(loss.lost)
+        return RecoveredEnds(self._record(state, end, loss), None, loss.last_id)
+
+    def _require_own_host(self, lost: list[Range]) -> None:
+        """Refuse to treat as lost what another host, or a container, may still have in its memory.
+
+        Raises:
+            OtherHostError: the memory tier was created where this process can't look.
+            ForeignDirectoryError: it is there, and nothing proves that it is the channel's.
+        """
+        self._directory.require_trusted()
+        if not self._directory.is_elsewhere():
+            return
+        place, host, here = self._directory.place(), self._lock.head.host(), os.uname().nodename
+        if place is None and host in ("", here):  # an earlier release created it, which knew no more
+            return
+        where = f"{place.path} on the host {place.host}" if place else f"the host {host}"
+        raise OtherHostError(
+            f"{self._layout.path} has a memory tier in {where}, which is not visible here on {here}, with "
+            f"the events {listed(lost) or 'of the last moments'}: it may be in another container or on another host. "
+            "Share /dev/shm with that container, or close the channel there with Channel.close(), which moves its "
+            f"events to disk; if it is gone for good, remove {self._layout.memory}, and they will be reported lost"
+        )
+
+    def _record(self, state: ChannelState, end: Position, loss: MemoryLoss) -> Position:
+        """Warn of a loss, append its record to the disk tier, and return the new end."""
+        report_memory_loss(str(self._layout.path), loss)  # before it is recorded: rather twice than never
+        plan = AppendPlan(state, Tier.DISK, start=end.offset)
+        Control(FrameType.LOST, loss.record()).plan(plan)
+        return self._tiers.disk.append_unpublished(end, plan.entries)
+
+
+def _is_of_medium(error: StorageError) -> bool:
+    """Tell whether a call failed for what the medium is like, and would fail again."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.EIO, errno.ENXIO, errno.ESTALE)

@@ -1,0 +1,1 @@
+"""The machinery of a channel in an object store."""

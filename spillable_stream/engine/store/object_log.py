@@ -1,0 +1,368 @@
+"""The log in an object store, one object per append. It implements `Log`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+import pyarrow as pa
+
+from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.engine.log_port import Followed, refuse_to_write
+from spillable_stream.engine.store.channel_presence import ChannelPresence
+from spillable_stream.engine.store.handle_lock import HandleLock
+from spillable_stream.engine.store.known_slots import KnownSlots
+from spillable_stream.engine.store.object_appends import ObjectAppends
+from spillable_stream.engine.store.object_looks import ObjectLooks
+from spillable_stream.engine.store.untold_loss import UntoldLoss
+from spillable_stream.errors import ChannelClosedError, CorruptionError
+from spillable_stream.format.file_names import Tier
+from spillable_stream.format.head_page import CommitPoint
+from spillable_stream.log.commit_lock import do_nothing
+from spillable_stream.log.tier_logs import Positions
+from spillable_stream.log.wal import Position
+from spillable_stream.objects.appending import Appending, Tail
+from spillable_stream.objects.cache import ObjectCache
+from spillable_stream.objects.chain import Chain
+from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
+from spillable_stream.objects.delayed_objects import DelayedObjects
+from spillable_stream.objects.disk_cache import DiskCache
+from spillable_stream.objects.loading import load
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.object_reader import ObjectReader
+from spillable_stream.objects.overwritten import find_lost
+from spillable_stream.objects.pace import Pace
+from spillable_stream.objects.patience import Patience
+from spillable_stream.objects.slots import Slots
+from spillable_stream.objects.staged_object import LOCAL_OWNER, StagedObjectWriter
+from spillable_stream.objects.store import Store
+from spillable_stream.state.channel_state import ChannelState
+
+__all__ = ["ObjectLog"]
+
+_CACHE_BYTES = 64 << 20
+_COMMIT_TIMEOUT_SECONDS = 30.0  # until the channel's own is known
+_FIRST_POLL_SECONDS = 0.02
+_MOMENT_SECONDS = 5.0
+
+
+class ObjectLog:
+    """The log of a channel in an object store, as one handle has it open. Thread-safe.
+
+    What the handle knows of the log changes in one of two ways: by an append, or by a look that found slots of others.
+    A look waits for the append that is under way, so a plan is made on a state that nobody changes::
+
+        hold ── plan ── create slot n + 1 ── prove ── know it ── release
+                                                          look: read n + 1 …, prove ── wait for `hold` ── know them
+
+    Args:
+        store: the store.
+        location: what users call the channel.
+        channel: its UUID.
+        lock_timeout_seconds: how long to wait for other threads.
+        patience: how long to try requests again.
+        provider: the provider of the store's credentials; "" for the environment's.
+        readonly: whether the channel is only looked at: the handle refuses to append.
+        disk_cache: where what is read is kept on this host; None: nowhere.
+        known: a state of the channel to begin with, whatever came since; None: the store is asked.
+
+    Attributes:
+        slots: the channel's slots.
+        checkpoints: its checkpoints.
+        cache: objects that are at hand.
+        delayed: the objects in which delayed events wait.
+        pace: when the next append may begin.
+        is_view: whether the channel is only looked at.
+        closed: whether `close` was called.
+        is_far: True: a look is a request or two.
+        poll_seconds: how long to wait before another look at first, and at most.
+        untold_loss: what keeps a loss that no call could raise for the next one.
+        checkpoint_number: the slot of the newest checkpoint that is known; 0 if none is.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        location: Location,
+        channel: str,
+        lock_timeout_seconds: float = 30.0,
+        patience: Patience | None = None,
+        *,
+        provider: str = "",
+        readonly: bool = False,
+        disk_cache: DiskCache | None = None,
+        known: Checkpoint | None = None,
+    ) -> None:
+        self.location = location
+        self.provider = provider
+        self.is_view: bool = readonly
+        self.channel = channel
+        self.store = store
+        self.lock_timeout_seconds = lock_timeout_seconds
+        self.closed: bool = False
+        self.is_far: bool = True
+        self.poll_seconds: tuple[float, float] = (_FIRST_POLL_SECONDS, 1.0)
+        self.untold_loss: UntoldLoss = UntoldLoss(location)
+        self.slots: Slots = Slots(store, channel)
+        self.checkpoints: Checkpoints = Checkpoints(store, channel)
+        self.cache: ObjectCache = ObjectCache(_CACHE_BYTES)
+        self.delayed: DelayedObjects = DelayedObjects(store, channel, self.cache)
+        self._disk_cache = disk_cache
+        self._first = known
+        self._presence = ChannelPresence(self.slots, location, is_proven=known is None)
+        self.pace: Pace = Pace()
+        self.checkpoint_number: int = 0
+        self.writer: str = f"{os.uname().nodename} pid {os.getpid()}"
+        self._lock = HandleLock(location, lock_timeout_seconds)
+        self._known = KnownSlots(self.slots, self.cache, self.pace)
+        self._looks = ObjectLooks(self.slots, self._known, self._presence, self.checkpoints, self._lock)
+        self._appending = Appending(self.slots, self.writer, patience or Patience(_COMMIT_TIMEOUT_SECONDS))
+        self._appends = ObjectAppends(self.slots, self._known, self._looks, self._presence, self.pace, self._appending)
+        self._is_extended = False
+
+    @property
+    def chain(self) -> Chain:
+        """The slots that the state is built from."""
+        return self._known.chain
+
+    @property
+    def path(self) -> Location:
+        """What users call the channel."""
+        return self.location
+
+    @property
+    def failed(self) -> str | None:
+        """Why nothing can be committed through this handle any more: never here, the next append settles the last."""
+        return None
+
+    # ── position ────────────────────────────────────────────────────────────────────────────
+
+    def position(self) -> CommitPoint:
+        """Return where the log ends, after a look at the store that began after this was called.
+
+        Raises:
+            CorruptionError: a slot is damaged.
+            StoreError: the store refused or failed.
+        """
+        if not self._lock.is_mine:
+            self._looks.look()
+        return self._known.point
+
+    def look_if_idle(self) -> None:
+        """Look, unless the newest slot that is known was seen a moment ago, as by a commit.
+
+        For what no commit has just proven: a handle whose bucket was put back must notice first, and leave nothing
+        behind the slots that are lost.
+
+        Raises what `position` raises.
+        """
+        if not self._presence.is_fresh(_MOMENT_SECONDS):
+            self.position()
+
+    def latest_position(self) -> CommitPoint:
+        """Return where the log ended at the last look."""
+        return self._known.point
+
+    held_position = latest_position
+
+    # ── follow ──────────────────────────────────────────────────────────────────────────────
+
+    def load(self) -> tuple[ChannelState, Positions]:
+        """Return the state at the log's end, and where that is.
+
+        Raises:
+            CorruptionError: the log is damaged.
+            DataLossError: objects are missing.
+            NotAChannelError: another channel is there than the one that is known.
+            StoreError: the store refused or failed.
+            UnsafeStoreError: slots are lost that were known. The next call continues with what is there.
+        """
+        first, self._first = self._first, None
+        known = self._known.expected  # before the log is read: other threads may append meanwhile
+        loaded = first or self._found()
+        self._known.begin(loaded)
+        if first is None:
+            self.checkpoint_number = loaded.base
+        if known is not None and (lost := find_lost(self.slots, known, loaded)) is not None:
+            raise lost
+        return loaded.state, Positions.of(self._known.point)
+
+    def _found(self) -> Checkpoint:
+        self._presence.require()
+        began = time.monotonic()
+        try:
+            found = load(self.slots, self.checkpoints)
+        except CorruptionError:
+            self._presence.is_proven = False  # it may have been removed since
+            self._presence.require()
+            raise
+        self._presence.saw(began)
+        return found
+
+    def follow(self, state: ChannelState, start: Positions, end: Positions) -> int:
+        """Apply to a state the slots between two positions; returns and raises what `KnownSlots.apply` does."""
+        return self._known.apply(state, start, end)
+
+    def is_current(self) -> bool:
+        """Tell whether what this handle follows is still the channel's log."""
+        return True
+
+    def renew(self) -> None:
+        """Find the log of a view anew; there are none here."""
+
+    # ── read ────────────────────────────────────────────────────────────────────────────────
+
+    def reader(
+        self, schemas: Callable[[], Sequence[pa.Schema]], ends: Callable[[], Mapping[int | str, int]]
+    ) -> ObjectReader:
+        """Return a reader of events.
+
+        Args:
+            schemas: returns the channel's schemas.
+            ends: unused: an object never grows.
+        """
+        return ObjectReader(
+            self.store,
+            self.channel,
+            lambda schema_id: schemas()[schema_id],
+            self.cache,
+            self._disk_cache,
+            lambda number: self.chain.identity_of(number),
+        )
+
+    def leave_read(self, file_id: int) -> None:
+        """Do nothing: nothing is open."""
+
+    leave_written = leave_read
+
+    def require_in_place(self) -> None:
+        """Do nothing: names say what an object is, and none is replaced."""
+
+    # ── append ──────────────────────────────────────────────────────────────────────────────
+
+    def hold(self, timeout_seconds: float, prepare: Callable[[], None] = do_nothing) -> AbstractContextManager[None]:
+        """Keep the other threads of this handle from appending. Nothing keeps other handles away.
+
+        Raises:
+            LockTimeoutError: another thread held it for too long.
+            ReadonlyChannelError: the channel is only looked at.
+            TransactionStateError: this thread holds it.
+        """
+        if self.is_view:
+            refuse_to_write(self.path, "a commit")
+
+        def begin() -> None:
+            if not self._presence.is_fresh():
+                # Before a slot is created in what may be another channel by now, or in the hole that collected slots
+                # left, where nobody could tell whether it counts.
+                self._looks.find()
+            prepare()
+
+        return self._lock.held(timeout_seconds, begin)
+
+    def heal(self, at: Followed) -> None:
+        """Settle an append of this handle whose outcome is not known.
+
+        Raises:
+            StorageError: nobody answers, still; this commit was not sent.
+        """
+        self._appends.heal()
+
+    def reserve(self, tier: Tier, size_bytes: int, at: Followed) -> Position:
+        """Return where the next append goes: behind the header of the next slot."""
+        return self._appends.begin()
+
+    def append(self, plan: AppendPlan, start: Position, at: Followed) -> Position | None:
+        """Append what was planned; returns and raises what `Log.append` does."""
+        return self._appends.append(plan, start)
+
+    def extend_format(self) -> None:
+        """Record durably that the log has records from now on that earlier versions of this package can't read.
+
+        Raises:
+            CorruptionError: the identity that is there can't be read.
+            NotAChannelError: the channel is not there any more; what is there stays as it is.
+            StoreError: the store refused or failed.
+        """
+        if not self._is_extended:
+            self._presence.extend()
+            self._is_extended = True
+
+    def obey(self, state: ChannelState) -> None:
+        """Write as the channel's options say."""
+        options = state.options
+        self.pace.interval_seconds = options.commit_interval / 1000
+        self._presence.keep_fresh_for(min(options.gc_delay, options.staging_ttl) / 4)
+        self.poll_seconds = _FIRST_POLL_SECONDS, options.poll_interval / 1000
+        self._appending.patience.timeout_seconds = options.commit_timeout
+
+    # ── stage ───────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def tail(self) -> Tail:
+        """The newest slot that is known."""
+        return self._known.tail
+
+    def stage(
+        self,
+        owner: str = LOCAL_OWNER,
+        batch_id: int = 0,
+        *,
+        memory_bytes: int = 0,
+        minimum_required_space: int | None = 0,
+    ) -> StagedObjectWriter:
+        """Return a new object for events that a later append adopts; `Log.stage` explains the arguments.
+
+        Raises:
+            StoreError: the store refused or failed.
+        """
+        return StagedObjectWriter(self.store, self.channel, self.birth(), owner, batch_id)
+
+    def birth(self) -> int:
+        """Return the newest slot that is known, for an object that a later append names.
+
+        A handle that knows of nothing for long looks first: no append may name what was begun before a trim's
+        ``births``.
+
+        Raises:
+            CorruptionError: a slot is damaged.
+            StoreError: the store refused or failed.
+        """
+        if not self._presence.is_fresh():
+            self.position()
+        if self._known.must_load:
+            return max(self.checkpoints.numbers(), default=self.tail.number)
+        return self.tail.number
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────
+
+    def require_open(self) -> None:
+        """Refuse any use after `close`, and raise a loss that waits to be told.
+
+        Raises:
+            ChannelClosedError: the channel was closed.
+            UnsafeStoreError: slots are lost that were known. The next call continues with what is there.
+        """
+        if self.closed:
+            raise ChannelClosedError(f"the channel {self.path} is closed; open it again")
+        if self.untold_loss.waiting is not None:
+            self.untold_loss.tell()
+
+    require_not_closed = require_open
+
+    def require_there(self) -> None:
+        """Ask the store whether the channel is still there; raises what `ChannelPresence.require` does."""
+        self._presence.is_proven = False
+        self._presence.require()
+
+    def close(self, *, forked: bool = False) -> None:
+        """Close the handle, when the append under way is done; nothing is written.
+
+        Args:
+            forked: in a forked child, where other threads do not exist: wait for nobody.
+        """
+        self.closed = True
+        if not forked:
+            self._lock.wait()

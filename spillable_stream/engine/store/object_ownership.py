@@ -1,0 +1,110 @@
+"""A group of a channel in an object store that this handle owns, as far as it knows: the log has the last word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from spillable_stream.engine.held_groups import HeldGroup
+from spillable_stream.errors import GroupOwnedError
+
+if TYPE_CHECKING:
+    from spillable_stream.engine.store.object_owners import ObjectOwners
+
+__all__ = ["ANSWER_SECONDS", "ChangeHold", "ObjectOwnership"]
+
+ANSWER_SECONDS = 10.0
+"""How long a claim waits for an answer, by the claimant's own clock. Owners look every second."""
+
+
+class ObjectOwnership:
+    """A group that this handle owns, as far as it knows. It implements `Ownership`.
+
+    Args:
+        owners: the owners of the handle's groups.
+        group: the group's name.
+        note: what it says of itself.
+
+    Attributes:
+        epoch: the number of the ownership; 0 before it is one.
+        former: what an owner said of itself that has not given the group up, or has left; "" if there was none.
+        left_note: what to write when the group is given up; "" for nothing.
+        lost: what `require` raised; None before it did.
+    """
+
+    def __init__(self, owners: ObjectOwners, group: str, note: str) -> None:
+        self.group = group
+        self.note: str = note
+        self.epoch: int = 0
+        self.former: str = ""
+        self.position: None = None
+        self.left_note: str = ""
+        self.lost: GroupOwnedError | None = None
+        self._owners = owners
+        self._held = HeldGroup(note)
+
+    def require(self) -> None:
+        """Prove that the state still says so, where a commit is planned.
+
+        Raises:
+            GroupOwnedError: another handle took the group over, or it was dropped.
+        """
+        known = self._owners.known(self.group)
+        if known is None or known.epoch != self.epoch:
+            by = f"{known.note} took it over" if known is not None else "it was dropped or given up"
+            self.lost = GroupOwnedError(
+                f"this handle owns the group {self.group!r} of {self._owners.path} no more: {by}, and its events are "
+                f"in the queue again: roll back, and begin another take, which claims it anew. It is lost without an "
+                f"answer to a claim for {ANSWER_SECONDS:g} s, or when its owner seems gone",
+                "" if known is None else known.note,
+            )
+            raise self.lost
+
+    def write(self, note: str) -> None:
+        """Write something else about the owner.
+
+        Raises:
+            GroupOwnedError: another handle took the group over, or it was dropped.
+            StorageError: the store refused or failed.
+        """
+        self.note = f"{self.note.partition(', ')[0]}{note and ', '}{note}"
+        self._owners.say_again(self)
+
+    def forget_note(self) -> None:
+        """Do nothing: the state has no note but this owner's."""
+
+    def leave_note(self, note: str) -> None:
+        """Let `close` write it: without one it writes that the group is given up, and nothing else."""
+        self.left_note = note and f"{self.note.partition(', ')[0]}, {note}"
+
+    def close(self) -> None:
+        """Give the group up; where the store does not answer, another owner has to claim it."""
+        self._held.close()
+        self._owners.give_up(self)
+
+    def forget(self) -> None:
+        """Let it be nobody's."""
+        self._held.close()
+        self._owners.forget(self)
+
+    def leave(self) -> None:
+        """In a forked child: leave the group to the parent."""
+
+
+class ChangeHold:
+    """A group that is owned to be changed; what its last owner wrote is kept apart from what answers claims.
+
+    It is a `GroupHold`.
+
+    Args:
+        owned: the group.
+        former: what its last owner wrote about itself.
+    """
+
+    def __init__(self, owned: ObjectOwnership, former: str) -> None:
+        self.note = former
+        self.position: None = None
+        self.require: Callable[[], None] = owned.require
+
+    def forget_note(self) -> None:
+        """Do nothing: whoever gives a group up leaves no note in the state, nor does a drop."""

@@ -1,0 +1,1 @@
+"""Java's regular expressions on columns of texts."""

@@ -1,0 +1,1 @@
+"""The sink: what tasks stage, and the driver commits."""

@@ -1,0 +1,133 @@
+"""A stream that a source's flow divides: what its tasks run, and the channels that its commit writes to.
+
+The configuration is read where Spark asks for a writer. Tasks get the interceptors and the selector as the
+configuration describes them, and build them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql.types import StructType
+
+from spillable_stream.channel.several_channels import WantedChannel, find_or_create
+from spillable_stream.engine.port import SinkBatch, one_look
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.configuration.builder import build
+from spillable_stream.flow.configuration.channel_times import event_times
+from spillable_stream.flow.configuration.model import AgentConfig, SourceConfig
+from spillable_stream.flow.event_times import EventTimes
+from spillable_stream.flow.interceptors.base import InterceptorChain
+from spillable_stream.flow.loading import load
+from spillable_stream.flow.open_channel import configured_channels
+from spillable_stream.flow.selectors import LoadBalancing, Selector
+from spillable_stream.format.batch import EVENT_SCHEMA, check_columns
+from spillable_stream.spark.schema import arrow_schema
+from spillable_stream.spark.side_by_side import side_by_side
+from spillable_stream.spark.sink.sink_plan import SinkOptions, SinkPlan, plan_for, shown_channels
+
+__all__ = ["FlowPlan", "plan_flow"]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPlan:
+    """A write through the interceptors and the selector of a source. Picklable.
+
+    Args:
+        base: what messages call it.
+        source: the source's configuration.
+        names: the names of its channels; that of the dead letters is the last, if it is none of the others.
+        channels: how each of them is written.
+        times: of each channel, for how long its events count, and when they are due.
+        schema: the schema of the rows that Spark sends.
+    """
+
+    base: str
+    source: SourceConfig
+    names: tuple[str, ...]
+    channels: tuple[SinkPlan, ...]
+    times: tuple[EventTimes, ...]
+    schema: StructType
+    transaction: SinkBatch | None = None
+
+    def chain(self) -> InterceptorChain:
+        """Return the source's interceptors."""
+        return InterceptorChain([build(interceptor) for interceptor in self.source.interceptors])
+
+    def selector(self) -> Selector:
+        """Return the source's selector."""
+        selector: Selector = build(self.source.selector)
+        selector.bind(self.source.channels)
+        return selector
+
+    def inline_bytes(self, partition_id: int) -> int:
+        """Return how much a task may send through the driver, for all channels.
+
+        Args:
+            partition_id: the task's number among those of its write, from 0.
+        """
+        return min(channel.inline_bytes(partition_id) for channel in self.channels)
+
+    def remembered(self, batch: SinkBatch) -> SinkBatch:
+        """Return by what the channels remember a batch: its query and number."""
+        return batch
+
+    def shown(self, channels: Sequence[int]) -> str:
+        """Return what messages call some of the channels, by their numbers."""
+        return shown_channels("channel", [self.names[channel] for channel in channels])
+
+    def without_waiting(self) -> FlowPlan:
+        """Return the plan for channels that get their rows at once or not at all."""
+        return replace(self, channels=tuple(replace(plan, keep_alive_seconds=0.0) for plan in self.channels))
+
+
+@one_look()
+def plan_flow(options: SinkOptions, schema: StructType) -> FlowPlan:
+    """Read the configuration, create its channels that are missing, and return how to write through the source.
+
+    Args:
+        options: the write's options, with `SinkOptions.flow`.
+        schema: the schema of the rows.
+
+    Raises:
+        OptionError: the configuration has no such source that runs; or its selector spreads rows in a way that a
+            repetition of a batch would not follow.
+        SchemaError: the rows are not events: columns headers and body.
+        OSError: the file can't be read.
+    """
+    assert options.flow is not None
+    path, agent_name, source_name = options.flow
+    check_columns(arrow_schema(schema), EVENT_SCHEMA)
+    agent, source = _source(path, agent_name, source_name)
+    selector = build(source.selector)
+    if isinstance(selector, LoadBalancing):
+        raise OptionError(
+            f"{agent_name}.{source_name} has a load_balancing selector, which a stream can't use: when Spark repeats a "
+            "batch, its rows may come in another order and go to other channels. Use another one, or shards"
+        )
+    selector.bind(source.channels)
+    names = tuple(dict.fromkeys([*source.channels, *([source.dead_letter] if source.dead_letter else [])]))
+    described = {channel.name: channel for channel in agent.channels}
+
+    def plan(one: WantedChannel, create: bool) -> SinkPlan:
+        with one.open(create) as channel:
+            return plan_for(channel, str(channel.path), options, schema)
+
+    wanted = configured_channels(agent_name, [described[name] for name in names], {})
+    plans = find_or_create(wanted, plan, WantedChannel.check, side_by_side)
+    times = tuple([event_times(described[name]) for name in names])
+    return FlowPlan(f"{agent_name}.{source_name} of {path}", source, names, tuple(plans), times, schema)
+
+
+def _source(path: str, agent_name: str, source_name: str) -> tuple[AgentConfig, SourceConfig]:
+    loaded = load(path, name=agent_name)
+    agent = loaded.agents.get(agent_name)
+    source = next((s for s in agent.sources if s.name == source_name), None) if agent is not None else None
+    if agent is None or source is None:
+        why = "; ".join(str(finding.text) for finding in loaded.errors[:3]) or "it describes none"
+        raise OptionError(
+            f"{path} has no source {agent_name}.{source_name} that runs: {why}. `spillable validate -f {path}` "
+            "says more"
+        )
+    return agent, source

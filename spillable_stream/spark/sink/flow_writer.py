@@ -1,0 +1,140 @@
+"""The sink that writes through a flow: tasks run the interceptors and the selector, the commit publishes.
+
+Every channel remembers the batch by its query and number. So each has its rows once, though the driver died between two
+of them: Spark's repetition of the batch completes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from spillable_stream.engine.port import SinkBatch
+from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.flow.dead_letters import as_dead_letters
+from spillable_stream.flow.event_batch import select_rows
+from spillable_stream.flow.interceptors.base import InterceptorChain, Rejected
+from spillable_stream.flow.selectors import Rows, Selector
+from spillable_stream.flow.surroundings import REAL
+from spillable_stream.log_records import fields, log_of
+from spillable_stream.spark.query_task import partition_id
+from spillable_stream.spark.sink.flow_plan import FlowPlan
+from spillable_stream.spark.sink.sharded_writer import ShardedStaged, ShardedStreamWriter
+from spillable_stream.spark.sink.sink_times import wall_clock_ms
+from spillable_stream.spark.sink.spark_checkpoint import NOWHERE, SparkCheckpoint
+from spillable_stream.spark.sink.task_stage import TaskStage, staging
+from spillable_stream.spark.spark_errors import short_traces
+
+__all__ = ["FlowStaged", "FlowStreamWriter"]
+
+_log = log_of(__name__)
+
+
+@dataclass
+class FlowStaged(ShardedStaged):
+    """A task's staged output.
+
+    Args:
+        required: the numbers of the channels that must have their rows.
+    """
+
+    required: set[int] = field(default_factory=set)
+
+
+@short_traces
+class FlowStreamWriter(ShardedStreamWriter):
+    """Appends a query's micro-batches through a source's flow to its channels, each batch once in each.
+
+    Args:
+        plan: the plan of the write.
+        checkpoint: the query's checkpoint.
+    """
+
+    def __init__(self, plan: FlowPlan, checkpoint: SparkCheckpoint = NOWHERE) -> None:
+        super().__init__(plan, checkpoint)
+        self._flow = plan
+
+    def _stage(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> FlowStaged:
+        plan = self._flow
+        chain, selector, required = plan.chain(), plan.selector(), set[int]()
+        task_name = f"{plan.source.name}:{batch_id}:{partition_id()}"
+        letter_ids = (f"{task_name}:{i}" for i in count())
+        chain.initialize()
+        try:
+            with staging([c.stage for c in plan.channels], plan.inline_bytes, owner, batch_id) as task:
+                for batch in batches:
+                    self._add(task, batch, batch_id, chain, selector, required, letter_ids)
+                staged = task.finish()
+        finally:
+            chain.close()
+        return FlowStaged(owner, {i: found for i, found in enumerate(staged) if found.has_rows}, required)
+
+    def _add(
+        self,
+        task: TaskStage,
+        batch: pa.RecordBatch,
+        batch_id: int,
+        chain: InterceptorChain,
+        selector: Selector,
+        required: set[int],
+        letter_ids: Iterator[str],
+    ) -> None:
+        """Run the flow on one batch, and add what it gives to the task's output."""
+        numbers, dead_letter = {name: i for i, name in enumerate(self._flow.names)}, self._flow.source.dead_letter
+        rejected: list[Rejected] = []
+        if dead_letter:
+            passed, rejected = chain.screen(batch)
+        else:
+            passed = chain.intercept(batch)
+        if passed.num_rows:
+            routes = selector.select(passed, batch_id)
+            required.update(numbers[name] for name in routes.required)
+            for name in {**routes.required, **routes.optional}:
+                rows = _together([found[name] for found in (routes.required, routes.optional) if name in found])
+                times = self._flow.times[numbers[name]]
+                part, of_part, wrong = times.divide(select_rows(passed, rows), wall_clock_ms())
+                if wrong and not dead_letter:
+                    raise OptionError(f"{wrong[0].error.removeprefix('OptionError: ')}. Nothing was stored")
+                rejected += wrong
+                task.add(numbers[name], part, of_part)
+        component = f"{self._flow.source.name}/"
+        for event in rejected:
+            required.add(numbers[dead_letter])
+            ids = [next(letter_ids)]
+            dead = as_dead_letters(event.event, component + event.interceptor, [event.error], ids, REAL.now_ms())
+            task.add(numbers[dead_letter], dead)
+
+    def _publish(self, messages: list[WriterCommitMessage | None], batch_id: int, sink: SinkBatch | None) -> None:
+        """Commit to the channels that must have their rows, and then to the others, as far as these take them."""
+        staged = [m for m in messages if isinstance(m, FlowStaged)]
+        required = {number for message in staged for number in message.required}
+        super()._publish(_only(staged, required), batch_id, sink)
+        without_waiting = ShardedStreamWriter(self._flow.without_waiting())
+        for number in sorted({n for message in staged for n in message.of_shards} - required):
+            try:
+                without_waiting._publish(_only(staged, {number}), batch_id, sink)
+            except SpillableError as e:
+                _log.warning(
+                    "the optional channel %s does not get the batch %d: %s",
+                    self._flow.names[number],
+                    batch_id,
+                    e,
+                    extra=fields(component=self._flow.names[number]),
+                )
+
+
+def _only(messages: list[FlowStaged], channels: set[int]) -> list[WriterCommitMessage | None]:
+    """Return the messages with what they say of some channels."""
+    return [ShardedStaged(m.owner, {i: s for i, s in m.of_shards.items() if i in channels}) for m in messages]
+
+
+def _together(parts: list[Rows]) -> Rows:
+    """Return rows of one list or of two, which have none in common."""
+    if len(parts) == 1:
+        return parts[0]
+    joined = pa.concat_arrays([part for part in parts if part is not None])
+    return joined.sort()

@@ -1,0 +1,194 @@
+"""What a sharded write is to do: a plan for each of its channels, and how rows are divided among them.
+
+The channels of ``orders`` are ``orders-0``, ``orders-1`` and so on. Each remembers a batch by its query and by the
+division of its rows, as ``QUERY/4-0a1b2c3d`` (`Shards.name`). So a batch that was stored in some of the channels is
+completed by the same division only: with another one, rows would be missing or duplicated. Such a write is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql.types import StructType
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.several_channels import find_or_create
+from spillable_stream.engine.port import SinkBatch, one_look
+from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
+from spillable_stream.objects.location import is_location
+from spillable_stream.spark.channel_pool import visit
+from spillable_stream.spark.schema import arrow_schema
+from spillable_stream.spark.side_by_side import side_by_side
+from spillable_stream.spark.sink.shards import Shards
+from spillable_stream.spark.sink.sink_plan import (
+    SinkOptions,
+    SinkPlan,
+    check_sink_channel,
+    plan_for,
+    require_fit,
+    shown_channels,
+    sink_channel,
+)
+from spillable_stream.spark.sink.sink_times import SinkTimes
+
+__all__ = ["ShardedPlan", "plan_sharded_sink", "shard_path"]
+
+_DIVIDED = re.compile(r"(.+)/(\d+-[0-9a-f]{8})", re.DOTALL)
+
+_Batches = Mapping[str, tuple[int, str]]  # a query's last batch, and by which division its rows were stored
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedPlan:
+    """A write into several channels. Picklable.
+
+    Args:
+        base: the path that the channels' paths begin with.
+        shards: how rows are divided among the channels.
+        channels: the plan of each channel.
+        schema: the schema of the rows that Spark sends.
+        times: for how long the rows count, and when they are due.
+        transaction: by what a batch write is remembered; None if ``txnAppId`` and ``txnVersion`` were not given.
+        divided_otherwise: the last batches that were stored by another division, by query.
+    """
+
+    base: str
+    shards: Shards
+    channels: tuple[SinkPlan, ...]
+    schema: StructType
+    times: SinkTimes
+    transaction: SinkBatch | None
+    divided_otherwise: _Batches
+
+    def inline_bytes(self, partition_id: int) -> int:
+        """Return how much a task may send through the driver, for all channels: the least that a channel says.
+
+        Args:
+            partition_id: the task's number among those of its write, from 0.
+        """
+        return min(channel.inline_bytes(partition_id) for channel in self.channels)
+
+    def shown(self, channels: Sequence[int]) -> str:
+        """Return what messages call some of the channels, by their numbers."""
+        return shown_channels("shard", [str(channel) for channel in channels])
+
+    def remembered(self, batch: SinkBatch) -> SinkBatch:
+        """Return by what the channels remember a batch.
+
+        Args:
+            batch: the query's ID, or the application, and the batch's number.
+
+        Raises:
+            OptionError: the batch, or a later one, was stored by another division.
+        """
+        last_batch, division = self.divided_otherwise.get(batch.query, (-1, ""))
+        if batch.batch_id <= last_batch:
+            raise OptionError(
+                f"{self.base} has, from {batch.query}, the batch {last_batch} with other shards or shardBy "
+                f"({division.partition('-')[0]} shards), in all of them or in some, and the batch {batch.batch_id} "
+                "comes again: run it with the options that it had, and change them when it is done"
+            )
+        return SinkBatch(f"{batch.query}/{self.shards.name}", batch.batch_id)
+
+
+@one_look()
+def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> ShardedPlan:
+    """Create or widen the channels for rows, and return how to write them.
+
+    None is created or widened before the rows are known to fit those that are there. None is created before these are
+    open, and all of the others can be created.
+
+    Args:
+        path: the path that the channels' paths begin with.
+        options: the write's options, with `SinkOptions.shards`.
+        schema: the schema of the rows; it has columns.
+
+    Raises:
+        OptionError: the rows can't be divided by these columns.
+        SchemaError: the columns do not fit a channel's; the message names it.
+    """
+    base = path if is_location(path) else os.path.abspath(path)
+    shards = Shards.of(options.shards or 1, options.shard_by, arrow_schema(schema))
+
+    def plan(number: int, create: bool) -> tuple[SinkPlan | None, _Batches]:
+        if number == shards.count:  # beside them, what is beyond them
+            return None, _look_beyond(base, shards)
+        return _plan_shard(shard_path(base, number), options, schema, shards, create=create)
+
+    def check(number: int) -> None:
+        check_sink_channel(shard_path(base, number), options, schema)
+
+    side_by_side([partial(_require_fit, shard_path(base, n), options, schema) for n in range(shards.count)])
+    planned = find_or_create(range(shards.count + 1), plan, check, side_by_side)
+    return ShardedPlan(
+        base=base,
+        shards=shards,
+        channels=tuple(plan for plan, _ in planned if plan is not None),
+        schema=schema,
+        times=options.times,
+        transaction=options.transaction,
+        divided_otherwise=_latest(*(batches for _, batches in planned)),
+    )
+
+
+def shard_path(base: str, shard: int) -> str:
+    """Return the path of a shard's channel.
+
+    Args:
+        base: the path that the channels' paths begin with.
+        shard: the shard's number, from 0.
+    """
+    return f"{base}-{shard}"
+
+
+def _plan_shard(
+    path: str, options: SinkOptions, schema: StructType, shards: Shards, *, create: bool
+) -> tuple[SinkPlan, _Batches]:
+    try:
+        with sink_channel(path, options, schema, create=create) as channel:
+            return plan_for(channel, path, options, schema), _divided_otherwise(channel, shards)
+    except SchemaError as e:
+        raise _names(path, e) from e
+
+
+def _require_fit(path: str, options: SinkOptions, schema: StructType) -> None:
+    try:
+        require_fit(path, options, schema)
+    except SchemaError as e:
+        raise _names(path, e) from e
+
+
+def _names(path: str, error: SchemaError) -> SchemaError:
+    """Return an error that shows schemas as one that says whose."""
+    return SchemaError(f"{path} does not fit the rows: {error}")
+
+
+def _look_beyond(base: str, shards: Shards) -> _Batches:
+    """Return what the channels say that a division into more of them had."""
+    found: list[_Batches] = []
+    try:
+        while True:
+            with visit(shard_path(base, shards.count + len(found)), create=False) as channel:
+                found.append(_divided_otherwise(channel, shards))
+    except NotAChannelError:
+        return _latest(*found)
+
+
+def _divided_otherwise(channel: Channel, shards: Shards) -> _Batches:
+    """Return a channel's last batches that were stored by another division than this one."""
+    with channel.port().snapshot() as state:
+        named = [(_DIVIDED.fullmatch(name), batch_id) for name, batch_id in state.sinks.items()]
+    return _latest(*({m[1]: (batch_id, m[2])} for m, batch_id in named if m and m[2] != shards.name))
+
+
+def _latest(*found: _Batches) -> _Batches:
+    """Return the last batch of each query."""
+    latest: dict[str, tuple[int, str]] = {}
+    for batches in found:
+        for query, batch in batches.items():
+            latest[query] = max(batch, latest.get(query, batch))
+    return latest

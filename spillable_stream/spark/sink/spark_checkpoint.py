@@ -1,0 +1,129 @@
+"""Syncs what Spark wrote of a micro-batch before the sink has the batch: Spark syncs nothing of its checkpoint.
+
+A power cut could take the offsets of a batch from Spark that a sink has. Spark plans the batch anew then: what has come
+to a source in the meantime may be in it, and the sink takes it for the batch that it has, and skips these rows. Without
+the query's ID, Spark refuses the checkpoint, or makes another ID, for which a sink stores the batch again.
+
+::
+
+    offsets/N, offsets/    which events the batch N has, of every source
+    metadata               the query's ID, by which a sink knows the batch
+    the directory itself, and those above it
+
+Each file is written again before its sync: one that failed before, for a driver that is gone by now, has left the bytes
+clean in memory, where Spark reads them, and a second sync would say that they are on the medium.
+
+Spark names a sink the checkpoint's place where the query's option says it. Where the session's configuration does, a
+query that can be started again has a name, and its checkpoint is under that; tasks are told the configuration, and tell
+the commit. One that is not on a file system of the driver's host is left to the store that it is in; so are offsets
+that Spark writes late (``asyncProgressTrackingEnabled``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from spillable_stream.errors import StorageError
+from spillable_stream.spark.local_path import local_path
+from spillable_stream.spark.sink.task_stage import Staged
+from spillable_stream.sync_refusals import is_not_ours
+
+__all__ = ["NOWHERE", "SparkCheckpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCheckpoint:
+    """The checkpoint of a query, as far as the driver's host has it.
+
+    Args:
+        location: where it is, if the query's option says it; else "".
+        query: the query's name; "" without one.
+    """
+
+    location: str = ""
+    query: str = ""
+
+    def directory(self, checkpoints: str) -> Path | None:
+        """Return the checkpoint's directory on this host; None if there is none, or nothing says it.
+
+        Args:
+            checkpoints: where the session keeps checkpoints; "" if it does not say it.
+        """
+        of_session = f"{checkpoints}/{self.query}" if checkpoints and self.query else ""
+        path = local_path(self.location or of_session, is_encoded=False)  # as Hadoop takes it
+        return Path(path) if path else None
+
+    def sync_batch(self, batch_id: int, staged: Iterable[Staged]) -> None:
+        """Return once the offsets of a batch, and the query's ID, are on the medium; at once where they are not here.
+
+        Args:
+            batch_id: the number of the batch.
+            staged: what its tasks staged.
+
+        Raises:
+            StorageError: the disk failed.
+        """
+        directory = self.directory(next((each.checkpoints for each in staged), ""))
+        if directory is None or not (directory / "offsets" / str(batch_id)).is_file():
+            return
+        offsets, metadata = directory / "offsets", directory / "metadata"
+        _sync(offsets / str(batch_id))
+        _sync(offsets)
+        if metadata.is_file():
+            _sync_query(metadata, metadata.read_bytes())
+
+
+NOWHERE = SparkCheckpoint()
+"""The checkpoint of a query whose place nothing says."""
+
+
+@lru_cache(maxsize=1000)
+def _sync_query(metadata: Path, content: bytes) -> None:
+    """Sync what stays the same in each batch: once for each query, whose ID is in the content.
+
+    The walk upwards ends at a mount point, or at a directory that this process may not or can't sync.
+    """
+    _sync(metadata)
+    for directory in Path(os.path.realpath(metadata)).parents:
+        if not _sync(directory) or os.path.ismount(directory):
+            return
+
+
+def _sync(path: Path) -> bool:
+    """Sync a file or a directory; False where its file system can't, or lets only others do that."""
+    try:
+        if path.is_file():
+            _write_again(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as e:
+        if is_not_ours(e):
+            return False
+        raise StorageError(
+            f"can't sync {path} ({e.strerror}), which Spark needs to repeat a batch as it was. The batch is not "
+            "stored; check the disk"
+        ) from e
+    return True
+
+
+def _write_again(path: Path) -> None:
+    """Write a file over itself, so that a sync has all of it to do, but where its file system lets only others do that.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    try:
+        with open(path, "r+b") as file:
+            data = file.read()
+            file.seek(0)
+            file.write(data)
+    except OSError as e:
+        if not is_not_ours(e):
+            raise

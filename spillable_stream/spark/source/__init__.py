@@ -1,0 +1,1 @@
+"""The source: what a query reads, how far, and as which group."""

@@ -1,0 +1,225 @@
+"""Checks that Spark's checkpoint and a group's position belong together when a query resumes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from spillable_stream.errors import CheckpointMismatchError
+from spillable_stream.log_records import fields, log_of
+from spillable_stream.spark.source.offset import Offset, starting_option
+from spillable_stream.spark.source.query_group import DEFAULT_GROUP, Origin, QueryGroup
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.contents import Restore
+from spillable_stream.state.ranges import Range, RangeSet, listed
+
+__all__ = ["check_batch", "check_end", "check_history", "never_taken", "not_the_default", "pass_over"]
+
+_log = log_of(__name__)
+
+
+def check_end(state: ChannelState, read_id: int, path: str) -> None:
+    """Refuse a checkpoint that has read more than the channel has.
+
+    Args:
+        state: the channel's state.
+        read_id: the query has, or plans to have, everything up to this event.
+        path: the channel's path, for the message.
+
+    Raises:
+        CheckpointMismatchError: the channel has fewer events.
+    """
+    if read_id > state.last_id:
+        raise CheckpointMismatchError(
+            f"the Spark checkpoint has read {path} up to the event {read_id}, but that has only {state.last_id}: it is "
+            "an older copy of the channel. Use a new checkpointLocation"
+        )
+
+
+def check_history(
+    state: ChannelState, group: QueryGroup, end: Offset, read_id: int | None, path: str, *, of_set: bool = False
+) -> None:
+    """Refuse a checkpoint with events that a restore left out: their IDs are, or will be, those of others.
+
+    Args:
+        state: the channel's state.
+        group: the query's group.
+        end: how far the query has read, or plans to have.
+        read_id: the query has everything up to this event; None if it is not known whether its last batch was done.
+        path: the channel's path, for the message.
+        of_set: whether the query reads a set of channels, for the message.
+
+    Raises:
+        CheckpointMismatchError: the channel was created from a backup that does not have the event.
+    """
+    if end.restore == state.restore_before(end.event_id):
+        return
+    shared_ids = {before.token: restore.last_id for before, restore in pairwise([Restore(0, ""), *state.restores])}
+    shared_id = shared_ids.get(end.restore)
+    if shared_id is None:
+        raise CheckpointMismatchError(
+            f"the Spark checkpoint has {_extent(end, read_id, path)} after a restore that the channel there now does "
+            "not come from: it has other events under these IDs. Use a new checkpointLocation: a sink then has twice "
+            "what it has of the events that are still there"
+        )
+    raise CheckpointMismatchError(
+        f"the Spark checkpoint has {_extent(end, read_id, path)}, but the channel was restored from a backup that ends "
+        f"with the event {shared_id}, and gives the later IDs to other events. "
+        f"{_way_on_of_restored(state, group, end, read_id, shared_id, of_set=of_set)}"
+    )
+
+
+def _extent(end: Offset, read_id: int | None, path: str) -> str:
+    """Return how far a query has read and planned, as messages say it."""
+    if read_id is None:
+        return f"read, or only planned, {path} up to the event {end.event_id}"
+    planned = f", and planned it up to the event {end.event_id}" if read_id < end.event_id else ""
+    return f"read {path} up to the event {read_id}{planned}"
+
+
+def _way_on_of_restored(
+    state: ChannelState, group: QueryGroup, end: Offset, read_id: int | None, shared_id: int, *, of_set: bool
+) -> str:
+    """Return how to continue in a restored channel that has the query's events up to ``shared_id``."""
+    first = max(min(shared_id, end.event_id if read_id is None else read_id) + 1, state.beginning())
+    way = _new_checkpoint(group, first, of_set=of_set)
+    if of_set:
+        return f"{way}: the other channels' events since then come again, and a sink has twice what it has of them"
+    if read_id is None:
+        return f"{way} if a sink has the last batch; if it has not, with the first event of that"
+    if first <= shared_id:
+        return f"{way}: a sink that has the planned batch then has {listed([(first, shared_id)])} twice"
+    return f"{way}: it continues with the events that are new"
+
+
+def check_batch(
+    state: ChannelState, group: QueryGroup, begin: int, end: int, path: str, *, of_set: bool = False
+) -> None:
+    """Refuse a checkpoint whose next batch is beyond the channel's end or behind the group's position.
+
+    Batches behind the group's position can't be planned again as they were, though the channel may keep their events. A
+    sink that has their batch IDs would skip the events that are in them now. No option allows that.
+
+    Args:
+        state: the channel's state.
+        group: the group that takes the query's batches.
+        begin: the query has everything up to this event.
+        end: the last event of the batch; ``begin`` if there is no batch yet.
+        path: the channel's path, for the message.
+        of_set: whether the query reads a set of channels, for the message.
+
+    Raises:
+        CheckpointMismatchError: the channel has fewer events, or the group has taken more, or a seek moved the group.
+    """
+    check_end(state, max(begin, end), path)
+    known = state.groups[group.name]
+    taken = list(state.gone().union(known.removed).gaps(begin + 1, known.position))
+    if known.is_sought and (taken or never_taken(state, group.name, begin)):
+        raise CheckpointMismatchError(
+            f"the group {group.name!r} was moved by a seek to the event {known.position + 1}, but the Spark checkpoint "
+            f"has read {path} up to the event {begin}: a seek serves Python consumers and new checkpoints; "
+            f"{_way_on_of_sought(group, of_set=of_set)}"
+        )
+    if taken:
+        raise CheckpointMismatchError(
+            f"the Spark checkpoint has read {path} up to the event {begin}, but the group {group.name!r} has taken "
+            f"{listed(taken)} too: another query or consumer continued with it, or the checkpoint is an old copy. "
+            f"{_way_back(group)}{_way_on(state, group, begin, known.position, of_set=of_set)}"
+        )
+
+
+def _way_on_of_sought(group: QueryGroup, *, of_set: bool) -> str:
+    if group.is_automatic:
+        return f"use a new checkpointLocation (with {'startingTimestamp' if of_set else 'startingOffsets'})"
+    return "use a new checkpointLocation, which begins where the seek moved the group, or another group"
+
+
+def _way_on(state: ChannelState, group: QueryGroup, begin: int, position: int, *, of_set: bool) -> str:
+    """Return how to continue without a checkpoint that was refused, and what a sink then has twice."""
+    first = max(begin + 1, state.beginning())
+    if first > position:
+        return "Use a new checkpointLocation" + ("" if group.is_automatic else ", or another group")
+    twice = "what was put since" if of_set else f"the events {first} to {position}"
+    return f"{_new_checkpoint(group, first, of_set=of_set)}: a sink that has what the group took then has {twice} twice"
+
+
+def _new_checkpoint(group: QueryGroup, first_id: int, *, of_set: bool) -> str:
+    """Return how to begin anew with an event."""
+    own = "" if group.is_automatic else " and resetGroup=true, or another group"
+    return f"Use a new checkpointLocation with {starting_option(first_id, of_set=of_set)}{own}"
+
+
+def _way_back(group: QueryGroup) -> str:
+    """Return what to do where a query with a position of its own was given the option `group`; "" elsewhere."""
+    if group.unused is None:
+        return ""
+    return (
+        f"The query had no option group before, and its checkpoint has a position of its own, {group.unused!r}: take "
+        "the option away to continue there. "
+    )
+
+
+def never_taken(state: ChannelState, group: str, begin: int) -> list[Range]:
+    """Return the events up to ``begin`` that are neither taken by the group nor in a take under way.
+
+    In an older copy of the channel that has new events by now, the query has never read these. They may also be a false
+    alarm: the group was dropped and created again, or a consumer rolled back the query's takes.
+
+    Args:
+        state: the channel's state.
+        group: the group that takes the query's batches.
+        begin: the query claims to have everything up to this event.
+    """
+    known = state.groups[group]
+    taking = RangeSet(r for ranges in state.taking(group).values() for r in ranges)
+    return list(known.ahead.union(taking).gaps(known.position + 1, begin))
+
+
+def pass_over(passed: list[Range], group: QueryGroup, begin: int, path: str, *, fail: bool) -> None:
+    """Report events that the checkpoint says were read, and that the group never took (`never_taken`).
+
+    Args:
+        passed: the events.
+        group: the group that takes the query's batches.
+        begin: the query claims to have everything up to this event.
+        path: the channel's path, for the message.
+        fail: whether to raise rather than to warn; it raises anyhow if nothing says that the group is the query's.
+
+    Raises:
+        CheckpointMismatchError: there are such events, and the read may not continue without them.
+    """
+    if not passed:
+        return
+    if group.origin is Origin.EARLIER:
+        raise CheckpointMismatchError(
+            not_the_default(path, f" up to the event {begin}", f" never took {listed(passed)}")
+        )
+    message = (
+        f"the Spark checkpoint has read {path} up to the event {begin}, but the group {group.name!r} "
+        f"never took {listed(passed)}: the channel is an older copy, or the group was dropped, or a consumer "
+        "rolled the query's takes back"
+    )
+    if fail:
+        raise CheckpointMismatchError(
+            f"{message}. {_way_back(group)}Use a new checkpointLocation to read them, or set failOnDataLoss to false "
+            "if the query has already read them"
+        )
+    _log.warning(
+        "%s; the read continues without them",
+        message,
+        extra=fields(path, group=group.name, first_id=passed[0][0], last_id=passed[-1][1]),
+    )
+
+
+def not_the_default(path: str, read: str = "", lacking: str = " is not there") -> str:
+    """Return the refusal of a checkpoint without a group's name whose group is not `default` either.
+
+    Args:
+        path: the channel's path.
+        read: how far the checkpoint has read.
+        lacking: what the group `default` lacks.
+    """
+    return (
+        f"the Spark checkpoint has read {path}{read} and names no group, so the query had the option group, or is of "
+        f"an earlier version and read as the group {DEFAULT_GROUP!r}; but that{lacking}. Give the query its option "
+        f"group again; of an earlier version, group={DEFAULT_GROUP}; or use a new checkpointLocation"
+    )

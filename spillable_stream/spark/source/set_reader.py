@@ -1,0 +1,409 @@
+"""The streaming source of a set of channels: each is read as it would be alone, and a micro-batch has a part of each.
+
+::
+
+    initialOffset    every channel that is there, each where the options say
+    latestOffset     ask all ─▶ what waits in each ─▶ share the limits ─▶ answer all
+                     one that has joined since begins with its first event that is still there
+    partitions       each channel's take, one after another in the micro-batch: order holds within a channel
+    commit           each channel's take
+
+So nothing is promised of two channels together but that the query's offset has both: Spark writes it down before the
+batch, and plans the same batch again after a crash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Hashable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from spillable_stream.channel.channel_set import ChannelSet, none_fits
+from spillable_stream.engine.port import ChannelPort, one_look
+from spillable_stream.errors import ChannelClosedError, DataLossError, NotAChannelError, OptionError, SchemaError
+from spillable_stream.log_records import fields, log_of
+from spillable_stream.spark.side_by_side import side_by_side
+from spillable_stream.spark.source.idle_polls import IdlePolls
+from spillable_stream.spark.source.latest_offset import Waiting
+from spillable_stream.spark.source.load_identity import load_name
+from spillable_stream.spark.source.offset import Offset, OffsetJson
+from spillable_stream.spark.source.partition import EventPartition, read_planned
+from spillable_stream.spark.source.query_position import Asked
+from spillable_stream.spark.source.read_limits import (
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+    default_limit,
+    is_everything,
+)
+from spillable_stream.spark.source.read_options import StreamOptions
+from spillable_stream.spark.source.set_limits import limits_of_each
+from spillable_stream.spark.source.set_offset import SetOffset, SetPlace
+from spillable_stream.spark.source.source_channel import make_channel
+from spillable_stream.spark.source.stream_reader import SpillableStreamReader
+from spillable_stream.spark.spark_errors import short_traces
+
+__all__ = ["SpillableSetReader"]
+
+_log = log_of(__name__)
+
+T = TypeVar("T")
+
+_LOCAL_LOOK_SECONDS = 1.0  # for new channels
+_REMOTE_LOOK_SECONDS = 10.0  # a look is a listing, which costs money
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A channel of the set, what reads it, and whether it joined a query that had begun."""
+
+    path: str
+    reader: SpillableStreamReader
+    joins: bool
+
+    def call(self, what: Callable[[SpillableStreamReader], T]) -> T:
+        """Call the reader; an error of its columns names the channel."""
+        try:
+            return what(self.reader)
+        except SchemaError as e:
+            raise SchemaError(f"{self.path}: {e}") from None
+
+
+@short_traces
+class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads several channels of one schema as one stream. It opens nothing before its first call.
+
+    Args:
+        channels: where they are.
+        options: the source's options; limits count for all channels together.
+        schema: the schema that Spark expects.
+        load: the name of the ``load()`` that it reads for (`load_identity`); by default a new one.
+
+    Raises:
+        OptionError: an option says which events of one channel to begin with.
+    """
+
+    def __init__(self, channels: ChannelSet, options: StreamOptions, schema: StructType, load: str = "") -> None:
+        if options.starting_offsets not in ("earliest", "latest"):
+            raise OptionError(
+                "startingOffsets must be earliest or latest for a set of channels, each of which has IDs of its own; "
+                "or give a startingTimestamp"
+            )
+        self._channels = channels
+        self._options = replace(options, of_set=True)
+        self._schema = schema
+        self._load = load or load_name()
+        self._members: dict[str, _Member] = {}  # by UUID
+        self._missed: set[str] = set()  # channels that are gone, which was said
+        self._last: SetOffset | None = None  # the last end that was planned, or where the query begins
+        self._beginning: SetOffset | None = None  # until the first batch is planned
+        self._first_end: SetOffset | None = None  # where that ends, as this worker has said
+        self._planned: dict[str, OffsetJson] = {}  # the same, of each channel that has had a plan here
+        self._committed: dict[str, OffsetJson] = {}
+        self._idle = IdlePolls()
+        self._looked_at = float("-inf")
+        self._ends_soon = False  # with AvailableNow, as long as it is not known where
+        self._is_complete = False  # with AvailableNow: what comes later does not belong to it
+        self._turn = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the constructor's arguments, for executors."""
+        return type(self), (self._channels, self._options, self._schema)
+
+    # ── what Spark's long-lived worker calls ────────────────────────────────────────────────
+
+    @one_look()
+    def initialOffset(self) -> OffsetJson:
+        """Return where the query begins in each channel that is there.
+
+        Raises:
+            NotAChannelError: there is none.
+        """
+        if not self._members:  # another one that has come since joins the query, which has begun where this said
+            self._look_for_channels(None)
+        offsets = self._each_there(self._members, lambda _, reader: reader.initialOffset())
+        if not offsets:
+            raise none_fits(self._channels)
+        self._last = SetOffset({uuid: SetPlace(self._members[uuid].path, offset) for uuid, offset in offsets.items()})
+        self._beginning = self._last
+        return self._last.to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit that the options ask for (Spark 4.2 and later)."""
+        return default_limit(self._options)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Let the query end where each channel ends when Spark next asks, which it does at once.
+
+        Only then it is known which channels the query has, and which ones join it.
+        """
+        self._ends_soon = True
+
+    @one_look()
+    def latestOffset(self, start: OffsetJson | None = None, limit: ReadLimit | None = None) -> OffsetJson:
+        """Return where the next micro-batch ends in each channel. An idle query waits a moment for events.
+
+        Args:
+            start: where the micro-batch begins; None before Spark 4.2, where it begins at the last planned end.
+            limit: Spark's limit. The options' limits apply unless Spark wants everything available.
+
+        Raises:
+            CheckpointMismatchError: the query can't continue from there.
+            DataLossError: a channel is gone, and ``failOnDataLoss`` is set.
+        """
+        begin = self._last if start is None else self._parse(start)
+        self._look_for_channels(begin)
+        if begin is not None:
+            self._require_all(begin)  # before any group is owned
+        if self._ends_soon:
+            self._ends_soon, self._is_complete = False, True
+            self._each_there(self._members, lambda _, reader: reader.prepareForTriggerAvailableNow())
+        asked = self._ask(begin, is_told=start is not None)
+        ends = self._answers(asked, self._waiting(asked), everything=is_everything(limit))
+        if begin is not None:
+            self._require_all(begin)
+        found = {} if begin is None else dict(begin.places)
+        for uuid, end in ends.items():
+            if begin is None or uuid in begin.places or end["writeOrderId"] > asked[uuid].question.begin_id:
+                found[uuid] = SetPlace(self._members[uuid].path, end)
+        answer = SetOffset(found)
+        if begin is not None and begin == self._beginning:
+            self._first_end = answer
+        return answer.to_json()
+
+    @one_look()
+    def reportLatestOffset(self) -> OffsetJson:
+        """Return where each channel ends, and what a listener needs, for the query's progress (Spark 4.2 and later)."""
+        found = self._each_there(self._members, lambda _, reader: reader.reportLatestOffset())
+        reports = sorted(found.items())
+        lags = [report["lagEvents"] for _, report in reports] or [0]
+        return {
+            "avgOffsetsBehindLatest": sum(lags) / len(lags),
+            "channels": dict(reports),
+            "maxOffsetsBehindLatest": max(lags),
+            "minOffsetsBehindLatest": min(lags),
+        }
+
+    @one_look()
+    def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
+        """Write the takes of a micro-batch, and return its partitions, channel by channel.
+
+        Raises:
+            CheckpointMismatchError: the offsets are from other channels, or from an old checkpoint.
+            DataLossError: events in the range, or a channel, are gone, and ``failOnDataLoss`` is set.
+        """
+        began, ended = self._parse(start), self._parse(end)
+        self._idle.are_over()
+        self._look_for_channels(ended)
+        self._require_all(ended)
+        self._drop([uuid for uuid, member in self._members.items() if uuid not in ended.places and not member.joins])
+        self._last = ended
+        spans: dict[str, tuple[OffsetJson, OffsetJson]] = {}
+        for uuid, place in sorted(ended.places.items(), key=lambda item: item[1].path):
+            begin = began.places[uuid].offset if uuid in began.places else _beginning_of(place.offset)
+            if uuid in self._members and not begin == place.offset == self._planned.get(uuid):
+                spans[uuid] = begin, place.offset
+                self._planned[uuid] = place.offset
+        parts = self._each_there(spans, lambda uuid, reader: reader.partitions(*spans[uuid]))
+        self._require_all(ended)
+        if ended == self._first_end:
+            self._tell_of_quiet_channels(parts)
+        self._beginning = self._first_end = None
+        return [partition for part in parts.values() for partition in part]
+
+    def _tell_of_quiet_channels(self, parts: dict[str, list[InputPartition]]) -> None:
+        """Tell the first task of a query's first batch what is noted in the channels that have no events in it."""
+        first = next((part[0] for part in parts.values() if part), None)
+        if isinstance(first, EventPartition) and first.batch is not None:
+            quiet = [uuid for uuid in self._members if not parts.get(uuid)]
+            notes = self._each_there(quiet, lambda _, reader: reader.query_notes())
+            first.batch = replace(first.batch, elsewhere=tuple(note for found in notes.values() for note in found))
+
+    @one_look()
+    def commit(self, end: OffsetJson) -> None:
+        """Commit the takes of everything up to ``end``, which Spark has committed."""
+        done = {uuid: place.offset for uuid, place in self._parse(end).places.items() if uuid in self._members}
+        new = [uuid for uuid, offset in done.items() if self._committed.get(uuid) != offset]
+        self._idle.are_over()
+        self._each_there(new, lambda uuid, reader: reader.commit(done[uuid]))
+        self._committed |= {uuid: offset for uuid, offset in done.items() if uuid in self._members}
+
+    def stop(self) -> None:
+        """Close the channels. Spark does not call this reliably."""
+        self._drop(list(self._members))
+
+    # ── what executors call ─────────────────────────────────────────────────────────────────
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a partition's events as Arrow batches, in order; a repeated read returns the same events."""
+        return read_planned(partition, self._schema, self._options)
+
+    # ── where a micro-batch ends ────────────────────────────────────────────────────────────
+
+    def _ask(self, begin: SetOffset | None, *, is_told: bool) -> dict[str, Asked]:
+        """Ask every channel where the micro-batch ends; one that is not in its beginning begins by itself."""
+
+        def ask(uuid: str, reader: SpillableStreamReader) -> Asked:
+            place = begin.places.get(uuid) if begin else None
+            if place is not None and (is_told or uuid not in self._planned):
+                return reader.ask(place.offset)
+            return reader.ask(reader.initialOffset() if is_told else None)
+
+        return self._each_there(self._members, ask)
+
+    def _waiting(self, asked: dict[str, Asked]) -> dict[str, Waiting]:
+        """Return what waits in each channel. An idle query waits a moment for something."""
+        is_unfinished = any(a.unfinished_id is not None for a in asked.values())
+        waiting: dict[str, Waiting] = {}
+
+        def is_there() -> bool:
+            nonlocal waiting
+            uuids = [uuid for uuid in asked if uuid in self._members]
+            waiting = self._each_there(uuids, lambda uuid, reader: reader.waiting(asked[uuid]))
+            return is_unfinished or any(w.events for w in waiting.values())
+
+        if not is_there() and not self._is_complete and self._idle.may_wait():
+            ports = self._each_there(waiting, lambda _, reader: reader.port())
+            with contextlib.suppress(ChannelClosedError, NotAChannelError):  # the next call finds out which one it is
+                self._idle.wait(_Ports(list(ports.values())), is_there)
+        self._idle.record(nothing=not is_unfinished and not any(w.events for w in waiting.values()))
+        return waiting
+
+    def _answers(
+        self, asked: dict[str, Asked], waiting: dict[str, Waiting], *, everything: bool
+    ) -> dict[str, OffsetJson]:
+        """Return where the micro-batch ends in each channel."""
+        limits = limits_of_each(list(waiting.values()), self._options, self._turn, is_last=self._is_complete)
+        self._turn += 1
+        of_each = dict(zip(waiting, limits, strict=True))
+        # A batch that Spark lost, in which only some channels had events, is planned again as it was.
+        is_again = any(a.unfinished_id is not None for a in asked.values())
+
+        def answer(uuid: str, reader: SpillableStreamReader) -> OffsetJson:
+            limits = of_each[uuid]
+            if is_again or (limits is None and not everything):
+                return reader.decline(asked[uuid])
+            return reader.answer(asked[uuid], None if everything else limits)
+
+        return self._each_there([uuid for uuid in of_each if uuid in self._members], answer)
+
+    # ── which channels there are ────────────────────────────────────────────────────────────
+
+    def _look_for_channels(self, known: SetOffset | None) -> None:
+        """Look for channels, now and then, and at once where one that is known is not there yet.
+
+        Args:
+            known: where the query is; None if it is new, so that the options say where it begins in each.
+        """
+        missing = set() if known is None else known.places.keys() - self._members.keys() - self._missed
+        look_seconds = _REMOTE_LOOK_SECONDS if self._channels.is_remote else _LOCAL_LOOK_SECONDS
+        may_join = (self._channels.grows or self._missed) and not self._is_complete
+        is_due = may_join and time.monotonic() - self._looked_at >= look_seconds
+        if (self._members or self._missed) and not missing and not is_due:
+            return
+        create = self._create if self._options.create_if_missing and known is None else None
+        for path, uuid in self._channels.find(create, is_new=known is None):
+            joins = known is not None and uuid not in known.places
+            if uuid in self._members or (joins and self._is_complete):
+                continue
+            reader = SpillableStreamReader(path, self._options_of(joins), self._schema, self._load)
+            self._members[uuid] = _Member(path, reader, joins)
+            self._missed.discard(uuid)
+            if joins:
+                _log.info(
+                    "the channel %s joins the query on %s, from its beginning", path, self._channels, extra=fields(path)
+                )
+        self._looked_at = time.monotonic()
+
+    def _options_of(self, joins: bool) -> StreamOptions:
+        """Return the options with which a channel is read: one that joins begins with its first event."""
+        if not joins:
+            return self._options
+        return replace(self._options, starting_offsets="earliest", starting_timestamp=None, reset_group=False)
+
+    def _create(self, path: str) -> None:
+        make_channel(path, self._schema, self._options).close()
+
+    def _require_all(self, offset: SetOffset) -> None:
+        """Report channels that are gone.
+
+        Raises:
+            DataLossError: there are some, and ``failOnDataLoss`` is set.
+        """
+        for uuid in offset.places.keys() - self._members.keys() - self._missed:
+            place = offset.places[uuid]
+            message = (
+                f"the channel {uuid} at {place.path} is gone from {self._channels}; the query has read it up to the "
+                f"event {place.offset['writeOrderId']}"
+            )
+            if self._options.fail_on_data_loss:
+                raise DataLossError(f"{message}. Put it back, or set failOnDataLoss to false to continue without it")
+            _log.warning("%s; it continues without it", message, extra=fields(place.path))
+            self._missed.add(uuid)
+
+    def _drop(self, uuids: Collection[str]) -> None:
+        """Do without channels, until they are found again."""
+        for uuid in uuids:
+            member = self._members.pop(uuid)
+            self._channels.forget(member.path)
+            self._planned.pop(uuid, None)
+            self._committed.pop(uuid, None)
+            with contextlib.suppress(ChannelClosedError):
+                member.reader.stop()
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────────
+
+    def _each_there(self, uuids: Collection[str], what: Callable[[str, SpillableStreamReader], T]) -> dict[str, T]:
+        """Return what a call of each channel's reader returns, all at the same time, but for channels that are gone.
+
+        These are done without from now on; `_require_all` reports them.
+        """
+
+        def call(uuid: str) -> list[T]:
+            member = self._members[uuid]
+            try:
+                return [member.call(lambda reader: what(uuid, reader))]
+            except (ChannelClosedError, NotAChannelError, DataLossError):
+                if self._channels.has(member.path, uuid):
+                    raise
+                return []
+
+        found = dict(zip(uuids, side_by_side([partial(call, uuid) for uuid in uuids]), strict=True))
+        self._drop([uuid for uuid, answers in found.items() if not answers])
+        return {uuid: answer for uuid, answers in found.items() for answer in answers}
+
+    def _parse(self, value: OffsetJson) -> SetOffset:
+        return SetOffset.parse(value, str(self._channels))
+
+
+class _Ports:
+    """The ports of several channels, asked at the same time. It implements `Polled`."""
+
+    def __init__(self, ports: list[ChannelPort]) -> None:
+        self._ports = ports
+
+    def position(self) -> Hashable:
+        if self.least_pause_seconds() == 0:  # a look at a disk is shorter than the start of a thread
+            return tuple([port.position() for port in self._ports])
+        return tuple(side_by_side([port.position for port in self._ports]))
+
+    def latest_position(self) -> Hashable:
+        return tuple([port.latest_position() for port in self._ports])
+
+    def least_pause_seconds(self) -> float:
+        return max([port.least_pause_seconds() for port in self._ports], default=0.0)
+
+
+def _beginning_of(end: OffsetJson) -> OffsetJson:
+    """Return where a channel's first batch begins: its end knows that."""
+    offset = Offset.of(end)
+    assert offset is not None
+    if offset.start_id is None:
+        return end
+    return replace(offset, event_id=offset.start_id, start_id=None, made_at=None).to_json()

@@ -1,0 +1,158 @@
+"""What a streaming source opens: its channel, and in it the group that it owns."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import StructType
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.errors import CheckpointMismatchError, NotAChannelError
+from spillable_stream.log_records import fields, log_of
+from spillable_stream.spark.metadata import without_metadata
+from spillable_stream.spark.schema import check_read_schema, creation_schema
+from spillable_stream.spark.source.checkpoint_check import check_end, not_the_default
+from spillable_stream.spark.source.first_batch import moment_of
+from spillable_stream.spark.source.load_identity import LoadIdentity
+from spillable_stream.spark.source.query_group import Origin, QueryGroup
+from spillable_stream.spark.source.query_start import QueryStart
+from spillable_stream.spark.source.read_options import StreamOptions
+
+__all__ = ["START_FIRST", "SourceChannel", "make_channel", "start_first"]
+
+_log = log_of(__name__)
+
+START_FIRST = "Start what puts to it first; or let a stream create it, with the option createIfMissing"
+
+
+def start_first(error: NotAChannelError) -> NotAChannelError:
+    """Return the error for a source without a channel: with what to do, where one can be created."""
+    return NotAChannelError(f"{error}. {START_FIRST}", is_missing=True) if error.is_missing else error
+
+
+def make_channel(path: str, schema: StructType, options: StreamOptions) -> Channel:
+    """Return a channel that is created for what a stream expects to read.
+
+    Args:
+        path: the channel's directory.
+        schema: the schema that Spark expects.
+        options: the stream's options.
+    """
+    return Channel(path, schema=creation_schema(without_metadata(schema, options.metadata_types)))
+
+
+class SourceChannel:
+    """Opens a source's channel, and makes the source the owner of its group.
+
+    Args:
+        path: the channel's directory.
+        options: the source's options.
+        schema: the schema that Spark expects.
+        group: the query's group.
+        start: where the query begins if it is new.
+        load: for which ``load()`` the source reads.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        options: StreamOptions,
+        schema: StructType,
+        group: QueryGroup,
+        start: QueryStart,
+        load: LoadIdentity,
+    ) -> None:
+        self._path = path
+        self._options = options
+        self._schema = schema
+        self._group = group
+        self._start = start
+        self._load = load
+
+    def open(self) -> Channel:
+        """Open the channel; create it if that is missing and the options say so.
+
+        Raises:
+            NotAChannelError: there is none.
+            SchemaError: the channel has not the columns that Spark expects.
+        """
+        channel = self._open_or_create()
+        try:
+            check_read_schema(self._schema, channel.schema, self._options.metadata_types)
+        except BaseException:
+            channel.close(checkpoint=False, flush=False)
+            raise
+        return channel
+
+    def _open_or_create(self) -> Channel:
+        try:
+            return Channel(self._path, create=False)
+        except NotAChannelError as e:
+            if not (e.is_missing and self._options.create_if_missing):
+                raise start_first(e) from None
+            return make_channel(self._path, self._schema, self._options)
+
+    def own(self, channel: Channel) -> Consumer:
+        """Make the source the owner of its group, which is created if it is missing.
+
+        Raises:
+            CheckpointMismatchError: the query's checkpoint names no group, and the channel has none that fits.
+            GroupOwnedError: the group has another owner.
+        """
+        group = self._group
+        with channel.port().snapshot() as state:
+            is_there = group.name in state.groups
+        if group.origin is Origin.EARLIER and not is_there:
+            raise CheckpointMismatchError(not_the_default(self._path))
+        starting = "earliest" if group.is_automatic else self._start.starting(channel)
+
+        def create() -> None:
+            self._create_automatic(channel)
+
+        def own(timeout_seconds: float) -> Consumer:
+            return channel.consumer(
+                group.name,
+                timeout_seconds,
+                starting,
+                resume=True,
+                note=self._load.note,
+                create=create if group.is_automatic else None,
+            )
+
+        consumer = self._load.own(own, group, self._options.owner_timeout)
+        if group.resumes and not is_there:
+            self._warn_of_lack()
+        return consumer
+
+    def _warn_of_lack(self) -> None:
+        """Say that the query continues without a position to compare its checkpoint with."""
+        _log.warning(
+            "%s lacks the group %r of a query that has read it up to the event %d: the group was dropped, or the "
+            "channel is an older copy of the one that was read. In an older copy the query passes over the events up "
+            "to that one: start it with a new checkpointLocation there",
+            self._path,
+            self._group.name,
+            self._group.read_id,
+            extra=fields(self._path, group=self._group.name, last_id=self._group.read_id),
+        )
+
+    def _create_automatic(self, channel: Channel) -> None:
+        """Create the query's own group where the query begins or, after it was dropped, where its checkpoint is.
+
+        What has left the channel since counts as removed. Of a new group nothing has, so that it goes again if the
+        query never plans a batch.
+        """
+        if not self._start.make_group(channel):
+            self._make_group_again(channel)
+        if self._group.origin is Origin.NEW:
+            with channel.port().snapshot() as state:
+                self._group.made_at = moment_of(state)
+
+    def _make_group_again(self, channel: Channel) -> None:
+        port, read_id = channel.port(), self._group.read_id
+        if read_id is None:
+            read_id = self._start.position(channel)
+        with port.snapshot() as state:
+            check_end(state, read_id, self._path)
+            has_left = state.beginning() > read_id + 1
+        since = read_id if has_left or self._group.origin is Origin.CHECKPOINT else None
+        port.create_group(self._group.name, str(read_id + 1), automatic=True, since=since)

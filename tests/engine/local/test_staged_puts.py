@@ -1,0 +1,145 @@
+"""A put is appended where there is room and its staged files are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import Channel, DiskSpaceError, Event, StorageError
+from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.engine.local.staged_puts import StagedPuts
+from spillable_stream.engine.put_request import Put
+from spillable_stream.engine.take_requests import Prepare
+from spillable_stream.format.batch import encode_batch
+from spillable_stream.format.commit_record import SegmentRef
+from spillable_stream.format.file_names import Tier, disk_segment, in_memory
+from spillable_stream.log.staged_file import StagedFileWriter
+from tests.support.events import peek, put, take
+from tests.support.fake_files import FaultyFileSystem
+
+Open = Callable[..., Channel]
+
+
+def test_too_little_free_space_refuses_puts_and_not_takes(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, b"x")
+    channel = open_channel(minimum_required_space=2**60)
+    with pytest.raises(DiskSpaceError, match=r"bytes free, minimum_required_space is 1,152,921,504,606,846,976"):
+        put(channel, b"y")
+    assert take(channel) == [b"x"]
+
+
+def test_a_segment_that_is_gone_is_not_adopted(path: Path, open_channel: Open) -> None:
+    channel = open_channel(max_inline_bytes=1000)
+    tx = channel.put_transaction()
+    tx.begin()
+    tx.put(Event(bytes(5000)))
+    tx._buffer.flush()
+    next((path / "data").glob("segment.*")).unlink()
+    with pytest.raises(StorageError, match="is gone or cut; nothing was committed"):
+        tx.commit()
+    tx.rollback()
+    assert peek(channel) == []
+    put(channel, b"x")
+    channel.close()
+    assert peek(open_channel()) == [b"x"]
+
+
+MEMORY = {"memory_capacity": 1000, "byte_capacity": 1 << 20}
+
+
+def staged(channel: Channel, memory_bytes: int = 0, fs: FaultyFileSystem | None = None) -> SegmentRef:
+    """Stage an event, in memory if that may take so much."""
+    rows = pa.record_batch({"headers": pa.array([{}], channel.schema.field("headers").type), "body": [b"x"]})
+    writer = StagedFileWriter(fs or FaultyFileSystem(), channel.engine().layout, "query", 1, memory_bytes)
+    writer.write(encode_batch(rows.cast(channel.schema)))
+    reference = writer.finish()
+    writer.close()
+    return reference
+
+
+def prepare(channel: Channel, put: Put, tier: Tier = Tier.DISK, fs: FaultyFileSystem | None = None) -> None:
+    layout = channel.engine().layout
+    StagedPuts(fs or FaultyFileSystem(), layout, channel.engine().log.tiers.disk).prepare(
+        put, AppendPlan(channel.engine().state, tier), 1, 1000
+    )
+
+
+def test_what_was_staged_in_memory_moves_to_disk_with_a_put_that_goes_there(open_channel: Open) -> None:
+    channel = open_channel(**MEMORY)
+    put(channel, b"first")  # creates the memory tier
+    segment = staged(channel, 1 << 20)
+    assert in_memory(segment.name)
+    layout, request = channel.engine().layout, Put([], [segment])
+    data = layout.segment_file(segment.name).read_bytes()[: segment.end]
+    prepare(channel, request)
+    assert request.segments == [replace(segment, name=disk_segment(segment.name))]
+    assert layout.segment_file(request.segments[0].name).read_bytes()[: segment.end] == data
+    assert not layout.segment_file(segment.name).exists()
+
+
+def test_what_was_staged_in_memory_stays_with_a_put_that_goes_there(open_channel: Open) -> None:
+    channel = open_channel(**MEMORY)
+    put(channel, b"first")
+    segment = staged(channel, 1 << 20)
+    request = Put([], [segment])
+    prepare(channel, request, Tier.MEMORY)
+    assert request.segments == [segment]
+    assert channel.engine().layout.segment_file(segment.name).exists()
+
+
+def test_a_move_to_disk_that_fails_is_told_apart_from_a_failed_append(open_channel: Open) -> None:
+    """Nothing was appended, and what is in memory is still there."""
+    channel = open_channel(**MEMORY)
+    put(channel, b"first")
+    segment = staged(channel, 1 << 20)
+    fs, request = FaultyFileSystem(), Put([], [segment])
+    with fs.failing(lambda call: call.name in ("create", "write", "rename")), pytest.raises(StorageError) as caught:
+        prepare(channel, request, fs=fs)
+    assert request.not_staged is caught.value
+    assert request.segments == [segment]
+    assert channel.engine().layout.segment_file(segment.name).exists()
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut"])
+def test_a_staged_file_that_is_gone_or_cut_is_refused(open_channel: Open, harm: str) -> None:
+    channel = open_channel()
+    segment = staged(channel)
+    file = channel.engine().layout.segment_file(segment.name)
+    if harm == "gone":
+        file.unlink()
+    else:
+        with file.open("r+b") as opened:
+            opened.truncate(segment.end - 1)
+    with pytest.raises(StorageError, match=f"the staged file {file} is gone or cut; nothing was committed"):
+        prepare(channel, Put([], [segment]))
+
+
+def test_a_batch_that_is_over_needs_no_staged_file(open_channel: Open) -> None:
+    channel = open_channel(minimum_required_space=2**60)
+    channel.engine().state.sinks["query"] = 5
+    prepare(channel, Put([], [SegmentRef("segment.query.5." + "0" * 32, 1, 100, 50)], ("query", 5)))
+
+
+def test_takes_need_neither_room_nor_files(open_channel: Open) -> None:
+    channel = open_channel(minimum_required_space=2**60)
+    plan = AppendPlan(channel.engine().state, Tier.DISK)
+    StagedPuts(FaultyFileSystem(), channel.engine().layout, channel.engine().log.tiers.disk).prepare(
+        Prepare("default", [(1, 1)]), plan, 1, 1000
+    )
+
+
+def test_a_staged_file_is_found_where_a_close_of_the_memory_tier_moved_it(open_channel: Open) -> None:
+    channel = open_channel(**MEMORY)
+    put(channel, b"first")
+    segment = staged(channel, 1 << 20)
+    layout = channel.engine().layout
+    puts = StagedPuts(FaultyFileSystem(), layout, channel.engine().log.tiers.disk)
+    assert puts.found(segment) == segment
+    moved = replace(segment, name=disk_segment(segment.name))
+    layout.segment_file(moved.name).write_bytes(layout.segment_file(segment.name).read_bytes())
+    assert puts.found(segment) == puts.found(moved) == moved

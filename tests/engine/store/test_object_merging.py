@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from spillable_stream import Channel, DataLossError, Event, StorageError
+from spillable_stream.engine.store.object_merging import Merge
+from spillable_stream.objects.slots import slot_key
+from tests.support.events import ids, numbered, peek, put, take
+from tests.support.memory_store import MemoryStore
+from tests.support.object_channels import URL, collect_now, stores_in_memory
+from tests.support.store_limits import SetLimits
+
+
+@pytest.fixture
+def stores() -> Iterator[dict[str, MemoryStore]]:
+    with stores_in_memory() as stores:
+        yield stores
+
+
+@pytest.fixture(autouse=True)
+def four_slots_are_many(set_limits: SetLimits) -> None:
+    set_limits(many_slots=4, quiet_seconds=0)
+
+
+def channel_of(puts: int, **options: object) -> Channel:
+    """Return a channel with so many transactions of two events, of which four are worth a copy."""
+    channel = Channel(URL, commit_interval=0, gc_delay=0, **options)
+    for i in range(puts):
+        put(channel, b"%d a" % i, b"%d b" % i)
+    return channel
+
+
+def events(channel: Channel) -> list[Event]:
+    with channel.take_transaction() as tx:
+        found = tx.take_many(100)
+        tx.rollback()
+        return found
+
+
+def files(channel: Channel) -> set[int | str]:
+    return {block.file for block in channel.engine().state.blocks}
+
+
+def test_small_slots_are_copied_into_one_object_and_read_from_it(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(6) as channel:
+        before = peek(channel)
+        channel.checkpoint()
+        (merged,) = [file for file in files(channel) if isinstance(file, str)]
+        assert "-merged.0." in merged
+        assert peek(channel) == before
+    with Channel(URL) as again:
+        assert peek(again) == before
+        assert [e.transaction_id for e in events(again)] == [n for n in range(1, 7) for _ in "ab"]
+
+
+def test_few_slots_stay(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(3) as channel:
+        channel.checkpoint()
+        assert not any(isinstance(file, str) for file in files(channel))
+
+
+def test_slots_that_are_young_stay(stores: dict[str, MemoryStore], set_limits: SetLimits) -> None:
+    with channel_of(6) as channel:
+        set_limits(quiet_seconds=60)
+        channel.checkpoint()
+        assert not any(isinstance(file, str) for file in files(channel))
+
+
+def test_events_that_were_taken_meanwhile_keep_the_copy_from_being_used(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(6) as channel:
+        merging = channel.engine().checkpointing.merging
+        copied = merging._copied
+
+        def copied_and_taken(*args: object, **named: object) -> object:
+            found = copied(*args, **named)
+            take(channel, 4)
+            return found
+
+        merging._copied = copied_and_taken  # type: ignore[method-assign]
+        channel.consumer("default")
+        assert not merging.merge()
+        assert not any(isinstance(file, str) for file in files(channel))
+        assert peek(channel) == [b"%d %s" % (i, end) for i in range(2, 6) for end in (b"a", b"b")]
+
+
+def test_a_copy_that_a_collector_may_have_removed_is_not_used(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(6) as channel:
+        engine = channel.engine()
+        blocks = list(engine.state.blocks)
+        merged = engine.checkpointing.merging._copied(blocks, 0, is_dated=False)
+        request = Merge(merged, blocks)
+        engine.state.trimmed = engine.state.trimmed._replace(births=engine.log.tail.number + 1)
+        with engine.committing():
+            engine.append_alone(request)
+        assert not request.done
+
+
+def test_what_was_merged_and_taken_is_deleted(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(6) as channel:
+        channel.checkpoint()
+        assert any("-merged." in key for key in stores[URL].objects)
+        take(channel, 12)
+        channel.checkpoint()
+        channel.checkpoint()
+        assert not any("-merged." in key for key in stores[URL].objects)
+
+
+def test_kept_events_are_found_by_their_time_after_a_merge(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(6, retention_ms=3_600_000) as channel:
+        (middle,) = [e for e in events(channel) if e.write_order_id == 7]
+        take(channel)
+        channel.checkpoint()
+        assert any(isinstance(file, str) for file in files(channel))
+        assert channel.seek("default", datetime.fromtimestamp(middle.timestamp, UTC)) == 7
+        assert ids(channel) == list(range(7, 13))
+
+
+def test_a_merge_that_fails_leaves_everything_as_it_was(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(6) as channel:
+        before = peek(channel)
+
+        def refused(key: str) -> None:
+            raise StorageError("no")
+
+        channel.engine().log.store.upload = refused  # type: ignore[method-assign,assignment]
+        with pytest.raises(StorageError):
+            channel.checkpoint()
+        del channel.engine().log.store.upload
+        assert peek(channel) == before
+        put(channel, *numbered(0, 1))
+
+
+def test_a_checkpoint_is_not_a_loss_where_another_handle_merged_and_collected_what_it_was_about_to_copy(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with channel_of(6) as channel, Channel(URL) as other:
+        merging = channel.engine().checkpointing.merging
+        copied = merging._copied
+
+        def slept_before_it_copied(*args: object, **named: object) -> object:
+            other.checkpoint()
+            collect_now(other)
+            channel.engine().log.cache.clear()
+            return copied(*args, **named)
+
+        monkeypatch.setattr(merging, "_copied", slept_before_it_copied)
+        channel.checkpoint()
+        assert slot_key(6) not in stores[URL].objects
+        assert len(peek(channel)) == 12
+
+
+def test_a_checkpoint_names_events_that_are_missing_and_should_be_there(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(6) as channel:
+        channel.engine().log.cache.clear()
+        del stores[URL].objects[slot_key(3)]
+        with pytest.raises(DataLossError, match="the events 5 to 6 are gone"):
+            channel.checkpoint()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_events_that_another_handle_merges_and_whose_slots_go_are_read_from_the_object(
+    stores: dict[str, MemoryStore], begun: bool
+) -> None:
+    with channel_of(14, retention_ms=3_600_000) as channel, Channel(URL, readonly=True) as reader:
+        reading = reader.read(max_bytes=1)
+        found = [next(reading)] if begun else []
+        channel.checkpoint()
+        collect_now(channel)
+        assert slot_key(14) not in stores[URL].objects
+        bodies = [body for batch in [*found, *reading] for body in batch["body"].to_pylist()]
+    assert bodies == [b"%d %s" % (i, letter) for i in range(14) for letter in (b"a", b"b")]

@@ -1,0 +1,48 @@
+"""How a loss that a handle meets by itself waits for the next call."""
+
+from __future__ import annotations
+
+import pytest
+
+from spillable_stream import StorageError, UnsafeStoreError
+from spillable_stream.engine.store.untold_loss import UntoldLoss
+from spillable_stream.objects.location import Location
+
+
+@pytest.fixture
+def untold() -> UntoldLoss:
+    return UntoldLoss(Location("s3", "bucket", "orders"))
+
+
+def lose(untold: UntoldLoss, text: str = "lost") -> None:
+    with untold:
+        raise UnsafeStoreError(text)
+
+
+def test_a_loss_is_logged_where_it_is_met_and_raised_once(untold: UntoldLoss, caplog: pytest.LogCaptureFixture) -> None:
+    lose(untold)
+    assert [(r.levelname, r.message) for r in caplog.records] == [("ERROR", "s3://bucket/orders: lost")]
+    with pytest.raises(UnsafeStoreError, match=r"^lost$"):
+        untold.tell()
+    untold.tell()
+    assert untold.waiting is None
+
+
+def test_what_waits_keeps_nothing_that_the_work_had(untold: UntoldLoss) -> None:
+    lose(untold)
+    assert untold.waiting is not None
+    assert (untold.waiting.__traceback__, untold.waiting.__context__) == (None, None)
+
+
+def test_no_other_error_waits(untold: UntoldLoss) -> None:
+    with pytest.raises(StorageError), untold:
+        raise StorageError("no answer")
+    untold.tell()
+
+
+def test_work_that_no_call_asked_for_continues_while_a_loss_waits(untold: UntoldLoss) -> None:
+    lose(untold)
+    with untold:
+        untold.tell()
+    with pytest.raises(UnsafeStoreError):
+        untold.tell()

@@ -1,0 +1,141 @@
+"""A stream through a flow: each row is once in each channel that its source's selector names."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import spillable_stream as ss
+from spillable_stream import Event
+from spillable_stream.engine.local.local_port import LocalPort
+from spillable_stream.flow.event_batch import as_event_batch
+from spillable_stream.flow.interceptors.base import InterceptorChain
+from spillable_stream.flow.interceptors.headers import Static
+from spillable_stream.flow.interceptors.regex_filter import RegexFilter
+from spillable_stream.spark.sink import flow_writer
+from spillable_stream.spark.sink.flow_writer import FlowStreamWriter
+from tests.spark.sink.test_flow_plan import CONF, plan, write_conf
+from tests.support.delays import clock_of
+from tests.support.events import peek, take
+
+CHANNELS = ("ok", "errors", "may", "dead")
+
+
+def staged(writer: Any, *tasks: Sequence[bytes], batch_id: int = 1) -> list[Any]:
+    return [writer._stage(iter([as_event_batch([Event(b) for b in task])]), "query", batch_id) for task in tasks]
+
+
+def stored(directory: Path) -> dict[str, list[bytes]]:
+    found = {}
+    for name in CHANNELS:
+        with ss.Channel(directory / name, create=False) as channel:
+            found[name] = peek(channel)
+    return found
+
+
+def test_rows_go_where_the_flow_leads_and_a_repetition_changes_nothing(tmp_path: Path) -> None:
+    writer = FlowStreamWriter(plan(tmp_path))
+    for _ in range(2):
+        writer.commit(staged(writer, [b"INFO a", b"ERROR b"], [b"INFO bad", b"WARN c"]), 1)
+    assert stored(tmp_path) == {
+        "ok": [b"INFO a", b"WARN c"],
+        "errors": [b"ERROR b"],
+        "may": [b"INFO a"],
+        "dead": [b"INFO bad"],
+    }
+    with ss.Channel(tmp_path / "dead") as dead, dead.take_transaction() as tx:
+        (event,) = tx.take_many(2)
+    assert event.headers["deadletter.component"] == "r1/Picky"
+    assert event.headers["deadletter.error"] == "ValueError: it is bad"
+
+
+def test_each_dead_letter_of_a_micro_batch_has_an_id_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever task, and whichever of the batches that Spark hands it, has the event."""
+    writer, found = FlowStreamWriter(plan(tmp_path)), []
+    for task in (0, 1):
+        monkeypatch.setattr(flow_writer, "partition_id", lambda task=task: task)
+        rows = [as_event_batch([Event(b"INFO bad %d" % i)]) for i in range(2)]
+        found.append(writer._stage(iter(rows), "query", 7))
+    writer.commit(found, 7)
+    with ss.Channel(tmp_path / "dead") as dead, dead.take_transaction() as tx:
+        assert [e.headers["deadletter.id"] for e in tx.take_many(9)] == ["r1:7:0:0", "r1:7:0:1", "r1:7:1:0", "r1:7:1:1"]
+
+
+def test_a_batch_that_failed_in_one_channel_is_completed_by_its_repetition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, publish, failing = FlowStreamWriter(plan(tmp_path)), LocalPort.publish, ["errors"]
+
+    def faulty(port: LocalPort, *arguments: Any) -> bool:
+        if failing and Path(port._engine.path).name == failing[0]:
+            failing.pop()
+            raise ss.errors.StorageError("the disk failed")
+        return publish(port, *arguments)
+
+    monkeypatch.setattr(LocalPort, "publish", faulty)
+    with pytest.raises(ss.errors.IncompleteWriteError, match="the channel ok has its rows, and it failed in"):
+        writer.commit(staged(writer, [b"INFO a", b"ERROR b"]), 1)
+    assert stored(tmp_path)["may"] == []
+    writer.commit(staged(writer, [b"INFO a", b"ERROR b"]), 1)
+    assert stored(tmp_path) == {"ok": [b"INFO a"], "errors": [b"ERROR b"], "may": [b"INFO a"], "dead": []}
+
+
+def test_an_optional_channel_that_is_full_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = plan(tmp_path)
+    with ss.Channel(tmp_path / "may", overflow_capacity=1) as may, may.put_transaction() as tx:
+        tx.put(Event(b"there"))
+    writer = FlowStreamWriter(found)
+    with caplog.at_level(logging.WARNING):
+        writer.commit(staged(writer, [b"INFO a"]), 1)
+    assert (stored(tmp_path)["ok"], stored(tmp_path)["may"]) == ([b"INFO a"], [b"there"])
+    assert "the optional channel may does not get the batch 1" in caplog.text
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_stream_and_a_chain_on_a_real_spark(spark: SparkSession, tmp_path: Path) -> None:
+    with ss.Channel(tmp_path / "in") as channel, channel.put_transaction() as tx:
+        tx.put_many([Event(b"INFO a"), Event(b"ERROR b"), Event(b"INFO bad")])
+    query = (
+        spark.readStream.format("spillable")
+        .load(str(tmp_path / "in"))
+        .select("headers", "body")
+        .writeStream.format("spillable")
+        .option("flow", write_conf(tmp_path))
+        .option("agent", "a1")
+        .option("source", "r1")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert stored(tmp_path) == {"ok": [b"INFO a"], "errors": [b"ERROR b"], "may": [b"INFO a"], "dead": [b"INFO bad"]}
+    chain = InterceptorChain([RegexFilter("^INFO"), Static()])
+    events = [({}, b"INFO a"), ({}, b"WARN b"), ({"h": "1"}, b"INFO bad")]
+    frame = spark.createDataFrame(events, "headers map<string, string>, body binary").coalesce(1)
+    rows = frame.mapInArrow(chain.apply, frame.schema).collect()
+    assert [(bytes(row.body), row.headers) for row in rows] == [
+        (b"INFO a", {"key": "value"}),
+        (b"INFO bad", {"h": "1", "key": "value"}),
+    ]
+
+
+def test_rows_wait_and_expire_in_each_channel_as_the_file_says(tmp_path: Path) -> None:
+    times = "a1.channels.ok.deliverAfter = 1h\na1.channels.may.ttlHeader = level\n"
+    writer = FlowStreamWriter(plan(tmp_path, CONF + times))
+    for _ in range(2):
+        writer.commit(staged(writer, [b"INFO a", b"ERROR b", b"WARN c"]), 1)
+    found = stored(tmp_path)
+    assert (found["ok"], found["errors"], found["may"]) == ([], [b"ERROR b"], [])
+    assert found["dead"] == [b"INFO a"]  # its ttl for one of the channels is no time
+    with ss.Channel(tmp_path / "ok", create=False) as channel:
+        assert channel.stats().delayed.events == 2
+        clock_of(channel).pass_by(3600)
+        assert take(channel) == [b"INFO a", b"WARN c"]

@@ -1,0 +1,36 @@
+"""The clock of a commit that waits for the next append."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import spillable_stream as ss
+from spillable_stream.spark.source.late_commit import LateCommit
+
+LONG_SECONDS = 3600.0
+
+
+def test_a_commit_that_fails_is_logged_and_one_that_was_made_is_not_made_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = list[int]()
+    tried = threading.Event()
+
+    def commit() -> None:
+        made.append(1)
+        tried.set()
+        raise ss.StorageError("the store is busy")
+
+    late = LateCommit(commit, "/c")
+    late.within(LONG_SECONDS)
+    late.within(0.0)  # one waits already
+    late.cancel()
+    assert not made
+    late.within(0.0)
+    assert tried.wait(30)
+    for thread in threading.enumerate():
+        if thread.name == "spillable late commit":
+            thread.join(30)
+    assert "is not committed yet: the store is busy" in caplog.text
