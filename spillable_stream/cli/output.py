@@ -42,19 +42,27 @@ class _Output(BufferedWriter):
     The error is remembered above the buffer of C: a signal between a write of the system and its note would write the
     bytes twice.
 
+    Args:
+        descriptor: where it writes.
+        is_unbuffered: whether each write is written at once, as ``python -u`` has it.
+
     Attributes:
         error: the first error; None so far.
         is_told: whether it was said.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, is_unbuffered: bool) -> None:
         super().__init__(FileIO(descriptor, "wb", closefd=False))
+        self._is_unbuffered = is_unbuffered
         self.error: OSError | None = None
         self.is_told: bool = False
 
     def write(self, data: Any, /) -> int:
         try:
-            return super().write(data)
+            written = super().write(data)
+            if self._is_unbuffered:
+                super().flush()
+            return written
         except OSError as e:
             self.error = self.error or e
             raise
@@ -84,16 +92,21 @@ _output: _Output | None = None
 def watch_output() -> None:
     """Remember from now on whether all of standard output is written."""
     global _output
+    _output = None  # of a verb before it in this process
     before = sys.stdout
     if not isinstance(before, TextIOWrapper):
         return
     try:
-        _output = _Output(before.fileno())
+        _output = _Output(before.fileno(), before.write_through)
     except UnsupportedOperation:  # it is not a file
         return
     before.flush()
     sys.stdout = TextIOWrapper(  # a path may have letters that the locale lacks; standard error copes
-        _output, before.encoding, "replace", line_buffering=before.line_buffering
+        _output,
+        before.encoding,
+        "replace",
+        line_buffering=before.line_buffering,
+        write_through=before.write_through,
     )
 
 

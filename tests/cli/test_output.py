@@ -218,6 +218,31 @@ def test_a_pipe_is_not_synced(watched: None, monkeypatch: pytest.MonkeyPatch) ->
         assert read.readline() == b"a\n"
 
 
+def test_what_is_printed_without_a_buffer_is_written_at_once(
+    watched: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by ``python -u``, which a supervisor of services may ask for."""
+    with open(tmp_path / "out", "w") as stream:
+        stream.reconfigure(write_through=True)
+        monkeypatch.setattr(sys, "stdout", stream)
+        watch_output()
+        print("a sink's event")
+        assert (tmp_path / "out").read_text() == "a sink's event\n"
+
+
+def test_a_loss_is_not_that_of_a_later_verb_with_another_output(
+    watched: None, full: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open(os.dup(full), "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        watch_output()
+        print("lost", file=sys.stdout)
+        assert status_of_output() == UNWRITTEN
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    watch_output()
+    assert status_of_output() is None and not is_output_lost()
+
+
 def test_a_stream_without_a_file_is_left_as_it_is(watched: None, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.TextIOWrapper(io.BytesIO())
     monkeypatch.setattr(sys, "stdout", stream)
