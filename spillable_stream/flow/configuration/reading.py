@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -68,8 +69,7 @@ def read_agents(files: Sequence[ConfigurationFile], world: World, names: Sequenc
     for name, agent in raw.items():
         if names and name not in names:
             continue
-        others = [n for n in raw if n != name]
-        agents[name] = validate(agent, findings, world.classes, others, user)
+        agents[name] = validate(agent, findings, world.classes, raw, user)
         advise(agent, agents[name], findings)
     if missing := [name for name in names if name not in raw] if names else [""] * (not raw):
         has = f"the file describes {', '.join(raw)}" if raw else "a line for one begins as a1.sources does"
@@ -100,12 +100,14 @@ def _add(findings: Findings, problems: Iterable[Problem]) -> None:
 def _filtered(entries: list[Entry], world: World, findings: Findings, names: Sequence[str]) -> list[Entry]:
     """Return the entries with the references to their agents' config filters answered."""
     found: dict[str, Entry] = {entry.key: entry for entry in entries}
+    by_agent: defaultdict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        by_agent[entry.key.partition(".")[0]].append(entry)
     for agent in agents_of(entries, Findings()).values():
         if names and agent.name not in names:
             continue
         filters = _filters(agent, findings, world.classes)
-        own = [entry for entry in entries if entry.key.startswith(agent.name + ".")]
-        answered, problems = apply_filters(own, filters, world.lookups.environment, world.run)
+        answered, problems = apply_filters(by_agent[agent.name], filters, world.lookups.environment, world.run)
         _add(findings, problems)
         found.update({entry.key: entry for entry in answered})
     return list(found.values())

@@ -141,9 +141,10 @@ def _closing(text: str, start: int) -> int:
 
 def referenced(entries: list[Entry]) -> set[str]:
     """Return the keys that values refer to, or may refer to, where a name has another reference in it."""
-    names = [name for entry in entries for name in _references(entry.raw)]
-    patterns = [re.compile(".*".join(map(re.escape, _flat(name).split("\0")))) for name in names]
-    return {entry.key for entry in entries if any(pattern.fullmatch(entry.key) for pattern in patterns)}
+    names = {_flat(name) for entry in entries if _OPEN in entry.raw for name in _references(entry.raw)}
+    patterns = [re.compile(".*".join(map(re.escape, name.split("\0")))) for name in names if "\0" in name]
+    keys = [entry.key for entry in entries]
+    return {key for key in keys if key in names or any(pattern.fullmatch(key) for pattern in patterns)}
 
 
 def _references(text: str) -> list[str]:

@@ -6,7 +6,7 @@ nothing uses are dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -35,11 +35,12 @@ from spillable_stream.flow.configuration.tree import LISTS, RawAgent, RawCompone
 
 __all__ = ["validate"]
 
+_MOST_COMPARED = 100  # agents: a file that is none has another one in each of its lines
 _Config = TypeVar("_Config")
 
 
 def validate(
-    raw: RawAgent, findings: Findings, classes: Classes, others: Iterable[str], user: UserDirectories
+    raw: RawAgent, findings: Findings, classes: Classes, names: Collection[str], user: UserDirectories
 ) -> AgentConfig:
     """Return what runs of an agent.
 
@@ -47,10 +48,10 @@ def validate(
         raw: the agent.
         findings: gets what is wrong.
         classes: finds classes, and tries components.
-        others: the names of the file's other agents.
+        names: the names of the files' agents.
         user: where the user's files are.
     """
-    return _Validation(raw, findings, classes, user).run(list(others))
+    return _Validation(raw, findings, classes, user).run(names)
 
 
 class _Validation:
@@ -66,7 +67,7 @@ class _Validation:
         self._moves: list[tuple[str, str]] = []  # from which place to which a sink of type channel moves events
         self._dropped: list[DroppedComponent] = []
 
-    def run(self, others: list[str]) -> AgentConfig:
+    def run(self, names: Collection[str]) -> AgentConfig:
         """Return what runs."""
         for channel in self._each("channels", self._channel):
             self._channels[channel.name] = channel
@@ -86,7 +87,7 @@ class _Validation:
             sink_groups=tuple(groups),
         )
         self._drop_unused(used, whole=agent.valid)
-        self._about_the_whole(agent, others)
+        self._about_the_whole(agent, names)
         return replace(agent, dropped=tuple(self._dropped))
 
     def _each(self, of: str, make: Callable[[RawComponent], _Config]) -> list[_Config]:
@@ -296,13 +297,13 @@ class _Validation:
                     self._findings.add("unused-channel", raw.first, raw.path, text)
                 self._dropped.append(DroppedComponent(Kind.CHANNEL, name, channel.type, (), text))
 
-    def _about_the_whole(self, agent: AgentConfig, others: list[str]) -> None:
+    def _about_the_whole(self, agent: AgentConfig, names: Collection[str]) -> None:
         """Say what is wrong with the agent as a whole."""
         name = agent.name
         if not agent.valid:
             at = self._raw.lists.get("channels") or self._raw.first
             if not self._raw.lists:
-                meant = nearest(name, others)
+                meant = len(names) <= _MOST_COMPARED and nearest(name, [other for other in names if other != name])
                 text = "nothing of it runs, since it lists no component" + (f": did you mean {meant}?" if meant else "")
             elif "channels" not in self._raw.lists:
                 text = f"nothing of it runs, since it lists no channel: write {name}.channels = …"

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import sys
 from textwrap import dedent
+from types import FrameType
+
+import pytest
 
 from spillable_stream.flow.configuration.reading import ConfigurationFile, read_agents
 from tests.support.flow_configurations import SMALL, found, running, world
@@ -31,6 +35,27 @@ def test_one_agent_is_looked_at_alone() -> None:
     assert list(loaded.agents) == ["a1"] and found(loaded) == []
     loaded = read_agents(files(SMALL + broken), world())
     assert [running(a) for a in loaded.agents.values()] == ["a1: r1 | c1 | k1 | ", "a2:  | c1 | k1 | "]
+
+
+@pytest.mark.parametrize("agent", [SMALL, "a1.size = 1\n", "a1.sources = ${a1.size}\n"], ids=["whole", "none", "refers"])
+def test_the_work_grows_with_the_agents_and_not_with_their_square(agent: str) -> None:
+    def calls(count: int) -> int:
+        made = [0]
+
+        def called(frame: FrameType, event: str, argument: object) -> None:
+            made[0] += event.endswith("call")
+
+        agents = "".join(agent.replace("a1", f"a{i}") for i in range(count))
+        before = sys.getprofile()
+        sys.setprofile(called)
+        try:
+            assert len(read_agents(files(agents), world()).agents) == count
+        finally:
+            sys.setprofile(before)
+        return made[0]
+
+    calls(1)  # what is done once
+    assert calls(400) < 2.2 * calls(200)
 
 
 def test_an_agent_that_is_not_there_is_an_error() -> None:
