@@ -18,10 +18,12 @@ from spillable_stream.arguments import path_text
 from spillable_stream.quantities import Duration, Milliseconds, Size
 
 __all__ = [
+    "MOST_DELAY_SECONDS",
     "REFUSED",
     "TooMuchError",
     "boolean",
     "columns",
+    "delay",
     "directories",
     "directory",
     "directory_of_this_host",
@@ -43,6 +45,9 @@ __all__ = [
 
 REFUSED = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
 """What a parser raises at a value that it does not take."""
+
+MOST_DELAY_SECONDS = 366 * 86_400
+"""The longest delay of an event: a year."""
 
 _MOST_SECONDS = 36_525 * 86_400
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -214,7 +219,7 @@ def timestamp(value: datetime | int | str) -> int:
         if text.isascii() and text.isdecimal():
             milliseconds = int(text)
             if milliseconds > _MOST_MILLISECONDS:  # microseconds, or nanoseconds, by mistake
-                raise ValueError
+                raise TooMuchError(f"{_MOST_MILLISECONDS:,} ms, the end of the year 9999")
             return milliseconds * 1000
         value = datetime.fromisoformat(text)
     if value.tzinfo is None:
@@ -229,7 +234,15 @@ def duration(value: Duration) -> float:
     if span < 0:
         raise ValueError
     if span > _MOST_SECONDS:
-        raise TooMuchError(f"{_MOST_SECONDS:,}, a century")
+        raise TooMuchError(f"{_MOST_SECONDS:,} s, a century")
+    return span
+
+
+def delay(value: Duration) -> float:
+    """Return a time span in seconds, up to a year: as long as an event may be delayed."""
+    span = duration(value)
+    if span > MOST_DELAY_SECONDS:
+        raise TooMuchError(f"{MOST_DELAY_SECONDS:,} s, a year")
     return span
 
 

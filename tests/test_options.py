@@ -168,10 +168,23 @@ def test_what_cannot_be_kept_is_refused_in_a_sentence_and_nothing_is_changed(
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda o: o.name)
 def test_a_number_above_what_an_option_takes_is_refused_with_the_most(option: Any) -> None:
     """What an option is says often the least only."""
-    if option.parsed_type not in ("int", "float") or option.name.endswith("Timestamp"):
+    if option.parsed_type not in ("int", "float"):
         return
     with pytest.raises(OptionError, match=r"; the most is [\d,]+"):
         parse(**{option.name: 1 << 63})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "most"),
+    [
+        ("keepAlive", "36526d", "3,155,760,000 s, a century"),
+        ("deliverAfter", "36000d", "31,622,400 s, a year"),
+        ("startingTimestamp", 1_795_000_000_000_000, "253,402,300,799,999 ms, the end of the year 9999"),
+    ],
+)
+def test_the_most_that_an_option_of_time_takes_has_a_unit(name: str, value: object, most: str) -> None:
+    with pytest.raises(OptionError, match=f"; the most is {most}$"):
+        parse(**{name: value})
 
 
 @pytest.mark.parametrize("name", ["retentionMs", "retentionBytes", "retentionUntaken", "autoGroupTtl"])

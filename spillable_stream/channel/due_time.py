@@ -10,13 +10,11 @@ import pyarrow as pa
 
 from spillable_stream.errors import OptionError
 from spillable_stream.option_names import named
+from spillable_stream.option_parsers import MOST_DELAY_SECONDS
 from spillable_stream.quantities import DURATION_RANGE, Duration, duration_seconds
 from spillable_stream.shown_value import shown
 
-__all__ = ["MOST_DELAY_SECONDS", "due_ms", "require_delays", "require_orderable"]
-
-MOST_DELAY_SECONDS = 366 * 86_400
-"""The longest delay: a year."""
+__all__ = ["due_ms", "require_delays", "require_orderable"]
 
 
 def require_delays(path: object, schema: pa.Schema | None, *, has_disk: bool) -> None:

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spillable_stream.arguments import text
-from spillable_stream.channel.due_time import MOST_DELAY_SECONDS, due_ms
+from spillable_stream.channel.due_time import due_ms
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.channel.ttl import MOST_TTL_US, ttl_us
 from spillable_stream.flow.durations import durations_us
 from spillable_stream.flow.event_batch import header, select_rows
 from spillable_stream.flow.interceptors.base import Rejected
+from spillable_stream.option_parsers import MOST_DELAY_SECONDS
 from spillable_stream.quantities import DURATION_RANGE, Duration
 
 __all__ = ["EventTimes", "TimedEvents"]

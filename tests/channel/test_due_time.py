@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.channel.due_time import MOST_DELAY_SECONDS, due_ms, require_orderable
+from spillable_stream.channel.due_time import due_ms, require_orderable
 from spillable_stream.errors import OptionError
+from spillable_stream.option_parsers import MOST_DELAY_SECONDS
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)

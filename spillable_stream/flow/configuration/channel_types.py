@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from spillable_stream.channel.due_time import MOST_DELAY_SECONDS
 from spillable_stream.channel.ttl import MOST_TTL_US
 from spillable_stream.flow.configuration.channel_options import OURS, OWN_OPTIONS, flume_option, own_options
 from spillable_stream.flow.configuration.options import (
@@ -18,6 +17,7 @@ from spillable_stream.flow.configuration.options import (
     size,
     text,
 )
+from spillable_stream.option_parsers import MOST_DELAY_SECONDS
 from spillable_stream.quantities import DURATION_RANGE, SIZE_RANGE
 
 __all__ = ["CHANNELS", "FILE", "MEMORY", "SPILLABLE_MEMORY"]

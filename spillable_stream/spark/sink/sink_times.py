@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from spillable_stream.channel.due_time import MOST_DELAY_SECONDS
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.channel.ttl import MOST_TTL_US
 from spillable_stream.errors import OptionError, SchemaError
+from spillable_stream.option_parsers import MOST_DELAY_SECONDS
 from spillable_stream.shown_value import shown
 from spillable_stream.spark.schema import arrow_schema
 
