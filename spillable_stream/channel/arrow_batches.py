@@ -91,15 +91,23 @@ def _chosen_range(engine: Engine, start: SeekTarget | None, end: ReadEnd | None)
         time_of(place) for place in map(span_with_unit, (start, end)) if isinstance(place, datetime | timedelta)
     ]
     if len(times_us) == 2 and times_us[0] > times_us[1]:
-        raise OptionError(f"a read of {engine.path} can't end at {shown(end)} and start at {shown(start)}, later")
+        raise OptionError(f"a read of {engine.path} can't end at {_in_words(end)} and start at {_in_words(start)}, later")
 
     def choose(state: ChannelState) -> Range:
         first, last = choose_start(state) + 1, choose_end(state)
         if first > last + 1:
-            raise OptionError(f"a read of {engine.path} can't end with the event {last} and start with {first}")
+            its_end = "before the first event" if last < state.beginning() else f"with the event {last}"
+            raise OptionError(f"a read of {engine.path} can't end {its_end} and start with the event {first}")
         return first, last
 
     return choose
+
+
+def _in_words(place: object) -> str:
+    """Return a time as people say it: "2:00:00 ago" of a timedelta."""
+    if isinstance(place, timedelta):
+        return f"{place} ago"
+    return place.isoformat() if isinstance(place, datetime) else shown(place)
 
 
 def _chosen_end(engine: Engine, end: ReadEnd | None) -> Callable[[ChannelState], int]:
