@@ -204,12 +204,15 @@ class Export:
             if not (self._directory / _PLAN).exists():
                 self._clear()  # what a finished export left that was killed as it removed its parts
                 _sync_directory(self._directory)
-                _write_durably(self._directory / _PLAN, json.dumps(asdict(self.plan)).encode())
+                self._write_plan()
             self._meter = Meter("export", "events", progress)
             self._meter.begin(self.plan.last_id - self.plan.first_id + 1)
             while self.done_id < self.plan.last_id and self._write_part():
                 pass
             return self._join()
+
+    def _write_plan(self) -> None:
+        _write_durably(self._directory / _PLAN, json.dumps(asdict(self.plan)).encode())
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -294,6 +297,11 @@ class Export:
         self._is_joined = True
         (self._directory / _PLAN).unlink()  # first: without it nothing continues, whichever parts are left
         _sync_directory(self._directory)
+        try:
+            self._require_same()  # again, since that takes its time
+        except ChannelBusyError:
+            self._write_plan()
+            raise
         _rename_durably(temporary, self._out)
         self._clear()
         with suppress(OSError):  # something else is there, too

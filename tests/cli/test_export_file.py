@@ -176,7 +176,7 @@ def test_a_file_that_somebody_writes_while_an_export_is_under_way_is_not_replace
         out = tmp_path / "f.jsonl"
 
         def write(_: Progress) -> None:
-            out.write_text("theirs")
+            out.write_text("their file")  # another size than that of the agreed: a clock may be coarse
 
         for before in (False, True):
             if before:
@@ -185,9 +185,32 @@ def test_a_file_that_somebody_writes_while_an_export_is_under_way_is_not_replace
             assert work.replaces == before
             with pytest.raises(ChannelBusyError, match="was written meanwhile"):
                 work.run(write)
-            assert out.read_text() == "theirs"
+            assert out.read_text() == "their file"
             out.unlink()
             assert Export(channel, out, plan(channel)).run() == 20, "what was done is continued"
+
+
+def test_a_file_that_somebody_writes_right_before_an_export_gets_its_name_is_not_replaced(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, directory = tmp_path / "f.jsonl", tmp_path / "f.jsonl.partial"
+    synced = export_file._sync_directory
+
+    def write(which: Path) -> None:
+        synced(which)
+        if (directory / "joined").exists():
+            out.write_text("theirs")
+
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, *numbered(1, 20))
+        with monkeypatch.context() as patch, pytest.raises(ChannelBusyError, match="was written meanwhile"):
+            patch.setattr(export_file, "_sync_directory", write)
+            Export(channel, out, plan(channel)).run()
+        assert out.read_text() == "theirs" and (directory / "plan.json").exists()
+        out.unlink()
+        work = Export(channel, out, plan(channel))
+        assert work.done_id == work.plan.last_id, "what was done is continued"
+        assert work.run() == 20 and not directory.exists()
 
 
 @pytest.mark.parametrize("sync", [1, 2, 3], ids=["plan", "part", "file"])
