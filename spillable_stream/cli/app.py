@@ -298,17 +298,18 @@ def is_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-def _refuse_unasked(text: str, as_json: bool) -> NoReturn:
-    """End a verb that would have to ask, and can't."""
-    if not as_json or not print_object({"error": OptionError.__name__, "text": text}):
+def _end_unconfirmed(path: str, text: str, as_json: bool, status: int, **why: Any) -> NoReturn:
+    """End a verb whose question has not been answered with yes."""
+    if not as_json or not print_object({"path": path, **why, "text": text}):
         say(text)
-    raise typer.Exit(UNKNOWN)
+    raise typer.Exit(status)
 
 
-def confirm(question: str, yes: bool) -> None:
+def confirm(path: str, question: str, yes: bool) -> None:
     """Ask before something that can't be undone; where nobody can be asked, require ``--yes``.
 
     Args:
+        path: the channel, as it was given.
         question: what will happen, as a question.
         yes: whether ``--yes`` was given.
     """
@@ -317,15 +318,14 @@ def confirm(question: str, yes: bool) -> None:
     run = _run.get()
     as_json = run is not None and run.as_json
     if not is_terminal():
-        _refuse_unasked(f"{question} Nothing was changed: give --yes where nobody can be asked", as_json)
+        text = f"{question} Nothing was changed: give --yes where nobody can be asked"
+        _end_unconfirmed(path, text, as_json, UNKNOWN, error=OptionError.__name__)
     try:
         is_confirmed = typer.confirm(question, err=True)
     except typer.Abort as e:  # Ctrl-C, or the end of the input
         say("")
         if isinstance(e.__context__, KeyboardInterrupt):
-            raise cut_short(e.__context__, "nothing was changed", as_json=as_json) from None
-        say("nothing was changed")
-        raise typer.Exit(UNHEALTHY) from None
+            raise cut_short(e.__context__, "nothing was changed", path, as_json=as_json) from None
+        is_confirmed = False
     if not is_confirmed:
-        say("nothing was changed")
-        raise typer.Exit(UNHEALTHY)
+        _end_unconfirmed(path, "nothing was changed", as_json, UNHEALTHY, declined=True)

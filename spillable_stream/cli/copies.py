@@ -66,7 +66,7 @@ def restore(copy: _Copy, path: _To, new_identity: _New = False, yes: Yes = False
     from spillable_stream.archive.restore import restore as make_channel
 
     def may_replace(what: str) -> bool:
-        confirm(f"{what}. Remove it, and restore there?", yes)
+        confirm(path, f"{what}. Remove it, and restore there?", yes)
         return True
 
     with ending(path, as_json, lambda: f"{path} is there and whole, or not at all: then run it again"):

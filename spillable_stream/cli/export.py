@@ -73,7 +73,7 @@ def export(
                 raise OptionError(f"{out} is inside of {outer}, a channel's directory: give a file outside of it")
             work = Export(channel, Path(out), _plan(channel, start, end, kind, delimiter))
             if work.replaces:
-                confirm(f"{out} is there. Replace it?", yes)
+                confirm(path, f"{out} is there. Replace it?", yes)
             exports.append(work)
             if work.done_id >= work.plan.first_id and not as_json:
                 say(f"continuing behind the event {work.done_id:,} of {work.plan.first_id:,} to {work.plan.last_id:,}")

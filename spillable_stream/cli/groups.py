@@ -78,7 +78,7 @@ def create_group(path: ChannelPath, group: _GroupName, start: _From = "earliest"
             )
         check_group(group)
         if left := _given_up(channel, start):
-            confirm(f"Let {counted(left, 'event')} leave, for which {group!r} would be the first group?", yes)
+            confirm(path, f"Let {counted(left, 'event')} leave, for which {group!r} would be the first group?", yes)
         position = channel.port().create_group(group, start)
         typer.echo(f"{path}: the group {group!r} takes the event {position + 1:,} next")
 
@@ -97,6 +97,7 @@ def drop_group(path: ChannelPath, group: _GroupName, yes: Yes = False) -> None:
         found = channel.port().group(group)
         lag = channel.stats().groups[group].lag
         confirm(
+            path,
             f"Drop the group {group!r} at {found.position:,}, which has yet to take {counted(lag, 'event')}?",
             yes or not lag,
         )
@@ -122,6 +123,7 @@ def seek_group(path: ChannelPath, group: _GroupName, place: _Place, yes: Yes = F
         channel.port().group(group)
         passed = _passed_over(channel, group, target)
         confirm(
+            path,
             f"Move the group {group!r} forward over {counted(passed, 'event')} that it has yet to take?",
             yes or not passed,
         )

@@ -114,9 +114,9 @@ def test_where_nobody_can_be_asked_a_yes_is_required(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules["spillable_stream.cli.app"], "is_terminal", lambda: False)
-    confirm("Drop it?", True)
+    confirm("/data/orders", "Drop it?", True)
     with pytest.raises(typer.Exit) as ended:
-        confirm("Drop it?", False)
+        confirm("/data/orders", "Drop it?", False)
     assert ended.value.exit_code == UNKNOWN and "give --yes" in capsys.readouterr().err
 
 
@@ -126,7 +126,9 @@ def test_a_program_that_can_not_be_asked_gets_an_object_too(path: Path, tmp_path
     (tmp_path / "f.jsonl").write_text("mine")
     done = run("export", path, tmp_path / "f.jsonl", "--json")
     assert done.exit_code == UNKNOWN and done.stderr == ""
-    assert json.loads(done.stdout)["text"].endswith("Nothing was changed: give --yes where nobody can be asked")
+    said = json.loads(done.stdout)
+    assert said["path"] == str(path) and said["error"] == "OptionError"
+    assert said["text"].endswith("Nothing was changed: give --yes where nobody can be asked")
     assert (tmp_path / "f.jsonl").read_text() == "mine"
 
 
@@ -143,9 +145,29 @@ def test_a_question_that_is_not_answered_changes_nothing_and_says_so(
     monkeypatch.setattr(sys.modules["spillable_stream.cli.app"], "is_terminal", lambda: True)
     monkeypatch.setattr(sys.modules[typer.confirm.__module__], "visible_prompt_func", unanswered)
     with pytest.raises(typer.Exit) as ended, ending("/data/orders", interrupted=lambda: "it is half done"):
-        confirm("Drop it?", False)
+        confirm("/data/orders", "Drop it?", False)
     assert ended.value.exit_code == status
     assert capsys.readouterr().err.splitlines()[-1].endswith("nothing was changed")
+
+
+@pytest.mark.parametrize("answers", [["n"], []], ids=["no", "end of input"])
+def test_a_program_that_is_told_no_gets_an_object_too(
+    path: Path, tmp_path: Path, answers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answered(*_: object) -> str:
+        if not answers:
+            raise EOFError
+        return answers.pop()
+
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"a")
+    (tmp_path / "f.jsonl").write_text("mine")
+    monkeypatch.setattr(sys.modules["spillable_stream.cli.app"], "is_terminal", lambda: True)
+    monkeypatch.setattr(sys.modules[typer.confirm.__module__], "visible_prompt_func", answered)
+    done = run("export", path, tmp_path / "f.jsonl", "--json")
+    assert done.exit_code == UNHEALTHY
+    assert json.loads(done.stdout) == {"path": str(path), "declined": True, "text": "nothing was changed"}
+    assert (tmp_path / "f.jsonl").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
