@@ -91,7 +91,9 @@ def _chosen_range(engine: Engine, start: SeekTarget | None, end: ReadEnd | None)
         time_of(place) for place in map(span_with_unit, (start, end)) if isinstance(place, datetime | timedelta)
     ]
     if len(times_us) == 2 and times_us[0] > times_us[1]:
-        raise OptionError(f"a read of {engine.path} can't end at {_in_words(end)} and start at {_in_words(start)}, later")
+        raise OptionError(
+            f"a read of {engine.path} can't end at {_in_words(end)} and start at {_in_words(start)}, later"
+        )
 
     def choose(state: ChannelState) -> Range:
         first, last = choose_start(state) + 1, choose_end(state)

@@ -121,7 +121,9 @@ def _confirm_loss(path: str, report: Report) -> None:
     loss = report.loss
     if report.unrepairable or not (loss.lost or loss.kept or loss.doubtful):
         return
-    confirm(path, f"A repair of {path} gives up {counted(loss.count, 'event')} that can't be read. Repair it?", yes=False)
+    confirm(
+        path, f"A repair of {path} gives up {counted(loss.count, 'event')} that can't be read. Repair it?", yes=False
+    )
 
 
 def _verified(path: str, as_json: bool) -> Report:

@@ -37,7 +37,9 @@ def test_one_agent_is_looked_at_alone() -> None:
     assert [running(a) for a in loaded.agents.values()] == ["a1: r1 | c1 | k1 | ", "a2:  | c1 | k1 | "]
 
 
-@pytest.mark.parametrize("agent", [SMALL, "a1.size = 1\n", "a1.sources = ${a1.size}\n"], ids=["whole", "none", "refers"])
+@pytest.mark.parametrize(
+    "agent", [SMALL, "a1.size = 1\n", "a1.sources = ${a1.size}\n"], ids=["whole", "none", "refers"]
+)
 def test_the_work_grows_with_the_agents_and_not_with_their_square(agent: str) -> None:
     def calls(count: int) -> int:
         made = [0]
