@@ -35,11 +35,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from spillable_stream.errors import CorruptionError
+from spillable_stream.errors import CorruptionError, OptionError
 from spillable_stream.format import file_names
 from spillable_stream.format.file_names import (
     MOST_SPARE_SEGMENTS,
@@ -52,6 +53,7 @@ from spillable_stream.format.file_names import (
 )
 from spillable_stream.format.record import FORMAT_VERSION
 from spillable_stream.names import check_group, check_producer
+from spillable_stream.shown_value import shown
 from spillable_stream.storage.access import PRIVATE_MODE, Access
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -138,7 +140,7 @@ class Layout:
 
     def producer_lock(self, producer: str) -> Path:
         """The lock file of a live producer that has a name of its own."""
-        return self.path / "producers" / f"{check_producer(producer)}.lock"
+        return self.path / "producers" / _file_name(check_producer(producer), "lock")
 
     @cached_property
     def memory(self) -> Path:
@@ -188,7 +190,7 @@ class Layout:
         return self.path / "groups"
 
     def _group_file(self, group: str, kind: str) -> Path:
-        return self.groups / f"{check_group(group)}.{kind}"
+        return self.groups / _file_name(check_group(group), kind)
 
     def file(self, file: int | str) -> Path:
         """The path of a log file, by number, or of a segment, by name. Raises what `segment_file` raises."""
@@ -269,3 +271,20 @@ class Layout:
         if directory == self.groups:
             return any(file_names.group_of(name, kind) for kind in ("lock", "position", "query", "worker"))
         return file_names.parse_checkpoint(name.removesuffix(".tmp")) is not None
+
+
+def _file_name(name: str, kind: str) -> str:
+    """Return the name of a file of a group or a producer, which has the same bytes in every process.
+
+    In another encoding two processes would lock two files, and both would own the group.
+
+    Raises:
+        OptionError: this process can't give it that name.
+    """
+    encoding = sys.getfilesystemencoding()
+    if not name.isascii() and encoding != "utf-8":
+        raise OptionError(
+            f"the files of {shown(name)} are named in UTF-8, and this process names files in {encoding}: set "
+            "PYTHONUTF8=1, or a locale with UTF-8, such as LC_ALL=C.UTF-8"
+        )
+    return f"{name}.{kind}"

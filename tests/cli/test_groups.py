@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.format.query_note import QueryNote
+from tests.support import command_line
 from tests.support.command_line import run
 from tests.support.events import numbered, peek, put, take
 
@@ -37,6 +40,18 @@ def test_the_list_has_positions_lags_and_owners(ten: Path) -> None:
         channel.consumer("a")
         said = json.loads(run("groups", "list", ten, "--json").stdout)["groups"]
     assert said["a"]["lag"] == 6 and said["a"]["owner"].startswith("pid ")
+
+
+def test_a_group_whose_files_this_process_can_not_name_is_said_in_one_line(path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        channel.consumer("grüße").close()
+    ascii_files = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment = {**os.environ, "PYTHONPATH": str(command_line.ROOT), **ascii_files}
+    pipe = subprocess.PIPE
+    process = command_line.start("groups", "list", path, stdout=pipe, stderr=pipe, env=environment)
+    out, said = process.communicate(timeout=120)
+    assert (process.returncode, out, said.count(b"\n")) == (2, b"", 1)
+    assert b"this process names files in ascii: set PYTHONUTF8=1" in said
 
 
 @pytest.mark.parametrize("note", ["[/bold] over", "[red]stop", "batch :boom:"])

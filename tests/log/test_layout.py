@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+import pytest
+
+from spillable_stream.errors import OptionError
 from spillable_stream.log.claim import make_directories
 from spillable_stream.log.identity_file import planned_layout, read_identity, write_identity
 from spillable_stream.log.layout import Layout
@@ -63,3 +67,22 @@ def test_a_copy_in_another_data_directory_is_not_the_channels(tmp_path: Path) ->
             (directory / name).touch()
     assert layout.log_files(FS) == [1, 2]
     assert layout.segments(FS) == names[2:]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso8859-1"])
+def test_a_name_that_is_not_ascii_is_refused_where_its_files_would_have_other_names(
+    tmp_path: Path, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = made(tmp_path / "channel")
+    assert layout.group_lock("grüße").name == "grüße.lock"
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: encoding)
+    assert layout.group_lock("gruesse").name == "gruesse.lock"
+    for file in (
+        layout.group_lock,
+        layout.group_position,
+        layout.group_query,
+        layout.group_worker,
+        layout.producer_lock,
+    ):
+        with pytest.raises(OptionError, match=f"'grüße' are named in UTF-8, and .* in {encoding}: set PYTHONUTF8=1"):
+            file("grüße")
