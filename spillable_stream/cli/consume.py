@@ -11,7 +11,7 @@ import typer
 
 from spillable_stream.channel.place import PLACES, parse_place
 from spillable_stream.cli.app import ChannelPath, app, ending, time_span, until_signal
-from spillable_stream.cli.output import say, status_of_output, sync_output, write_lines
+from spillable_stream.cli.output import say, status_of_output, sync_output, unsynced_output, write_lines
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 
@@ -58,7 +58,8 @@ def take(
     """Take events and print them, a body a line (of a typed channel, a JSON object a line).
 
     They are committed when they are printed, up to 1,000 at a time; into a file, when that is synced. If the reader of
-    a pipe ends, or a disk is full, those that were not handed over are back in the queue.
+    a pipe ends, or a disk is full, those that were not handed over are back in the queue; what a file has of them is
+    said.
 
     Example: `spillable take /data/orders --group audit --max 100`
 
@@ -77,7 +78,7 @@ def take(
                     break
                 taken += count
         except KeyboardInterrupt:
-            stands = _stands(channel, group)
+            stands = _stands(channel, group) + unsynced_output()
             raise
         stands = f"{counted(taken, 'event')} taken"
 
@@ -102,7 +103,8 @@ def _take(channel: Channel, group: str, limit: int, wait_seconds: float, as_json
             write_lines(event_line(event, as_json=as_json) for event in rows)
             sync_output()
     except OSError:
-        status = status_of_output(f"the last {counted(len(events), 'event', 'are')} back in the queue")
+        back = f"the last {counted(len(events), 'event', 'are')} back in the queue"
+        status = status_of_output(back + unsynced_output())
         if status is None:
             raise
         raise typer.Exit(status) from None

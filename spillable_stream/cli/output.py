@@ -5,6 +5,7 @@ Whatever a library does with an error of a write, such as ending with a status o
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import stat
@@ -25,6 +26,7 @@ __all__ = [
     "status_of_output",
     "sync_output",
     "system_error",
+    "unsynced_output",
     "watch_output",
     "write_lines",
 ]
@@ -54,6 +56,7 @@ class _Output(BufferedWriter):
     def __init__(self, descriptor: int, is_unbuffered: bool) -> None:
         super().__init__(FileIO(descriptor, "wb", closefd=False))
         self._is_unbuffered = is_unbuffered
+        self._synced_end = self._end()
         self.error: OSError | None = None
         self.is_told: bool = False
 
@@ -77,13 +80,29 @@ class _Output(BufferedWriter):
     def sync(self) -> None:
         """Write what is buffered; into a file, so that it outlives the host."""
         self.flush()
-        if not stat.S_ISREG(os.fstat(self.fileno()).st_mode):
+        if not self._is_file():
             return
         try:
             os.fsync(self.fileno())
         except OSError as e:
             self.error = self.error or e
             raise
+        self._synced_end = self._end()
+
+    def unsynced(self) -> tuple[int, int]:
+        """Return the first byte of a file that `sync` has not synced, and how many bytes there are from it on."""
+        return self._synced_end, self._end() - self._synced_end
+
+    def _is_file(self) -> bool:
+        return stat.S_ISREG(os.fstat(self.fileno()).st_mode)
+
+    def _end(self) -> int:
+        """Return how much of a file is written; 0 of what is none."""
+        if not self._is_file():
+            return 0
+        if fcntl.fcntl(self.fileno(), fcntl.F_GETFL) & os.O_APPEND:
+            return os.fstat(self.fileno()).st_size
+        return os.lseek(self.fileno(), 0, os.SEEK_CUR)
 
 
 _output: _Output | None = None
@@ -96,11 +115,11 @@ def watch_output() -> None:
     before = sys.stdout
     if not isinstance(before, TextIOWrapper):
         return
+    before.flush()
     try:
         _output = _Output(before.fileno(), before.write_through)
     except UnsupportedOperation:  # it is not a file
         return
-    before.flush()
     sys.stdout = TextIOWrapper(  # a path may have letters that the locale lacks; standard error copes
         _output,
         before.encoding,
@@ -153,6 +172,16 @@ def sync_output() -> None:
     """Write all that was printed; into a file, so that it outlives the host."""
     if _output is not None:
         _output.sync()
+
+
+def unsynced_output() -> str:
+    """Say what a file has that was printed since the last `sync_output`, and what removes it; "" if it has nothing."""
+    if _output is None:
+        return ""
+    with suppress(OSError):
+        sys.stdout.flush()
+    start, count = _output.unsynced()
+    return f"; what the file has from byte {start:,} on is not taken: 'truncate -s {start}' removes it" if count else ""
 
 
 def forget_output(*streams: TextIO) -> None:

@@ -37,6 +37,22 @@ from tests.support.flow_configurations import NETCAT
 FULL = b"standard output can't be written: No space left on device (errno 28); send it elsewhere\n"
 
 
+SMALL_DISK = """
+import errno, os
+from spillable_stream.cli import main, output
+
+class File(output.FileIO):  # more than 1,000 events of 100 bytes, and less than all
+    def write(self, data):
+        room = 120_000 - os.fstat(self.fileno()).st_size
+        if not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(data[:room])
+
+output.FileIO = File
+main()
+"""
+
+
 @pytest.fixture
 def full() -> Iterator[int]:
     """A file on a disk without room."""
@@ -124,6 +140,28 @@ def test_a_take_whose_output_can_not_be_written_takes_nothing_and_says_where_it_
     assert said == FULL.strip() + b": the last 2 events are back in the queue\n"
     with Channel(tmp_path / "c", create=False) as channel:
         assert peek(channel, group="g") == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("how", ["r+b", "ab"], ids=["place", "append"])
+def test_a_take_into_a_file_that_gets_full_says_what_is_not_taken_of_what_it_has(tmp_path: Path, how: str) -> None:
+    with Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        put(channel, *[b"%099d" % i for i in range(1500)])
+    out = tmp_path / "out"
+    out.write_bytes(b"before\n")
+    with open(out, how) as file:
+        file.seek(0, os.SEEK_END)
+        command = [sys.executable, "-c", SMALL_DISK, "take", "c", "--group", "g"]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, cwd=tmp_path, env=environment, timeout=120)
+    assert done.returncode == UNWRITTEN and out.stat().st_size == 120_000
+    assert done.stderr.decode().endswith(
+        "the last 500 events are back in the queue; what the file has from byte 100,007 on is not taken: "
+        "'truncate -s 100007' removes it\n"
+    )
+    os.truncate(out, 100_007)
+    assert out.read_bytes().count(b"\n") == 1001
+    with Channel(tmp_path / "c", create=False) as channel:
+        assert len(peek(channel, group="g")) == 500
 
 
 @pytest.mark.parametrize("verb", ["stats c", "stats missing", "nosuch", "verify c"])
