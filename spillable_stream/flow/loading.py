@@ -46,7 +46,7 @@ def load(
         The agents, each with what of it runs, and the findings.
 
     Raises:
-        OSError: a file can't be read, is larger than 16 MiB, or is no text.
+        OSError: a file can't be read, is larger than 16 MiB, or is not a text.
         ImportError: the extra ``flow`` is not installed.
         OptionError: there is no file, or one is not a path.
     """
@@ -65,7 +65,7 @@ def _content(path: str) -> bytes:
     """Return the bytes of a file that may be a configuration.
 
     Raises:
-        OSError: it can't be read, is too large, or is no text: each of its lines would be an error.
+        OSError: it can't be read, is too large, or is not a text: each of its lines would be an error.
     """
     with open(path, "rb") as file:
         content = file.read(_MOST_BYTES + 1)
