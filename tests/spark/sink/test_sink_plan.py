@@ -55,7 +55,7 @@ def test_task_sends_what_the_sinks_option_says_or_else_the_channels_if_that_is_l
         ({"ttlColumn": "id", "deliverAtColumn": "id"}, "both name the column 'id'"),
         ({"ttlColumn": "at"}, "ttlColumn names the column 'at', and the rows have id"),
         ({"deliverAtColumn": "id"}, "deliverAtColumn names the column 'id' of the type bigint; give it a TIMESTAMP"),
-        ({"deliverAfter": "367d"}, "waits at most a year"),
+        ({"deliverAfter": "367d"}, "deliverAfter must be .*; the most is 31,622,400 s, a year"),
         ({"deliverAfter": "soon"}, "deliverAfter must be seconds, or a number with ms"),
         ({"startingOffsets": "latest"}, "startingOffsets is not an option of a Spark sink"),
     ],
