@@ -56,7 +56,7 @@ class CallThreads:
     def _is_begun_by_another_one(self, work: Callable[[], None]) -> bool:
         """Start another thread with some work, and tell whether it has it; raises RuntimeError if there is none."""
         if self._most == 0:
-            raise RuntimeError(f"there are to be no threads {self._name}")
+            raise RuntimeError(f"{self._name} may have no thread")
         if len(self._threads) >= self._most:
             return False
         thread = threading.Thread(

@@ -176,7 +176,7 @@ class RoundsRunner:
         raise NotImplementedError
 
     def _rest(self, seconds: float) -> None:
-        """Wait between two rounds, of which the first one worked."""
+        """Wait after a round that worked."""
         raise NotImplementedError
 
     def _close(self) -> None:

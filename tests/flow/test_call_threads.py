@@ -61,7 +61,7 @@ def test_a_call_without_a_thread_is_not_made() -> None:
 def test_where_no_thread_may_be_there_a_call_is_not_made_and_calls_at_once_are_made_in_this_one() -> None:
     made: list[int] = []
     with closing(CallThreads(0, "none")) as threads:
-        with pytest.raises(RuntimeError, match="there are to be no threads none"):
+        with pytest.raises(RuntimeError, match="none may have no thread"):
             threads.begin(lambda: made.append(0))
         threads.at_once([partial(made.append, number) for number in (1, 2)])
     assert made == [1, 2]
