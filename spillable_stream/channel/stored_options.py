@@ -42,7 +42,10 @@ class _Change:
     before: dict[str, Any]
 
     def store(self) -> None:
-        self.engine.commit(Control(FrameType.OPTIONS, self.options))
+        self._store(self.options)
+
+    def _store(self, options: dict[str, Any]) -> None:
+        self.engine.commit(Control(FrameType.OPTIONS, options))
         self.engine.log.obey(self.engine.state)
         self.engine.upkeep.ensure()
         if self.then is not None:
@@ -55,8 +58,7 @@ class _Change:
             now = self.engine.follow().options
             ours = {name: old for name, old in self.before.items() if getattr(now, name) == self.options[name]}
             if ours:
-                self.engine.commit(Control(FrameType.OPTIONS, ours))
-                self.engine.log.obey(self.engine.state)
+                self._store(ours)
         except SpillableError as e:
             _log.error(
                 "%s: %s may have a new value, and the old one can't be stored: %s",
@@ -111,7 +113,7 @@ def store_options(engine: Engine, given: dict[str, Any], then: Callable[[], obje
     Args:
         engine: the channel.
         given: the options that were given, by keyword name, with values as `parse_options` returns them.
-        then: is called when they are stored, if any differs.
+        then: is called when they are stored, if any differs, and again where a `stored_together` takes them back.
 
     Raises:
         OptionError: one that is fixed differs, or the channel could hold nothing.
