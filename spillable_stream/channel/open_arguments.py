@@ -105,7 +105,7 @@ class OpenArguments(NamedTuple):
         of_place = fitting_options(environment_options(), in_store=isinstance(self.path, Location))
         given = {**of_place, **self.options}
         options = ChannelOptions.of({k: value for k, value in given.items() if k not in defaults(CREATION)})
-        check_capacities(options)
+        check_capacities(self.path, options)
         first = check_new_schema(EVENT_SCHEMA if self.schema is None else self.schema)
         fixed = CreationOptions(**{name: given[name] for name in defaults(CREATION) if name in given})
         return NewChannel(options, fixed, [encode_schema(first)])
