@@ -24,7 +24,7 @@ from spillable_stream.log.identity_file import (
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.nesting import require_apart
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner
-from spillable_stream.log.ownership import is_held
+from spillable_stream.log.ownership import HOME, is_held
 from spillable_stream.log.tail import written_bytes
 from spillable_stream.log.wal import WriteAheadLog
 from spillable_stream.option_types import ChannelOptions, CreationOptions
@@ -123,6 +123,7 @@ def check_creation(fs: FileSystem, path: Path, fixed: CreationOptions) -> Layout
         except SpillableError:
             if not fs.exists(path / _LOCK):  # else another creation has begun meanwhile
                 raise
+    require_apart(fs, path, _directories(planned))
     return planned
 
 
@@ -152,14 +153,14 @@ def _continued(fs: FileSystem, planned: Layout) -> Layout:
     """Return the layout, with the identity of a creation that was cut short, after proving that it holds no events.
 
     Raises:
-        OptionError: two of its directories are the same, or one is inside of another channel's or holds a channel.
+        OptionError: two of its directories are the same.
         NotAChannelError: the directories hold a channel, or what is left of one.
         ForeignDirectoryError: a directory belongs to another channel.
     """
     # Left by an interrupted creation, or by a channel that lost its identity file.
     earlier = read_owner(fs, planned.path)
     layout, cut_short, channel = planned, [planned], ""
-    if earlier is not None:
+    if earlier is not None and earlier.role == HOME:
         layout, channel = replace(planned, channel=earlier.channel), earlier.channel
         if earlier.layout is not None:
             cut_short.append(layout_of(planned.path, earlier.layout))
@@ -167,7 +168,6 @@ def _continued(fs: FileSystem, planned: Layout) -> Layout:
     require_unowned(fs, layout)
     for found in cut_short:
         _require_no_events(fs, found, channel)
-    require_apart(fs, layout.path, _directories(layout))
     return layout
 
 
