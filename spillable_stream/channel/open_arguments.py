@@ -110,15 +110,19 @@ class OpenArguments(NamedTuple):
         fixed = CreationOptions(**{name: given[name] for name in defaults(CREATION) if name in given})
         return NewChannel(options, fixed, [encode_schema(first)])
 
-    def check_new(self, fs: FileSystem) -> None:
+    def check_new(self, fs: FileSystem) -> list[Path]:
         """Refuse a channel that can be seen to be impossible; nothing is created.
 
         Args:
             fs: the file system.
 
+        Returns:
+            The directories on this host that it and its spool will have.
+
         Raises what `ensure_channel` raises.
         """
-        check_new(fs, self.path, self.new_channel())
+        directories = check_new(fs, self.path, self.new_channel())
+        return directories if self.front is None else [*directories, Path(self.front.path)]
 
     def find_channel(self, fs: FileSystem, *, create: bool) -> FoundChannel:
         """Return the channel, which is created if there is none, or what is known of it if its store does not answer.

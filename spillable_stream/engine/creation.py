@@ -33,7 +33,7 @@ from spillable_stream.storage.access import Access
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["check_creation", "create_channel"]
+__all__ = ["check_creation", "create_channel", "planned_directories"]
 
 _LOCK = "open.lock"  # whoever creates the channel holds it, and creates it first
 _OWN_NAMES = {
@@ -94,6 +94,11 @@ def create_channel(
             _create_files(fs, _continued(fs, planned), options, schemas)
     finally:
         creating.close()
+
+
+def planned_directories(layout: Layout) -> list[Path]:
+    """Return all directories of a layout, the channel's own first, the backup checkpoint directory included."""
+    return [layout.path, *_directories(layout)]
 
 
 def check_creation(fs: FileSystem, path: Path, fixed: CreationOptions) -> Layout:

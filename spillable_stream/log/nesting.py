@@ -6,7 +6,7 @@ checksum that fits. A file that is damaged, out of reach or another program's pr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from spillable_stream.log.layout import IDENTITY
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["ChannelDirectory", "channel_around", "require_apart", "require_outside"]
+__all__ = ["ChannelDirectory", "channel_around", "require_apart", "require_each_apart", "require_outside"]
 
 
 class ChannelDirectory(NamedTuple):
@@ -69,6 +69,32 @@ def require_apart(fs: FileSystem, path: Path, directories: Collection[Path] = ()
                 f"{place} holds {found.path}, another channel's directory: give a place beside that, or move it away"
                 f"{found.advice()}"
             )
+
+
+def require_each_apart(fs: FileSystem, channels: Sequence[Sequence[Path]]) -> None:
+    """Refuse new channels if one has a directory that is another's as well, or is inside of another's.
+
+    Args:
+        fs: the file system.
+        channels: the directories of each, its own first. One may be there several times.
+
+    Raises:
+        OptionError: it is so; the message names both.
+    """
+    homes: dict[Path, Path] = {}
+    for directories in channels:
+        home = fs.real_path(directories[0])
+        for directory in directories:
+            if (other := homes.setdefault(fs.real_path(directory), home)) != home:
+                raise OptionError(
+                    f"{directory} would be a directory of two channels, {other} and {home}: give each its own"
+                )
+    for place, home in homes.items():
+        for outer in place.parents:
+            if (other := homes.get(outer, home)) != home:
+                raise OptionError(
+                    f"{place} would be inside of {outer}, a directory of the channel {other}: give one outside of it"
+                )
 
 
 def require_outside(fs: FileSystem, path: Path, shown: object, *, may_be_channel: bool = False) -> None:
