@@ -27,31 +27,35 @@ class UntoldLoss:
     """What keeps a loss for the next call. Thread-safe.
 
     Work that no call asked for, or whose caller has succeeded, is done in a block, ``with untold_loss``. A loss ends
-    the block, and nothing else. What waits is not raised inside of one.
+    the block, and nothing else. What waits is not raised inside of one. A block may be inside of another.
 
     Args:
         path: the channel, for the log record.
 
     Attributes:
-        waiting: the loss that the next call raises; None if there is none.
+        waiting: the loss that the next call raises; None if there is none. It is the first of several.
     """
 
     def __init__(self, path: Location) -> None:
         self.waiting: UnsafeStoreError | None = None
         self._path = path
-        self._inside: set[int] = set()  # the threads that are in a block
+        self._depths: dict[int, int] = {}  # in how many blocks a thread is
 
     def __enter__(self) -> None:
-        self._inside.add(get_ident())
+        me = get_ident()
+        self._depths[me] = self._depths.get(me, 0) + 1
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        self._inside.discard(get_ident())
+        me = get_ident()
+        if (depth := self._depths.pop(me)) > 1:
+            self._depths[me] = depth - 1
         if not isinstance(error, UnsafeStoreError):
             return False
         _log.error("%s: %s", self._path, error, extra=fields(self._path))
-        self.waiting = UnsafeStoreError(*error.args)  # another one: a traceback keeps what its frames had
+        if self.waiting is None:
+            self.waiting = UnsafeStoreError(*error.args)  # another one: a traceback keeps what its frames had
         return True
 
     def tell(self) -> None:
@@ -60,7 +64,7 @@ class UntoldLoss:
         Raises:
             UnsafeStoreError: a loss waits.
         """
-        if get_ident() in self._inside:
+        if get_ident() in self._depths:
             return
         error, self.waiting = self.waiting, None
         if error is not None:

@@ -46,3 +46,25 @@ def test_work_that_no_call_asked_for_continues_while_a_loss_waits(untold: Untold
         untold.tell()
     with pytest.raises(UnsafeStoreError):
         untold.tell()
+
+
+def test_the_end_of_a_block_does_not_end_the_one_around_it(untold: UntoldLoss, caplog: pytest.LogCaptureFixture) -> None:
+    lose(untold)
+    with untold:
+        with untold:
+            pass
+        untold.tell()
+    assert len(caplog.records) == 1
+    with pytest.raises(UnsafeStoreError, match=r"^lost$"):
+        untold.tell()
+
+
+def test_the_first_of_several_losses_waits_and_each_is_logged(
+    untold: UntoldLoss, caplog: pytest.LogCaptureFixture
+) -> None:
+    lose(untold, "first")
+    lose(untold, "second")
+    assert [r.message for r in caplog.records] == ["s3://bucket/orders: first", "s3://bucket/orders: second"]
+    with pytest.raises(UnsafeStoreError, match=r"^first$"):
+        untold.tell()
+    untold.tell()
