@@ -61,6 +61,8 @@ class UntoldLoss:
     def tell(self) -> None:
         """Raise what waits, once; in a block of this thread nothing is raised.
 
+        The caller has stored nothing yet, and the error says so.
+
         Raises:
             UnsafeStoreError: a loss waits.
         """
@@ -68,4 +70,5 @@ class UntoldLoss:
             return
         error, self.waiting = self.waiting, None
         if error is not None:
+            error.stored_nothing = True
             raise error

@@ -6,6 +6,7 @@ import pytest
 
 from spillable_stream import StorageError, UnsafeStoreError
 from spillable_stream.engine.store.untold_loss import UntoldLoss
+from spillable_stream.errors import says_nothing_stored
 from spillable_stream.objects.location import Location
 
 
@@ -46,6 +47,14 @@ def test_work_that_no_call_asked_for_continues_while_a_loss_waits(untold: Untold
         untold.tell()
     with pytest.raises(UnsafeStoreError):
         untold.tell()
+
+
+def test_what_is_told_says_that_the_call_has_stored_nothing_and_may_be_repeated(untold: UntoldLoss) -> None:
+    lose(untold)
+    with pytest.raises(UnsafeStoreError) as told:
+        untold.tell()
+    assert told.value.stored_nothing and says_nothing_stored(told.value)
+    assert not says_nothing_stored(UnsafeStoreError("met by the append itself"))
 
 
 def test_the_end_of_a_block_does_not_end_the_one_around_it(untold: UntoldLoss, caplog: pytest.LogCaptureFixture) -> None:
