@@ -462,7 +462,8 @@ class Channel:
         """Close the handle when the commits under way are over; its groups are free, open takes are back in the queue.
 
         The last handle to be closed, among all processes, moves what is in memory to disk and removes the memory tier.
-        With a spool, it ships what is in the spool, for about 10 seconds at most, and leaves the rest there.
+        With a spool, it ships what is in the spool, for about 10 seconds at most, and leaves the rest there. A loss of
+        events that waits to be told (`UnsafeStoreError`) stays in the log of this process: a close does not raise it.
 
         Args:
             checkpoint: whether to create a checkpoint; ``checkpointOnClose`` decides by default.

@@ -40,9 +40,9 @@ _OF_THE_HANDLE = (ChannelClosedError.__name__, UnsafeStoreError.__name__)
 def may_pass(error: BaseException) -> bool:
     """Tell whether an error may be over after a while.
 
-    A full channel, a full disk, a busy lock, trouble with storage, a loss of earlier events, after which the store
-    continues, and a handle that failed, which is opened again. Of other targets any `OSError`, such as a connection that broke. That a batch may have been
-    committed anyway does no harm: its number tells.
+    A full channel, a full disk, a busy lock, trouble with storage, a loss of earlier events, after which the store's
+    channel continues, and a handle that failed, which is opened again. Of other targets any `OSError`, such as a
+    connection that broke. That a batch may have been committed anyway does no harm: its number tells.
     """
     return isinstance(error, _MAY_PASS) and not isinstance(error, MISFITS)
 

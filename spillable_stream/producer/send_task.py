@@ -113,7 +113,7 @@ class SendTask:
 
     def _after_failure(self, batch: ProducerBatch, error: BaseException) -> None:
         if may_pass(error) and self._ends.retry(batch):
-            if isinstance(error, UnsafeStoreError):  # nobody else may tell of it
+            if isinstance(error, UnsafeStoreError):  # nobody else may report it
                 _log.error(_SENT_AGAIN, batch.destination.name, text_of(error), extra=batch.log_fields())
             return
         batch.destination.free(batch)  # it will not be sent there again

@@ -165,8 +165,9 @@ class ObjectCheckpointing:
             StorageError: it could not be written.
             LockTimeoutError: another thread took too long creating one.
             TransactionStateError: this thread is inside another call to the channel.
+            UnsafeStoreError: a loss waits to be told.
         """
-        self._log.require_open()
+        self._log.require_not_closed()
         if self._follower.snapshot.is_mine():
             self._active_calls.refuse("a checkpoint")
         timeout_seconds = self._log.lock_timeout_seconds

@@ -1,12 +1,15 @@
-"""A loss that a handle meets where no call of the user could raise it: it waits in the handle, and the next call does.
+"""A loss that a handle meets where no call of the user could raise it: it waits in the handle, and a later call does.
 
 ::
 
-    a call of the user          meets it ── raises it
-    a thread of the handle      meets it ── logs it, and it waits ─┐
-    what follows a commit       meets it ── logs it, and it waits ─┴─▶ the next call of the user raises it
+    a call of the user       meets it ── raises it
+    a thread of the handle   meets it ── logs it, and it waits ─┐
+    what follows a commit    meets it ── logs it, and it waits ─┼─▶ the next put, take, commit or checkpoint raises it
+    what shows the channel   meets it ── logs it, and it waits ─┘
 
-Either way it is raised once: the call after that continues with what is there.
+Either way it is raised once: the call after that continues with what is there. What it tells is of earlier events: the
+call that raises what waits has stored nothing, and may be repeated. A call that only looks leaves it, since nobody may
+see what that raises.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ _log = log_of(__name__)
 
 
 class UntoldLoss:
-    """What keeps a loss for the next call. Thread-safe.
+    """What keeps a loss for a later call. Thread-safe.
 
     Work that no call asked for, or whose caller has succeeded, is done in a block, ``with untold_loss``. A loss ends
     the block, and nothing else. What waits is not raised inside of one. A block may be inside of another.
@@ -33,7 +36,7 @@ class UntoldLoss:
         path: the channel, for the log record.
 
     Attributes:
-        waiting: the loss that the next call raises; None if there is none. It is the first of several.
+        waiting: the loss that a later call raises; None if there is none. It is the first of several.
     """
 
     def __init__(self, path: Location) -> None:
