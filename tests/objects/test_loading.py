@@ -502,3 +502,19 @@ def test_a_handle_whose_slot_is_lost_leaves_the_checkpoint_of_the_slot_that_is_t
     with pytest.raises(StorageError, match="the checkpoint of slot 3 is of another slot 3 than the one that"):
         checkpoint(writer)
     assert loaded(memory, writer)[0].state.image() == other.state.image()
+
+
+def test_a_handle_that_finds_the_checkpoint_of_another_slot_names_the_slot_in_the_log_if_that_is_damaged(
+    writer: Writer, memory: MemoryStore
+) -> None:
+    writer.put(b"1")
+    other = Writer(memory, writer.slots.channel)
+    put_back(writer, memory)
+    for _ in range(2):
+        other.put(b"x")
+    memory.objects[slot_key(3)] = b"damaged"
+    before = memory.objects[key(3)]
+    with pytest.raises(CorruptionError) as caught:
+        checkpoint(other)
+    assert caught.value.path == f"{memory.root}/{slot_key(3)}"
+    assert memory.objects[key(3)] == before
