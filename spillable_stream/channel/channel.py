@@ -444,7 +444,13 @@ class Channel:
         """Make the state durable, so that the next open is short, and remove files no longer needed.
 
         Raises:
+            CorruptionError: the log in a store is damaged; a `DataLossError` if slots are missing.
+            LockTimeoutError: somebody else took too long creating one.
+            NotAChannelError: the channel is not there any more.
             StorageError: it could not be written; the channel continues without it.
+            TransactionStateError: this thread is inside another call to the channel.
+            UnsafeStoreError: the store has lost acknowledged events, as one that was put back to an earlier version;
+                the next call continues with what is there.
         """
         self._open.engine("a checkpoint").checkpointing.create()
 

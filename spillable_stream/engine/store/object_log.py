@@ -144,7 +144,9 @@ class ObjectLog:
 
         Raises:
             CorruptionError: a slot is damaged.
+            NotAChannelError: the channel is not there any more.
             StoreError: the store refused or failed.
+            UnsafeStoreError: the store overwrote a slot.
         """
         if not self._lock.is_mine:
             self._looks.look()
