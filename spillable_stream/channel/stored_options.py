@@ -78,10 +78,11 @@ class _Change:
         """Store the old options again, but for those that somebody else has changed since; a failure is logged."""
         path = self.engine.log.path
         try:
-            now = self.engine.follow().options
-            ours = {name: old for name, old in self.before.items() if getattr(now, name) == self.options[name]}
-            if ours:
-                self._store(ours)
+            with self.engine.log.untold_loss:  # the error that led here is raised
+                now = self.engine.follow().options
+                ours = {name: old for name, old in self.before.items() if getattr(now, name) == self.options[name]}
+                if ours:
+                    self._store(ours)
         except SpillableError as e:
             _log.error(
                 "%s: %s may have a new value, and the old one can't be stored: %s",

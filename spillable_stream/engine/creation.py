@@ -215,8 +215,8 @@ def _require_no_events(fs: FileSystem, layout: Layout, channel: str) -> None:
 def _trace_of_use(fs: FileSystem, layout: Layout) -> Path | None:
     """Return a file that no interrupted creation leaves: a checkpoint, or a head that publishes commits."""
     if layout.checkpoint_dir.is_relative_to(layout.path):  # outside, checkpoints may belong to another channel
-        made = (name for name in fs.list_files(layout.checkpoint_dir) if parse_checkpoint(name))
-        if (checkpoint := next(made, None)) is not None:
+        created = (name for name in fs.list_files(layout.checkpoint_dir) if parse_checkpoint(name))
+        if (checkpoint := next(created, None)) is not None:
             return layout.checkpoint_dir / checkpoint
     head = parse_head(fs.read_file(layout.head)) if fs.exists(layout.head) else None
     return layout.head if head is not None and (head.published.last_id or head.published.disk.file_id > 1) else None

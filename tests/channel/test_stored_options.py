@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, Event
+from spillable_stream import Channel, Event, UnsafeStoreError
 from spillable_stream.channel.stored_options import check_capacities, options_to_be, store_options, stored_together
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.requests import Request
@@ -17,6 +17,7 @@ from spillable_stream.format.frame import Payload
 from spillable_stream.objects.slots import Slots
 from spillable_stream.option_types import ChannelOptions
 from tests.support.events import put
+from tests.support.object_channels import URL, log_of, stores_in_memory
 from tests.support.store_limits import SetLimits
 
 Open = Callable[..., Channel]
@@ -223,6 +224,21 @@ def test_what_was_stored_gets_its_old_value_again_where_the_disk_of_another_chan
     monkeypatch.undo()
     for channel in (*opened, a, b, c):
         channel.close()
+
+
+def test_an_old_value_is_stored_again_though_a_loss_waits_to_be_told() -> None:
+    with stores_in_memory(), Channel(URL, commit_interval=0, keep_alive=2.0) as channel:
+        untold = log_of(channel).untold_loss
+
+        def fail() -> None:
+            with untold:
+                raise UnsafeStoreError("lost")
+            raise StorageError("the disk is gone")
+
+        with pytest.raises(StorageError, match="the disk is gone"), stored_together():
+            store_options(channel.engine(), {"keep_alive": 3.0}, then=fail)
+        assert channel.options["keep_alive"] == 2.0
+        assert untold.waiting is not None
 
 
 def test_an_old_value_that_cannot_be_stored_again_is_logged(
