@@ -168,7 +168,14 @@ class LockUnsupportedError(ChannelError):
 
 
 class UnsafeStoreError(ChannelError):
-    """The object store breaks a promise that a channel relies on, such as to create an object only if there is none."""
+    """The object store breaks a promise that a channel relies on, such as to create an object only if there is none.
+
+    Attributes:
+        stored_nothing: whether it is certain that the call stored nothing: the loss that it tells is of earlier events,
+            and the same call may succeed.
+    """
+
+    stored_nothing: bool = False
 
 
 class ChannelBusyError(ChannelError):
@@ -419,7 +426,7 @@ REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError
 
 def says_nothing_stored(error: BaseException) -> bool:
     """Tell whether an error of a commit says for sure that nothing was stored, and that the same call may succeed."""
-    return isinstance(error, REFUSALS) or (isinstance(error, StorageError) and error.stored_nothing)
+    return isinstance(error, REFUSALS) or (isinstance(error, (StorageError, UnsafeStoreError)) and error.stored_nothing)
 
 
 def may_not_write(error: StorageError) -> bool:

@@ -41,7 +41,7 @@ from spillable_stream.errors import (
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import FrameHeader, Payload
 from spillable_stream.format.packing import pack
-from spillable_stream.log.nesting import channel_around
+from spillable_stream.log.nesting import require_outside
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.location import DIRECTORY, Location, is_inside, is_location
 from spillable_stream.objects.open_store import open_store
@@ -141,7 +141,7 @@ def backup(
 
 
 def _require_outside(path: ChannelPath, location: Location) -> None:
-    """Refuse a backup inside of a channel's directory, and at the channel's own.
+    """Refuse a backup in a directory of any channel, or inside of one.
 
     Raises:
         OptionError: it would be there.
@@ -152,10 +152,8 @@ def _require_outside(path: ChannelPath, location: Location) -> None:
         inside = path == location
     if inside:
         raise OptionError(f"{shown_location(location)} is inside of the channel {path}: give a place outside of it")
-    if location.scheme == DIRECTORY and (outer := channel_around(FileSystem(), Path(location.prefix))) is not None:
-        raise OptionError(
-            f"{shown_location(location)} is inside of {outer}, a channel's directory: give a place outside of it"
-        )
+    if location.scheme == DIRECTORY:
+        require_outside(FileSystem(), Path(location.prefix), shown_location(location))
 
 
 class _Backup:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from spillable_stream.archive.backup_content import BackupContent, MadeChannel, is_there_error
+from spillable_stream.engine.store.object_opening import require_place
 from spillable_stream.errors import ChannelError, CorruptionError
 from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import seed_name
@@ -58,6 +59,7 @@ def restore_to_store(
     content: BackupContent, to: Location, new_identity: bool, progress: OnProgress | None, may_replace: MayReplace
 ) -> MadeChannel:
     """Create a channel from a backup; arguments and errors are those of `spillable_stream.archive.restore.restore`."""
+    require_place(to)
     store, state = open_store(to), content.state(in_store=True)
     begun: SlotHeader | None = None
     if first := next(_keys(store), ""):

@@ -221,7 +221,8 @@ class _Reading:
             ChannelClosedError: the channel was closed.
             DataLossError: events have left the channel.
         """
-        self._engine.require_not_closed()
+        with self._engine.log.untold_loss:  # what looks on, such as a tap, leaves a loss to a call that stores or takes
+            self._engine.require_not_closed()
         looks = self._look_in == 0
         with self._engine.snapshot() if looks else self._engine.follower.as_known as state:
             if looks or self._look_in is None:

@@ -444,7 +444,13 @@ class Channel:
         """Make the state durable, so that the next open is short, and remove files no longer needed.
 
         Raises:
+            CorruptionError: the log in a store is damaged; a `DataLossError` if slots are missing.
+            LockTimeoutError: somebody else took too long creating one.
+            NotAChannelError: the channel is not there any more.
             StorageError: it could not be written; the channel continues without it.
+            TransactionStateError: this thread is inside another call to the channel.
+            UnsafeStoreError: the store has lost acknowledged events, as one that was put back to an earlier version;
+                the next call continues with what is there.
         """
         self._open.engine("a checkpoint").checkpointing.create()
 
@@ -462,7 +468,8 @@ class Channel:
         """Close the handle when the commits under way are over; its groups are free, open takes are back in the queue.
 
         The last handle to be closed, among all processes, moves what is in memory to disk and removes the memory tier.
-        With a spool, it ships what is in the spool, for about 10 seconds at most, and leaves the rest there.
+        With a spool, it ships what is in the spool, for about 10 seconds at most, and leaves the rest there. A loss of
+        events that waits to be told (`UnsafeStoreError`) stays in the log of this process: a close does not raise it.
 
         Args:
             checkpoint: whether to create a checkpoint; ``checkpointOnClose`` decides by default.

@@ -363,12 +363,15 @@ class Consumer:
     def write_note(self, note: str) -> None:
         """Write something else about the owner beside the group, after its process and the time.
 
+        A loss of events is left to the next call: nobody asked for this one.
+
         Raises:
             ChannelClosedError: the consumer was closed.
             GroupOwnedError: this is not the group's owner any more.
             StorageError: the storage refused.
         """
-        self._call("a note", self._ownership.write, text("note", note))
+        with self._engine.log.untold_loss:
+            self._call("a note", self._ownership.write, text("note", note))
 
     def leave_note(self, note: str) -> None:
         """Write, at the end, what the group's next owner finds in `former_owner`, after the process and the time."""

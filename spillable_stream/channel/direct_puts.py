@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.due_time import due_ms, require_delays
 from spillable_stream.channel.put_transaction import PutTransaction
+from spillable_stream.channel.stored_options import options_to_be
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.open_engine import port_of
 from spillable_stream.engine.port import ChannelPort
@@ -56,7 +57,7 @@ class DirectPuts:
         found_ms = due_ms(deliver_after, deliver_at, engine.deliveries.clock_ms())
         if found_ms:
             schema = engine.schemas()[-1] if engine.is_typed() else None
-            require_delays(engine.path, schema, has_disk=engine.follower.state.options.overflow_capacity > 0)
+            require_delays(engine.path, schema, has_disk=options_to_be(engine).overflow_capacity > 0)
         return found_ms
 
     def port(self) -> ChannelPort:

@@ -105,20 +105,24 @@ class OpenArguments(NamedTuple):
         of_place = fitting_options(environment_options(), in_store=isinstance(self.path, Location))
         given = {**of_place, **self.options}
         options = ChannelOptions.of({k: value for k, value in given.items() if k not in defaults(CREATION)})
-        check_capacities(options)
+        check_capacities(self.path, options)
         first = check_new_schema(EVENT_SCHEMA if self.schema is None else self.schema)
         fixed = CreationOptions(**{name: given[name] for name in defaults(CREATION) if name in given})
         return NewChannel(options, fixed, [encode_schema(first)])
 
-    def check_new(self, fs: FileSystem) -> None:
+    def check_new(self, fs: FileSystem) -> list[Path]:
         """Refuse a channel that can be seen to be impossible; nothing is created.
 
         Args:
             fs: the file system.
 
+        Returns:
+            The directories on this host that it and its spool will have.
+
         Raises what `ensure_channel` raises.
         """
-        check_new(fs, self.path, self.new_channel())
+        directories = check_new(fs, self.path, self.new_channel())
+        return directories if self.front is None else [*directories, Path(self.front.path)]
 
     def find_channel(self, fs: FileSystem, *, create: bool) -> FoundChannel:
         """Return the channel, which is created if there is none, or what is known of it if its store does not answer.

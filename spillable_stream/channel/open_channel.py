@@ -85,7 +85,7 @@ class OpenChannel:
 
                 self.spool = self._puts = open_spool(fs, given.front, self._engine)
                 if found.known is None:
-                    remember(fs, Path(given.front.path), self._engine)
+                    self._remember()
         except BaseException:
             self._engine.close()
             raise
@@ -116,10 +116,15 @@ class OpenChannel:
             schema: the schema.
             is_known: whether the channel is known from before only, and can't be asked: what differs is an error.
         """
-        store_options(self._engine, options)
+        store_options(self._engine, options, then=self._remember)
         if schema is not None and not (is_known and has_columns(self._engine, schema)):
             self.evolve(schema)
         self._engine.upkeep.ensure()
+
+    def _remember(self) -> None:
+        """Write down beside the spool, if there is one, what the channel is like: the next open may lack the store."""
+        if self.spool is not None and self._front is not None:
+            remember(self._fs, Path(self._front.path), self._engine)
 
     def _open_in_child(self) -> None:
         with self._mutex:
@@ -163,9 +168,12 @@ class OpenChannel:
         Raises what `store_columns` raises.
         """
         engine = self.engine()
+        known = len(engine.schemas())
         number = store_columns(engine, as_arrow_schema(schema), whole=whole)
         if self.spool is not None:
             self.spool.evolve(engine.schemas()[number])
+            if len(engine.schemas()) != known:
+                self._remember()
         return number
 
     def stats(self) -> ChannelStats:

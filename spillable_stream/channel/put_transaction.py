@@ -16,6 +16,7 @@ from spillable_stream.channel.event import ID_COLUMN, Event, event_list
 from spillable_stream.channel.event_columns import EventColumns
 from spillable_stream.channel.put_buffer import MOST_EVENTS, PutBuffer
 from spillable_stream.channel.row_times import RowTimes
+from spillable_stream.channel.stored_options import options_to_be
 from spillable_stream.channel.transaction import OPEN, Transaction
 from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.counted import counted
@@ -185,7 +186,7 @@ class PutTransaction(Transaction):
         Raises:
             OptionError: the channel can't; says what to do.
         """
-        has_disk = self.carries_dues or self._engine.follower.state.options.overflow_capacity > 0
+        has_disk = self.carries_dues or options_to_be(self._engine).overflow_capacity > 0
         require_delays(self._engine.path, self.delays_as[0] if self._typed else None, has_disk=has_disk)
 
     def _delay(self) -> DelayedPut:

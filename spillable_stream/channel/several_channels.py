@@ -11,12 +11,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.open_arguments import OpenArguments
 from spillable_stream.channel.stored_options import stored_together
 from spillable_stream.errors import NotAChannelError
+from spillable_stream.log.nesting import require_each_apart
 from spillable_stream.objects.location import channel_path
 from spillable_stream.objects.self_test import one_test
 from spillable_stream.storage.filesystem import FileSystem
@@ -42,9 +44,9 @@ class WantedChannel(NamedTuple):
         """Return a handle, of a new channel if it is missing and may be created; raises what `Channel` raises."""
         return Channel(self.path, create=create, **self.options)
 
-    def check(self) -> None:
-        """Refuse a channel that is missing as `check_channel` does."""
-        check_channel(self.path, **self.options)
+    def check(self) -> list[Path]:
+        """Refuse a channel that is missing, or return its directories, as `check_channel` does."""
+        return check_channel(self.path, **self.options)
 
     def most_events(self, there: Channel | None) -> int:
         """Return the most events of a transaction of the channel, with the options that it will have."""
@@ -86,7 +88,7 @@ def open_channels(wanted: Sequence[WantedChannel], agree: Callable[[list[int]], 
 def find_or_create(
     wanted: Sequence[W],
     open_one: Callable[[W, bool], T],
-    check: Callable[[W], object],
+    check: Callable[[W], Sequence[Path]],
     run: Callable[[Sequence[Callable[[], Any]]], list[Any]],
     settle: Callable[[Sequence[T | None]], object] | None = None,
 ) -> list[T]:
@@ -95,7 +97,7 @@ def find_or_create(
     Args:
         wanted: the channels.
         open_one: opens one, and creates it if it is missing and the argument says so; raises what `Channel` raises.
-        check: refuses one that is missing, as `check_channel` does.
+        check: refuses one that is missing, or returns its directories, as `check_channel` does.
         run: makes several calls, in this thread or in a copy of its context, and returns their results in order.
         settle: is told what was found, None for what is missing, before any is created; raises to refuse all of it.
 
@@ -115,21 +117,25 @@ def find_or_create(
     found: list[T | None] = run([partial(find, one) for one in wanted])
     missing = [one for one, there in zip(wanted, found, strict=True) if there is None]
     with one_test():
-        run([partial(check, one) for one in missing])
+        planned = run([partial(check, one) for one in missing])
+        require_each_apart(FileSystem(), [directories for directories in planned if directories])
         if settle is not None:
             settle(found)
         created = iter(run([partial(open_one, one, True) for one in missing]))
     return [next(created) if there is None else there for there in found]
 
 
-def check_channel(path: str | os.PathLike[str], **options: Any) -> None:
+def check_channel(path: str | os.PathLike[str], **options: Any) -> list[Path]:
     """Refuse a channel that can be seen to be impossible; nothing is created.
 
     Args:
         path: where it will be; there is none.
         options: its options and its schema, as `Channel` takes them.
 
+    Returns:
+        The directories on this host that it and its spool will have, its own first; none for one in a store.
+
     Raises what `Channel` raises.
     """
     schema = options.pop("schema", None)
-    OpenArguments.of(channel_path(path), options, schema, readonly=False).check_new(FileSystem())
+    return OpenArguments.of(channel_path(path), options, schema, readonly=False).check_new(FileSystem())

@@ -317,8 +317,10 @@ class Spool:
 
     def _ship_until(self, deadline: float) -> None:
         try:
-            while self._mover.waiting()[0] and time.monotonic() < deadline and self._ship():
-                pass
+            is_mine = True
+            while is_mine and self._mover.waiting()[0] and time.monotonic() < deadline:
+                with self._mover.unasked():  # a loss of earlier events is no reason to leave these here
+                    is_mine = self._ship()
         except SpillableError as e:
             _log.warning(
                 "%s: the spool %s is not shipped now: %s",

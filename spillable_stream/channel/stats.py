@@ -267,10 +267,18 @@ class ChannelStats:
 def channel_stats(engine: Engine, *, as_known: bool = False) -> ChannelStats:
     """Return the channel's statistics, up to date with every process's commits.
 
+    A loss of events is left to the next call that stores or takes some: nobody may see what this one raises.
+
     Args:
         engine: the channel.
         as_known: whether to say what this handle knows, without a look at the log.
     """
+    with engine.log.untold_loss:
+        return _stats(engine, as_known=as_known)
+    return _stats(engine, as_known=as_known)  # it met one, and this is what is there
+
+
+def _stats(engine: Engine, *, as_known: bool) -> ChannelStats:
     with engine.follower.as_known if as_known else engine.snapshot() as state:
         engine.samples.record(state)
         options, rates = state.options, engine.samples.rates(state)

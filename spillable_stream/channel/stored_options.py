@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.format.frame import FrameType
+from spillable_stream.format.record import OptionsRecord
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_names import named
 from spillable_stream.option_types import ChannelOptions
@@ -21,15 +24,30 @@ __all__ = ["check_capacities", "options_to_be", "store_options", "stored_togethe
 _log = log_of(__name__)
 
 
-def check_capacities(options: ChannelOptions) -> None:
+def check_capacities(path: ChannelPath, options: ChannelOptions) -> None:
     """Refuse options with which a channel could hold nothing.
+
+    Args:
+        path: where the channel is, or will be.
+        options: the options.
 
     Raises:
         OptionError: both tiers have no room.
     """
     if not options.memory_capacity and not options.overflow_capacity:
         memory, disk = named("memoryCapacity"), named("overflowCapacity")
-        raise OptionError(f"{memory} and {disk} are both 0: the channel could hold nothing; raise one")
+        raise OptionError(f"{memory} and {disk} of {path} are both 0: the channel could hold nothing; raise one")
+
+
+@dataclass(slots=True)
+class _StoreOptions(Control):
+    """New values of options, refused if the channel could hold nothing with those that others have stored meanwhile."""
+
+    path: ChannelPath
+
+    def plan(self, plan: AppendPlan) -> CommitResult:
+        check_capacities(self.path, plan.state.options.changed(cast("OptionsRecord", self.value)))
+        return Control.plan(self, plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +59,16 @@ class _Change:
     then: Callable[[], object] | None
     before: dict[str, Any]
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it will be stored: a handle that was closed meanwhile leaves its channel as it was."""
+        return not self.engine.log.closed
+
     def store(self) -> None:
-        self.engine.commit(Control(FrameType.OPTIONS, self.options))
+        self._store(self.options)
+
+    def _store(self, options: dict[str, Any]) -> None:
+        self.engine.commit(_StoreOptions(FrameType.OPTIONS, options, self.engine.path))
         self.engine.log.obey(self.engine.state)
         self.engine.upkeep.ensure()
         if self.then is not None:
@@ -52,11 +78,11 @@ class _Change:
         """Store the old options again, but for those that somebody else has changed since; a failure is logged."""
         path = self.engine.log.path
         try:
-            now = self.engine.follow().options
-            ours = {name: old for name, old in self.before.items() if getattr(now, name) == self.options[name]}
-            if ours:
-                self.engine.commit(Control(FrameType.OPTIONS, ours))
-                self.engine.log.obey(self.engine.state)
+            with self.engine.log.untold_loss:  # the error that led here is raised
+                now = self.engine.follow().options
+                ours = {name: old for name, old in self.before.items() if getattr(now, name) == self.options[name]}
+                if ours:
+                    self._store(ours)
         except SpillableError as e:
             _log.error(
                 "%s: %s may have a new value, and the old one can't be stored: %s",
@@ -88,9 +114,12 @@ def stored_together() -> Iterator[None]:
         yield
     finally:
         _waiting.reset(token)
+    for change in waiting:
+        if change.is_wanted:
+            check_capacities(change.engine.path, _options_after(waiting, change.engine))
     with ExitStack() as undo:
         for change in waiting:
-            if not change.engine.log.closed:
+            if change.is_wanted:
                 undo.callback(change.restore)
                 change.store()
         undo.pop_all()
@@ -98,9 +127,14 @@ def stored_together() -> Iterator[None]:
 
 def options_to_be(engine: Engine) -> ChannelOptions:
     """Return a channel's options, with those that are yet to be stored at the end of a `stored_together`."""
+    return _options_after(_waiting.get() or (), engine)
+
+
+def _options_after(waiting: Iterable[_Change], engine: Engine) -> ChannelOptions:
+    """Return the options that a channel will have, whichever of its handles store them."""
     options = engine.state.options
-    for change in _waiting.get() or ():
-        if change.engine is engine:
+    for change in waiting:
+        if change.is_wanted and change.engine.path == engine.path:
             options = options.changed(change.options)
     return options
 
@@ -111,21 +145,21 @@ def store_options(engine: Engine, given: dict[str, Any], then: Callable[[], obje
     Args:
         engine: the channel.
         given: the options that were given, by keyword name, with values as `parse_options` returns them.
-        then: is called when they are stored, if any differs.
+        then: is called when they are stored, if any differs, and again where a `stored_together` takes them back.
 
     Raises:
         OptionError: one that is fixed differs, or the channel could hold nothing.
         ReadonlyChannelError: one differs, and the handle only looks.
         StorageError: the disk refused.
     """
-    stored = engine.state.options
+    stored, to_be = engine.state.options, options_to_be(engine)
     before = {name: getattr(stored, name) for name in engine.without_fixed(given)}
-    changed = {name: given[name] for name, old in before.items() if given[name] != old}
+    changed = {name: given[name] for name, old in before.items() if not given[name] == old == getattr(to_be, name)}
     if not changed:
         return
     if engine.log.is_view:
         engine.refuse_to_write(f"another value of {', '.join(map(named, changed))}")
-    check_capacities(stored.changed(changed))
+    check_capacities(engine.path, to_be.changed(changed))
     change = _Change(engine, changed, then, {name: before[name] for name in changed})
     waiting = _waiting.get()
     if waiting is None:

@@ -16,7 +16,7 @@ from spillable_stream.cli.output import say
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
-from spillable_stream.log.nesting import channel_around
+from spillable_stream.log.nesting import require_outside
 from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ def export(
         kind = kind or export_format(out)
         delimiter = csv_delimiter(delimiter, is_csv=kind is ExportFormat.CSV) or delimiter_of(out) or COMMA
         with Channel(path, create=False, readonly=True) as channel:
-            if (outer := channel_around(FileSystem(), Path(out))) is not None:
-                raise OptionError(f"{out} is inside of {outer}, a channel's directory: give a file outside of it")
+            require_outside(FileSystem(), Path(out), out)
             work = Export(channel, Path(out), _plan(channel, start, end, kind, delimiter))
             if work.replaces:
                 confirm(path, f"{out} is there. Replace it?", yes)

@@ -19,7 +19,7 @@ __all__ = ["Appender"]
 
 
 class Appender:
-    """The one way to the log's end. All but `committing` is called inside of `committing`.
+    """The one way to the log's end. All but `committing`, `commit_alone` and `unasked` are called in `committing`.
 
     Args:
         log: the channel's log.
@@ -42,6 +42,10 @@ class Appender:
             TransactionStateError: this thread holds the lock.
         """
         return self._log.hold(self._log.lock_timeout_seconds, self._prepare)
+
+    def unasked(self) -> AbstractContextManager[None, bool | None]:
+        """Return a block for work that no call asked for; `Log.untold_loss` explains it."""
+        return self._log.untold_loss
 
     def _prepare(self) -> None:
         """Bring the state up to date, and heal what a holder of the lock that died left; the lock was just acquired."""
@@ -105,7 +109,8 @@ class Appender:
             with self.committing():
                 return self.append_alone(request)
         except CommitOutcomeUnknownError as e:
-            return commit_again(request, e, repeats_left, partial(self.commit_alone, request))
+            again = partial(self.commit_alone, request)
+            return commit_again(request, e, repeats_left, again, self.unasked())
 
     def append_alone(self, request: Request) -> CommitResult:
         """Append a request to the disk tier at once; for what no user asked for."""

@@ -24,7 +24,7 @@ from spillable_stream.log.identity_file import (
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.nesting import require_apart
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner
-from spillable_stream.log.ownership import is_held
+from spillable_stream.log.ownership import HOME, is_held
 from spillable_stream.log.tail import written_bytes
 from spillable_stream.log.wal import WriteAheadLog
 from spillable_stream.option_types import ChannelOptions, CreationOptions
@@ -33,7 +33,7 @@ from spillable_stream.storage.access import Access
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["check_creation", "create_channel"]
+__all__ = ["check_creation", "create_channel", "planned_directories"]
 
 _LOCK = "open.lock"  # whoever creates the channel holds it, and creates it first
 _OWN_NAMES = {
@@ -96,6 +96,11 @@ def create_channel(
         creating.close()
 
 
+def planned_directories(layout: Layout) -> list[Path]:
+    """Return all directories of a layout, the channel's own first, the backup checkpoint directory included."""
+    return [layout.path, *_directories(layout)]
+
+
 def check_creation(fs: FileSystem, path: Path, fixed: CreationOptions) -> Layout:
     """Return the layout of a new channel, or refuse one that can be seen to be impossible; nothing is created.
 
@@ -123,6 +128,7 @@ def check_creation(fs: FileSystem, path: Path, fixed: CreationOptions) -> Layout
         except SpillableError:
             if not fs.exists(path / _LOCK):  # else another creation has begun meanwhile
                 raise
+    require_apart(fs, path, _directories(planned))
     return planned
 
 
@@ -152,14 +158,14 @@ def _continued(fs: FileSystem, planned: Layout) -> Layout:
     """Return the layout, with the identity of a creation that was cut short, after proving that it holds no events.
 
     Raises:
-        OptionError: two of its directories are the same, or one is inside of another channel's or holds a channel.
+        OptionError: two of its directories are the same.
         NotAChannelError: the directories hold a channel, or what is left of one.
         ForeignDirectoryError: a directory belongs to another channel.
     """
     # Left by an interrupted creation, or by a channel that lost its identity file.
     earlier = read_owner(fs, planned.path)
     layout, cut_short, channel = planned, [planned], ""
-    if earlier is not None:
+    if earlier is not None and earlier.role == HOME:
         layout, channel = replace(planned, channel=earlier.channel), earlier.channel
         if earlier.layout is not None:
             cut_short.append(layout_of(planned.path, earlier.layout))
@@ -167,7 +173,6 @@ def _continued(fs: FileSystem, planned: Layout) -> Layout:
     require_unowned(fs, layout)
     for found in cut_short:
         _require_no_events(fs, found, channel)
-    require_apart(fs, layout.path, _directories(layout))
     return layout
 
 
@@ -210,8 +215,8 @@ def _require_no_events(fs: FileSystem, layout: Layout, channel: str) -> None:
 def _trace_of_use(fs: FileSystem, layout: Layout) -> Path | None:
     """Return a file that no interrupted creation leaves: a checkpoint, or a head that publishes commits."""
     if layout.checkpoint_dir.is_relative_to(layout.path):  # outside, checkpoints may belong to another channel
-        made = (name for name in fs.list_files(layout.checkpoint_dir) if parse_checkpoint(name))
-        if (checkpoint := next(made, None)) is not None:
+        created = (name for name in fs.list_files(layout.checkpoint_dir) if parse_checkpoint(name))
+        if (checkpoint := next(created, None)) is not None:
             return layout.checkpoint_dir / checkpoint
     head = parse_head(fs.read_file(layout.head)) if fs.exists(layout.head) else None
     return layout.head if head is not None and (head.published.last_id or head.published.disk.file_id > 1) else None

@@ -184,7 +184,7 @@ def has_stayed(group: str, before: GroupImage, appender: Appender, follower: Fol
         appender: waits for an append that is under way.
         follower: the channel's state.
     """
-    with contextlib.suppress(SpillableError), appender.committing():
+    with contextlib.suppress(SpillableError), appender.unasked(), appender.committing():
         found = follower.state.groups.get(group)
         return found is not None and found.image() == before
     return False

@@ -101,7 +101,7 @@ class Log(Protocol):
     def untold_loss(self) -> AbstractContextManager[None, bool | None]:
         """A block for work that no call asked for, or whose caller has succeeded.
 
-        Of a log far away a loss that it meets waits for the next call, which `require_open` raises.
+        Of a log far away a loss that it meets waits for the next call that `require_not_closed` begins.
         """
 
     @property
@@ -264,7 +264,13 @@ class Log(Protocol):
         """
 
     def require_not_closed(self) -> None:
-        """Refuse any use after `close`, without a look at the log; raises what `require_open` does."""
+        """Begin a call that stores or takes something: refuse it after `close`, without a look at the log.
+
+        It raises what `require_open` does.
+
+        Raises:
+            UnsafeStoreError: events are lost, as work that no call asked for has found. It is raised once.
+        """
 
     def close(self, *, forked: bool = False) -> None:
         """Close everything; nothing is written.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from spillable_stream.engine.creation import check_creation, create_channel
+from spillable_stream.engine.creation import check_creation, create_channel, planned_directories
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.handed_over import handed_over
 from spillable_stream.engine.local.local_engine import LocalEngine
@@ -21,7 +21,7 @@ from spillable_stream.errors import CorruptionError, NotAChannelError
 from spillable_stream.log.commit_lock import do_nothing
 from spillable_stream.log.identity_file import has_identity, read_identity
 from spillable_stream.objects.disk_cache import DiskCache
-from spillable_stream.objects.location import Location
+from spillable_stream.objects.location import DIRECTORY, Location
 from spillable_stream.option_types import ChannelOptions, CreationOptions
 from spillable_stream.options import CREATION, defaults
 from spillable_stream.state.channel_state import ChannelState
@@ -96,13 +96,16 @@ def ensure_channel(
     return None
 
 
-def check_new(fs: FileSystem, path: ChannelPath, new: NewChannel) -> None:
+def check_new(fs: FileSystem, path: ChannelPath, new: NewChannel) -> list[Path]:
     """Refuse a channel that can be seen to be impossible; nothing is created.
 
     Args:
         fs: the file system, for a channel on this host.
         path: where it will be; there is none.
         new: what it will be created with.
+
+    Returns:
+        The directories on this host that it will have, its own first.
 
     Raises what `ensure_channel` raises.
     """
@@ -111,9 +114,9 @@ def check_new(fs: FileSystem, path: ChannelPath, new: NewChannel) -> None:
 
         _for_a_store(new)
         check_object_creation(path)
-    else:
-        refuse_options_of_stores(new.options.values())
-        check_creation(fs, path, new.fixed)
+        return [Path(path.prefix)] if path.scheme == DIRECTORY else []
+    refuse_options_of_stores(new.options.values())
+    return planned_directories(check_creation(fs, path, new.fixed))
 
 
 def _for_a_store(wanted: NewChannel) -> SmallImage:

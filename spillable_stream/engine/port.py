@@ -336,7 +336,7 @@ class ChannelPort(Protocol):
     # ── housekeeping ────────────────────────────────────────────────────────────────────────
 
     def unasked(self) -> AbstractContextManager[None, bool | None]:
-        """Return a block for work that no call asked for: the next call raises a loss of slots that it meets."""
+        """Return a block for work that no call asked for: a loss of slots waits for the next put, take or commit."""
 
     def deliver(self) -> None:
         """Deliver delayed events that are due; a failure is logged. Costs a look at the log where none wait."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.requests import Request
@@ -15,7 +16,11 @@ MOST_REPEATS = 4
 
 
 def commit_again(
-    request: Request, unknown: CommitOutcomeUnknownError, repeats_left: int, commit: Callable[[int], CommitResult]
+    request: Request,
+    unknown: CommitOutcomeUnknownError,
+    repeats_left: int,
+    commit: Callable[[int], CommitResult],
+    untold_loss: AbstractContextManager[None, bool | None],
 ) -> CommitResult:
     """Commit a request again after a pause that hid its outcome, and return what it got.
 
@@ -24,6 +29,7 @@ def commit_again(
         unknown: what became of it the last time.
         repeats_left: how often it may be repeated.
         commit: commits it, given how often it may be repeated after that.
+        untold_loss: the log's block in which a loss waits for the next call: this one raises the unknown outcome.
 
     Raises:
         ChannelFullError: it is a put for which there is no room; it was looked for, and is not there.
@@ -33,8 +39,10 @@ def commit_again(
     if not (repeats_left and unknown.is_lasting and request.may_repeat()):
         raise unknown
     try:
-        return commit(repeats_left - 1)
+        with untold_loss:
+            return commit(repeats_left - 1)
     except (ChannelFullError, CommitOutcomeUnknownError):
         raise
     except Exception as e:
         raise unknown from e
+    raise unknown

@@ -94,7 +94,10 @@ class CheckpointingPort(Protocol):
         """Create a checkpoint, and remove what is no longer needed.
 
         Raises:
+            CorruptionError: the log in a store is damaged; a `DataLossError` if slots are missing.
+            NotAChannelError: the channel is not there any more.
             StorageError: it could not be written; nothing was removed.
+            UnsafeStoreError: the store has lost slots that were known; the next call continues with what is there.
             LockTimeoutError: somebody else took too long creating one.
             TransactionStateError: this thread is inside another call to the channel.
         """

@@ -41,7 +41,8 @@ class CallThreads:
         """Begin a call in one of the threads, and return the future of its end.
 
         Raises:
-            RuntimeError: there is no thread, and none can be started; or they were closed. The call is not made.
+            RuntimeError: there is no thread, and none can be started or none may be; or they were closed. The call is
+                not made.
         """
         done: Future[_T] = Future()
         with self._mutex:
@@ -54,10 +55,12 @@ class CallThreads:
 
     def _is_begun_by_another_one(self, work: Callable[[], None]) -> bool:
         """Start another thread with some work, and tell whether it has it; raises RuntimeError if there is none."""
+        if self._most == 0:
+            raise RuntimeError(f"{self._name} may have no thread")
         if len(self._threads) >= self._most:
             return False
         thread = threading.Thread(
-            target=_work, args=(work, self._calls, self._idle), name=f"{self._name}_{len(self._threads)}", daemon=True
+            target=_work, args=([work], self._calls, self._idle), name=f"{self._name}_{len(self._threads)}", daemon=True
         )
         try:
             thread.start()
@@ -107,10 +110,12 @@ def _make(call: Callable[[], _T], done: Future[_T]) -> None:
         done.set_result(result)
 
 
-def _work(first: Callable[[], None], calls: _Calls, idle: threading.Semaphore) -> None:
-    call: Callable[[], None] | None = first
+def _work(first: list[Callable[[], None]], calls: _Calls, idle: threading.Semaphore) -> None:
+    """Make calls, the one in the list first; an idle thread refers to none of them."""
+    call: Callable[[], None] | None = first.pop()
     while call is not None:
         call()
+        call = None
         try:
             call = calls.get_nowait()
         except Empty:

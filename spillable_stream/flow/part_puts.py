@@ -11,6 +11,7 @@ import pyarrow as pa
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.engine.port import NoRoomYetError, ProducerClaim
+from spillable_stream.errors import UnsafeStoreError
 from spillable_stream.flow.call_threads import CallThreads
 from spillable_stream.flow.routed_batch import RoutedBatch
 from spillable_stream.format.numbered_batch import NumberedBatch
@@ -67,7 +68,7 @@ class PartPuts:
         *,
         may_wait: bool = True,
     ) -> None:
-        """Put the part of one channel.
+        """Put the part of one channel; once more where it tells a loss of earlier events, which is in the log.
 
         Args:
             routed: the batch.
@@ -82,15 +83,15 @@ class PartPuts:
         """
         channel, began = self._channels[name], time.monotonic()
         while True:
-            transaction = channel.put_transaction()
-            transaction.producer, transaction.claim = numbered, claim
-            transaction.is_bounded = routed.is_divisible or name not in routed.required
-            now = time.monotonic()
-            if may_wait and now < self._last_wait:
-                transaction.waited_seconds = now - began
-            else:
-                _do_not_wait(transaction, channel)
             try:
+                transaction = channel.put_transaction()
+                transaction.producer, transaction.claim = numbered, claim
+                transaction.is_bounded = routed.is_divisible or name not in routed.required
+                now = time.monotonic()
+                if may_wait and now < self._last_wait:
+                    transaction.waited_seconds = now - began
+                else:
+                    _do_not_wait(transaction, channel)
                 with transaction:
                     if name in routed.times:
                         transaction.put_timed(part, routed.times[name])
@@ -99,6 +100,9 @@ class PartPuts:
                 return
             except NoRoomYetError as e:
                 self._wait_for_room(e)
+            except UnsafeStoreError as e:
+                if not e.stored_nothing:
+                    raise
 
     def _wait_for_room(self, full: NoRoomYetError) -> None:
         while not full.may_be_over() and time.monotonic() < self._last_wait:

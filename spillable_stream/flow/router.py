@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from itertools import product
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
@@ -24,7 +23,7 @@ from spillable_stream.flow.event_batch import concat, select_each
 from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import InterceptorChain, Rejected
 from spillable_stream.flow.part_room import PartRoom
-from spillable_stream.flow.selectors import Routes, Rows, Selector
+from spillable_stream.flow.selectors import Selector
 from spillable_stream.flow.surroundings import Surroundings
 
 __all__ = ["Parts", "Router"]
@@ -106,7 +105,7 @@ class Router:
         required: dict[str, pa.RecordBatch] = {}
         optional: dict[str, pa.RecordBatch] = {}
         if passed.num_rows:
-            routes = _one_part_each(self._selector.select(passed, turn))
+            routes = self._selector.select(passed, turn).one_part_each()
             required = select_each(passed, routes.required)
             optional = select_each(passed, routes.optional)
         if self._dead_letter is not None:
@@ -178,23 +177,6 @@ class Router:
                 for i, r in enumerate(rejected)
             ]
         )
-
-
-def _one_part_each(routes: Routes) -> Routes:
-    """Return routes by which a channel that must have some events of a batch must have those, too, that it may have.
-
-    A channel has one part of a batch: it would take another one for a repetition.
-    """
-    both = routes.required.keys() & routes.optional.keys()
-    if not both:
-        return routes
-    joined = {name: _either(routes.required[name], routes.optional[name]) for name in both}
-    optional = {name: rows for name, rows in routes.optional.items() if name not in both}
-    return Routes({**routes.required, **joined}, optional)
-
-
-def _either(one: Rows, other: Rows) -> Rows:
-    return None if one is None or other is None else pa.array(np.union1d(one, other))
 
 
 def _event_id(batch_id: str, index: int) -> str:

@@ -88,12 +88,14 @@ class RoundsRunner:
 
     Attributes:
         failure: what kept the last round from working, in words; empty if nothing did.
+        rest_failure: what kept the last rest from working, likewise.
         wait_seconds: how long it waits before its next round, now; 0 while it works.
     """
 
     def __init__(self, name: str) -> None:
         self.name: str = name
         self.failure: str = ""
+        self.rest_failure: str = ""
         self.wait_seconds: float = 0.0
         self._stopping = threading.Event()
         self._starting = threading.Lock()
@@ -107,7 +109,7 @@ class RoundsRunner:
     @property
     def trouble(self) -> str:
         """See `Runner.trouble`."""
-        return self.failure
+        return self.failure or self.rest_failure
 
     def _fails(self, e: Exception) -> None:
         self.failure = type_and_text(e)
@@ -144,17 +146,26 @@ class RoundsRunner:
             _log.exception("%s: its thread ends", self.name, extra=fields(component=self.name))
 
     def _rest_or_wait(self, seconds: float) -> None:
-        """Rest; where that raises, as where a store is away, it is trouble, and the next round comes when it would."""
+        """Rest after a round that worked; where that raises, it is trouble, and the next round comes when it would."""
+        if self.failure:
+            self._stopping.wait(seconds)
+        if self.failure or not seconds:
+            return
         end = time.monotonic() + seconds
         try:
             self._rest(seconds)
         except Exception as e:
-            if not self.failure:
+            if not self.rest_failure:
                 _log.warning(
-                    "%s: it can't wait for events: %s", self.name, text_of(e), extra=fields(component=self.name)
+                    "%s: its rest between two rounds fails, and it waits for the whole time: %s",
+                    self.name,
+                    text_of(e),
+                    extra=fields(component=self.name),
                 )
-            self._fails(e)
+            self.rest_failure = type_and_text(e)
             self._stopping.wait(max(0.0, end - time.monotonic()))
+        else:
+            self.rest_failure = ""
 
     def _prepare(self) -> None:
         """Open what the rounds need; raises what keeps it from starting."""
@@ -165,7 +176,7 @@ class RoundsRunner:
         raise NotImplementedError
 
     def _rest(self, seconds: float) -> None:
-        """Wait between two rounds."""
+        """Wait after a round that worked."""
         raise NotImplementedError
 
     def _close(self) -> None:

@@ -38,6 +38,21 @@ class Routes(NamedTuple):
     required: Mapping[str, Rows]
     optional: Mapping[str, Rows]
 
+    def one_part_each(self) -> Routes:
+        """Return routes by which a channel that must have some events must have those, too, that it may have.
+
+        A channel has one part of a batch: it would take another one for a repetition.
+        """
+        both = self.required.keys() & self.optional.keys()
+        if not both:
+            return self
+        joined = {name: _either(self.required[name], self.optional[name]) for name in both}
+        return Routes({**self.required, **joined}, {n: rows for n, rows in self.optional.items() if n not in both})
+
+
+def _either(one: Rows, other: Rows) -> Rows:
+    return None if one is None or other is None else pa.array(np.union1d(one, other))
+
 
 class Selector:
     """Chooses channels. One of your own has a `select`; a configuration gives the constructor its properties.

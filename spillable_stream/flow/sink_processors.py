@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Protocol
 
-from spillable_stream.error_text import text_of
+from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import DeliveryError, OptionError
 from spillable_stream.flow.checked_arguments import Size, checked
 from spillable_stream.flow.order_selector import OrderSelector, RandomOrder, RoundRobinOrder
@@ -74,6 +74,11 @@ class SinkProcessor:
         """
         self.sinks = dict(sinks)
         self._surroundings = surroundings
+
+    @property
+    def trouble(self) -> str:
+        """What keeps some of the events from being taken though a round may work, in words; empty if nothing does."""
+        return ""
 
     def process(self) -> SinkStatus:
         """Let one of the sinks take a batch, and return what it says.
@@ -222,7 +227,7 @@ class LoadBalance(SinkProcessor):
         self.selector: OrderSelector = _order_selector(selector)
         self.backoff = backoff
         self.selector_max_time_out = selector_max_time_out
-        self._down: set[str] = set()
+        self._down: dict[str, str] = {}  # sinks that failed and have not worked since: why, or "" after a round without
         self._unused: Sequence[int] = ()  # the order of a round that found nothing
 
     def configure(self, sinks: Mapping[str, GroupedSink], surroundings: Surroundings = REAL) -> None:
@@ -241,6 +246,15 @@ class LoadBalance(SinkProcessor):
             seed=int.from_bytes(surroundings.random_bytes(8)),
         )
 
+    @property
+    def trouble(self) -> str:
+        """What keeps the events of one of the channels from being taken: each of its sinks failed when it was asked."""
+        errors: dict[str, list[str]] = {}
+        for name, sink in self.sinks.items():
+            errors.setdefault(sink.channel_name, []).append(self._down.get(name, ""))
+        failing = {channel: of_sinks[0] for channel, of_sinks in errors.items() if all(of_sinks)}
+        return "; ".join(f"each sink of the channel {channel} fails: {error}" for channel, error in failing.items())
+
     def process(self) -> SinkStatus:
         """Ask one sink after the other until one neither fails nor finds its channel empty.
 
@@ -258,7 +272,7 @@ class LoadBalance(SinkProcessor):
                 status = sink.process()
             except Exception as e:
                 failures[names[i]] = e
-                self._down.add(names[i])
+                self._down[names[i]] = type_and_text(e)
                 self.selector.failed(i, self._now_ms())
                 _log.warning(
                     "the sink %s failed, and the next one is asked: %s",
@@ -267,9 +281,11 @@ class LoadBalance(SinkProcessor):
                     extra=fields(component=names[i]),
                 )
                 continue
-            if names[i] in self._down and status.value == "ready":
-                self._down.remove(names[i])
-                _say_it_works(names[i])
+            if names[i] in self._down:
+                self._down[names[i]] = ""
+                if status.value == "ready":
+                    del self._down[names[i]]
+                    _say_it_works(names[i])
             if not sink.found_nothing:
                 return status
             empty[sink.channel_name] = status

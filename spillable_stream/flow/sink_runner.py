@@ -31,6 +31,10 @@ _NOTES_SECONDS = 14.0
 class _SinkProcessor(Protocol):
     """Chooses among the sinks of a group."""
 
+    @property
+    def trouble(self) -> str:
+        """What keeps some of the events from being taken though a round may work."""
+
     def process(self) -> Status:
         """Ask one of the sinks."""
 
@@ -53,8 +57,7 @@ class SinkRunner(RoundsRunner):
         super().__init__(name)
         self.sinks: list[Sink] = [sink for sink, _, _ in sinks]
         self._places = list(sinks)
-        # By channel, a sink of it.
-        self._waiting: dict[int, Sink] = {id(channel): sink for sink, channel, _ in reversed(self._places)}
+        self._empty: dict[int, Sink] = {}  # by channel that the last round found empty, a sink of it
         self._processor: _SinkProcessor = processor or self.sinks[0]
         self._backoff = Backoff(_INCREMENT_MS, _MOST_MS)
         self._opened = False
@@ -78,7 +81,7 @@ class SinkRunner(RoundsRunner):
     @property
     def trouble(self) -> str:
         """See `Runner.trouble`."""
-        return self.failure or next((s.trouble for s in self.sinks if s.trouble), "")
+        return super().trouble or self._processor.trouble or next((s.trouble for s in self.sinks if s.trouble), "")
 
     def await_notes(self) -> None:
         """Let no sink of the same channels start before these are opened: what they have written must be known."""
@@ -147,17 +150,20 @@ class SinkRunner(RoundsRunner):
             self._drained = False
             self._backoff.ready()
             return 0.0
-        self._drained = {id(channel) for sink, channel, _ in self._places if sink.found_nothing} == set(self._waiting)
+        self._empty = {id(channel): sink for sink, channel, _ in self._places if sink.found_nothing}
+        self._drained = all(id(channel) in self._empty for _, channel, _ in self._places)
         due = min(sink.due_seconds() for sink in self.sinks)
         return min(self._backoff.nothing(), max(due, 0.001))
 
     def _rest(self, seconds: float) -> None:
-        """Wait, but not for the whole time if events come."""
-        end, waiting = time.monotonic() + seconds, cycle(self._waiting.values())
-        while (left := end - time.monotonic()) > 0 and not self._stopping.is_set():
-            if not self._drained:
-                self._stopping.wait(left)
-            elif next(waiting).wait(min(left, _SLICE_SECONDS)):
+        """Wait, but not for the whole time if events come to a channel that was found empty."""
+        if not self._empty:
+            self._stopping.wait(seconds)
+            return
+        end, slice_seconds = time.monotonic() + seconds, _SLICE_SECONDS / len(self._empty)
+        for sink in cycle(self._empty.values()):
+            left = end - time.monotonic()
+            if left <= 0 or self._stopping.is_set() or sink.wait(min(left, slice_seconds)):
                 return
 
     def begin_stop(self) -> None:

@@ -84,10 +84,7 @@ class PolledRunner(RoundsRunner):
         self._fails(e)
 
     def _rest(self, seconds: float) -> None:
-        if self.failure:
-            self._stopping.wait(seconds)
-        elif seconds:
-            self.source.rest(seconds, self._stopping)
+        self.source.rest(seconds, self._stopping)
 
     def _close(self) -> None:
         self.source.counters.pauses.end(self)

@@ -32,11 +32,12 @@ class _Watched:
     trouble: str = ""
     is_starting: bool = False
     waits: bool = False  # for the start of another one
+    doubt: str = ""  # why it can't be told whether it works
 
     @property
     def shown_trouble(self) -> str:
         """What keeps it from working now."""
-        return self.trouble or ("it is being started" if self.is_starting else self.runner.trouble)
+        return self.trouble or self.doubt or ("it is being started" if self.is_starting else self.runner.trouble)
 
 
 class Supervisor:
@@ -202,9 +203,13 @@ class Supervisor:
             return False
         try:
             is_alive = runner.alive
-        except Exception:  # a source of the user's own: the others are still watched
-            _log.exception("%s: it can't be told whether it works", runner.name, extra=fields(component=runner.name))
+        except Exception as e:  # a source of the user's own: the others are still watched
+            if not watched.doubt:
+                name = runner.name
+                _log.exception("%s: it can't be told whether it works", name, extra=fields(component=name))
+            watched.doubt = f"it can't be told whether it works: {type_and_text(e)}"
             return False
+        watched.doubt = ""
         if is_alive:
             if self._now() >= watched.retry_at + _LONGEST_WAIT_SECONDS:
                 watched.failures = 0

@@ -104,7 +104,8 @@ class TapServer:
         self._socket: socket.socket | None = None
         self._path = Path()
         self._ended = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._accepting: threading.Thread | None = None
+        self._showing: list[threading.Thread] = []  # which the accepting thread alone changes
 
     def start(self) -> None:
         """Listen, at a socket with the agent's name and this process's ID; remove those of agents that were killed.
@@ -129,7 +130,7 @@ class TapServer:
             raise StorageError(f"can't listen on {self._path} ({e}); set XDG_RUNTIME_DIR to a shorter path") from e
         self._socket = listening
         try:
-            self._begin(self._accept, listening)
+            self._accepting = _begun(self._accept, listening)
         except RuntimeError as e:
             self.stop()
             raise StorageError(f"no thread listens on {self._path} ({e}); raise this user's limit of processes") from e
@@ -143,13 +144,10 @@ class TapServer:
         self._socket.close()
         self._socket = None
         self._path.unlink(missing_ok=True)
-        for thread in self._threads:
+        if self._accepting is not None:
+            self._accepting.join()
+        for thread in self._showing:
             thread.join()
-
-    def _begin(self, run: Callable[[socket.socket], None], argument: socket.socket) -> None:
-        thread = threading.Thread(target=run, args=(argument,), name="flow-tap", daemon=True)
-        thread.start()
-        self._threads = [*(t for t in self._threads if t.is_alive()), thread]
 
     def _accept(self, listening: socket.socket) -> None:
         while not self._ended.is_set():
@@ -158,11 +156,13 @@ class TapServer:
             except OSError:
                 return  # it was closed
             try:
-                self._begin(self._serve, client)
+                thread = _begun(self._serve, client)
             except RuntimeError as e:
                 with client, suppress(OSError):
                     client.sendall(_line({"error": f"the agent has no thread for another tap ({e}); try again later"}))
                 _log.warning("%s: a tap is refused: %s", self._agent.name, e, extra=fields(component=self._agent.name))
+            else:
+                self._showing = [*(t for t in self._showing if t.is_alive()), thread]
 
     def _serve(self, client: socket.socket) -> None:
         with client, suppress(OSError):  # the client has gone
@@ -217,6 +217,12 @@ class TapServer:
     def _pause(self, client: socket.socket, seconds: float) -> None:
         if self._ended.wait(0) or has_input(client, seconds):
             raise _Ended
+
+
+def _begun(run: Callable[[socket.socket], None], argument: socket.socket) -> threading.Thread:
+    thread = threading.Thread(target=run, args=(argument,), name="flow-tap", daemon=True)
+    thread.start()
+    return thread
 
 
 class _Ended(Exception):
@@ -279,7 +285,8 @@ def tap_component(
         OptionError: no such agent runs, or several do; or it has no such component.
     """
     with _connected(agent) as server:
-        server.sendall(_line({"component": component, "every": every, "where": dict(where or {})}))
+        with suppress(ConnectionError):  # it may have refused at once, and says why
+            server.sendall(_line({"component": component, "every": every, "where": dict(where or {})}))
         for line in server.makefile("rb"):
             answer = json.loads(line)
             if "error" in answer:

@@ -165,7 +165,7 @@ def require_unowned(fs: FileSystem, layout: Layout) -> None:
     Raises:
         ForeignDirectoryError: one is.
     """
-    for role, directory in layout.directories().items():
+    for role, directory in {HOME: layout.path, **layout.directories()}.items():
         _require_no_other(read_owner(fs, directory), directory, layout.channel, role)
     if layout.backup_checkpoint_dir is not None:
         with contextlib.suppress(StorageError):  # a dead one is no reason not to create the channel
@@ -196,5 +196,5 @@ def _require_no_other(found: Owner | None, directory: Path, channel: str, role: 
     if found is not None and found.channel != channel:
         raise ForeignDirectoryError(
             f"{directory} is {found.role} of the channel {found.channel} at {found.home}; give every channel "
-            "directories of its own"
+            f"directories of its own, or remove {directory / OWNER_FILE} if that channel is gone"
         )

@@ -32,6 +32,7 @@ __all__ = [
     "identity_of",
     "layout_of",
     "planned_layout",
+    "proven_channel",
     "read_identity",
     "remove_unfinished_identity",
     "require_directory",
@@ -194,6 +195,19 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
         f"{path} has format version {version}; this package reads up to {EXTENDED_FORMAT_VERSION}: upgrade "
         "spillable-stream"
     )
+
+
+def proven_channel(data: bytes) -> str:
+    """Return the UUID of the channel, on a disk or in a store, whose identity file of any version has these contents.
+
+    What another program wrote, or is damaged, raises one of `NONSENSE`.
+    """
+    value = json.loads(data)
+    if "checksum" not in value:  # of the first channels, or changed by hand
+        return layout_of(Path(), value).channel
+    if value["checksum"] != _checksum(value):
+        raise ValueError("its checksum does not match")
+    return str(uuid.UUID(value["channel"]))
 
 
 def _checksum(identity: Mapping[str, object]) -> int:

@@ -106,6 +106,7 @@ class Checkpoints:
             Whether it was created; False if it was there.
 
         Raises:
+            CorruptionError: another slot's checkpoint is there, and the slot in the log is damaged.
             StorageError: the store refused or failed, what is there is not that state, or the slot is lost.
         """
         is_created = self._store.create(checkpoint_key(tail.number), _encoded(tail, state, self._seed))
@@ -124,7 +125,7 @@ class Checkpoints:
         return is_created
 
     def _require_there(self, tail: Tail) -> None:
-        """Prove that a slot is there, and not another one of its number."""
+        """Prove that a slot is there, and not another one of its number; raises what `write` raises."""
         if self._slots.token(tail.number) != tail.token:
             raise StorageError(
                 f"{self._store.root}: the checkpoint of slot {tail.number} is of another slot {tail.number} than the "

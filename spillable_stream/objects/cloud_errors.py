@@ -55,7 +55,8 @@ def store_error(location: Location, right: Right, key: str, answer: Answer) -> S
     place = f"{str(location).rstrip('/')}/{key}"
     if answer.outcome is Outcome.MISSING and right in ("read", "delete"):
         return ObjectMissingError(f"there is no object {place}")
-    if answer.outcome is Outcome.EXISTS and right == "delete":  # Azure's answers to deletions have no code
+    is_conflict = answer.outcome is Outcome.EXISTS and right == "delete"
+    if is_conflict and not answer.code and location.scheme == "az":  # whose answers to deletions have no code
         answer = answer._replace(outcome=Outcome.PROTECTED)
     is_not_done = answer.outcome in _NOT_DONE
     return StoreError(

@@ -15,7 +15,7 @@ from spillable_stream.objects.cloud_errors import Right, store_error
 from spillable_stream.objects.forked import begin_requests, is_orphan
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.shared_clients import forget_clients, shared_clients
-from spillable_stream.objects.store import Change, Content, ObjectInfo, StoreError
+from spillable_stream.objects.store import Change, Content, ObjectInfo, ObjectMissingError, StoreError
 
 __all__ = ["PART_BYTES", "CloudStore", "CloudUpload"]
 
@@ -130,8 +130,17 @@ class CloudStore:
 
         done = self._ask("write", key, write, _OF_CHANGES)
         if done is None:
+            if not self._is_still(key, data):
+                return False
             self.replace(key, new)
         return done is not False
+
+    def _is_still(self, key: str, data: Payload) -> bool:
+        """Tell whether an object is what was read before."""
+        try:
+            return bytes(self.get(key)) == bytes(data)
+        except ObjectMissingError:
+            return False
 
     def upload(self, key: str) -> CloudUpload:
         """Begin an object of any size; bytes that were written must not change until it is finished."""

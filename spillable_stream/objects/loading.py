@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossError
@@ -11,7 +12,7 @@ from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.slot import Slot, SlotFrame
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.chain import Chain
-from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
+from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints, checkpoint_key
 from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.read_ahead import BehindError, ReadAhead, require_there
 from spillable_stream.objects.slots import ForeignSlotError, Slots, slot_key
@@ -37,7 +38,7 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
 
     Raises:
         ChannelBusyError: slots are collected faster than they can be read.
-        CorruptionError: the log is damaged, or a repair was not finished.
+        CorruptionError: the log or its newest checkpoints are damaged, or a repair was not finished.
         DataLossError: slots are missing, one of the newest checkpoint too.
         StoreError: the store refused or failed.
     """
@@ -47,23 +48,24 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
         # An old hint leads to slots that were collected, or into damage that a repair has passed.
         with contextlib.suppress(BehindError, CorruptionError):
             return _replayed(slots, base)
-    is_unfinished, gone = False, None
+    is_unfinished = False
+    gone: tuple[Tail | None, list[int]] | None = None
     # No pause between the looks: it would only make the checkpoint older with which the next one begins. Of a trim all
     # slots stay from the checkpoint before the newest one on, and all others for gcDelay. So a look fails only if there
     # were two more checkpoints and a trim of them, and gcDelay passed, since it found its own.
-    for look in range(_MOST_LOOKS):
-        base = _newest(slots, checkpoints, is_last=look == _MOST_LOOKS - 1)
+    for _ in range(_MOST_LOOKS):
+        look = _look(slots, checkpoints)
+        if look.found == gone:  # no slot is collected before a newer checkpoint is there, and none was listed since
+            raise _refusal(slots, look)
         is_unfinished = False
-        if base is None:
+        if look.base is None:
+            gone = look.found
             continue
-        first = base.tail
-        if first == gone:  # and no newer checkpoint came, without which no slot is collected
-            raise _lost(slots, base)
         try:
-            return _replayed(slots, base)
+            return _replayed(slots, look.base)
         except BehindError as e:  # a checkpoint was created meanwhile, or the slot of this one is lost
             is_unfinished = isinstance(e, _RepairedError)
-            gone = first if _is_gone(slots, first) else None
+            gone = look.found if _is_gone(slots, look.base.tail) else None
     if is_unfinished:
         root = slots.store.root
         text = f"a repair was not finished: wait for it if it runs now, else run 'spillable repair {root}' again"
@@ -74,48 +76,69 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a look at the checkpoints found.
+
+    Args:
+        base: the newest checkpoint that could be read, or the state with which the channel began; None if neither is
+            there.
+        unread: the slots of newer checkpoints, ascending: they were listed, and could not be read. They were deleted
+            in between, or are damaged.
+    """
+
+    base: Checkpoint | None
+    unread: list[int]
+
+    @property
+    def found(self) -> tuple[Tail | None, list[int]]:
+        """What two looks have in common if no checkpoint came or went between them that an open would begin with."""
+        return None if self.base is None else self.base.tail, self.unread
+
+
+def _look(slots: Slots, checkpoints: Checkpoints) -> _Look:
+    first = begin(partial(slots.read, 0))  # most likely there is no checkpoint yet
+    numbers = checkpoints.numbers()
+    base = checkpoints.newest_of(numbers)
+    if base is not None:
+        first.cancel()
+        return _Look(base, [number for number in numbers if number > base.tail.number])
+    slot = first.result()
+    return _Look(None if slot is None else _state_of(slots, slot), numbers)
+
+
+def _refusal(slots: Slots, look: _Look) -> CorruptionError:
+    """Return the error for a log that has lost what an open begins with."""
+    root, base = slots.store.root, look.base
+    first = 0 if base is None else base.tail.number
+    place = f"{root}/{slot_key(first)}"
+    advice = f"Run `spillable verify {root}`, and `spillable repair {root}` to continue with what is there"
+    if look.unread:
+        numbers = ", ".join(map(str, look.unread))
+        are = "checkpoint of slot {} is" if len(look.unread) == 1 else "checkpoints of the slots {} are"
+        return CorruptionError(
+            f"the {are.format(numbers)} damaged, and slot {first}, with which an open would begin instead, is gone. "
+            f"Restore a checkpoint from a version of the bucket if there is one. {advice}",
+            f"{root}/{checkpoint_key(look.unread[-1])}",
+        )
+    if base is None:
+        text = "slot 0 is missing, and there is no checkpoint: objects of the channel were removed"
+        return DataLossError(f"{text}. {advice}", place)
+    missing = f"Acknowledged events are missing, up to the event {base.state.last_id}"
+    put_back = "the bucket was put back to an earlier version while the channel was open"
+    if _is_there(slots, first):
+        text = f"the newest checkpoint is of another slot {first} than the one in the log: {put_back}. {missing}"
+        return DataLossError(f"{text}. {advice}", place)
+    text = f"the newest checkpoint is of slot {first}, which is not in the log: {put_back}, or it was not copied"
+    return DataLossError(f"{text} completely. {missing}. If it is a copy, complete it. {advice}", place)
+
+
 def _is_gone(slots: Slots, tail: Tail) -> bool:
     try:
         require_there(slots, tail)
     except BehindError:
         return True
     return False
-
-
-def _lost(slots: Slots, newest: Checkpoint) -> DataLossError:
-    number, root = newest.tail.number, slots.store.root
-    return DataLossError(
-        f"the newest checkpoint is of slot {number}, which is not in the log: the bucket was put back to an earlier "
-        "version while the channel was open, or it was not copied completely. Acknowledged events are missing, up to "
-        f"the event {newest.state.last_id}. Complete the copy; or run `spillable verify {root}`, and `spillable repair "
-        f"{root}` to continue with what is there",
-        f"{root}/{slot_key(number)}",
-    )
-
-
-def _newest(slots: Slots, checkpoints: Checkpoints, *, is_last: bool) -> Checkpoint | None:
-    """Return the newest checkpoint, or the state with which the channel began.
-
-    Returns:
-        None if slot 0 was collected: there is a checkpoint by now, or others than those that were listed.
-
-    Raises:
-        DataLossError: slot 0 is missing in the last look, too, and no checkpoint came or went beside it.
-    """
-    first = begin(partial(slots.read, 0))  # most likely there is no checkpoint yet
-    numbers = checkpoints.numbers()
-    found = checkpoints.newest_of(numbers)
-    if found is not None:
-        first.cancel()
-        return found
-    slot = first.result()
-    if slot is None and is_last and checkpoints.numbers() == numbers:
-        raise DataLossError(
-            "slot 0 is missing, and there is no whole checkpoint: objects of the channel were removed. Run `spillable "
-            "verify`, and `spillable repair` to continue with what is left",
-            f"{slots.store.root}/{slot_key(0)}",
-        )
-    return None if slot is None else _state_of(slots, slot)
 
 
 def _state_of(slots: Slots, slot: Slot) -> Checkpoint:

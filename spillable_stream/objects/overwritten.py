@@ -34,7 +34,7 @@ def find_overwritten(slots: Slots, chain: Chain, tail: Tail) -> UnsafeStoreError
     try:
         if slots.token(tail.number) in (None, tail.token) or slots.token(tail.number - 1) != before:
             return None
-    except ForeignSlotError:  # the channel was removed, and another one made
+    except ForeignSlotError:  # the channel was removed, and another one created
         return None
     root = slots.store.root
     return UnsafeStoreError(

@@ -31,7 +31,7 @@ Content: TypeAlias = Payload | list[Payload]
 
 
 Change: TypeAlias = Callable[[Payload], Payload | None]
-"""Is told what an object is, and returns what it is to become; None: what it is."""
+"""Is told what an object is, and returns what it is to become; None to leave it as it is."""
 
 
 def whole(content: Content) -> Payload:
@@ -163,8 +163,9 @@ class Store(Protocol):
     def change(self, key: str, changed: Change) -> bool:
         """Read an object, and replace it by what ``changed`` returns of it: two requests.
 
-        A store that has conditions replaces nothing but what was read. Others look once more, and a pause between that
-        look and the write is not noticed: a directory, and a service that refuses or ignores ``If-Match``.
+        A store that has conditions replaces nothing but what was read. A directory, and a service that refuses
+        conditions, is read once more, and a pause between that and the write is not noticed. Where a service ignores
+        conditions, nothing is.
 
         Returns:
             Whether it is what ``changed`` wanted; False if it became another one meanwhile, or was removed: nothing was

@@ -18,6 +18,7 @@ from spillable_stream.errors import (
     SchemaError,
     StorageError,
     TransactionCapacityError,
+    UnsafeStoreError,
 )
 from spillable_stream.producer.batch import ProducerBatch
 
@@ -32,15 +33,16 @@ MISFITS = (
     TransactionCapacityError,
 )
 """What says like `REFUSALS` that nothing was stored, and will say it again."""
-_MAY_PASS = (*REFUSALS, ChannelClosedError, OSError, StorageError)
+_MAY_PASS = (*REFUSALS, ChannelClosedError, OSError, StorageError, UnsafeStoreError)
+_OF_THE_HANDLE = (ChannelClosedError.__name__, UnsafeStoreError.__name__)
 
 
 def may_pass(error: BaseException) -> bool:
     """Tell whether an error may be over after a while.
 
-    A full channel, a full disk, a busy lock, trouble with storage, and a handle that failed, which is opened
-    again. Of other targets any `OSError`, such as a connection that broke. That a batch may have been
-    committed anyway does no harm: its number tells.
+    A full channel, a full disk, a busy lock, trouble with storage, a loss of earlier events, after which the store's
+    channel continues, and a handle that failed, which is opened again. Of other targets any `OSError`, such as a
+    connection that broke. That a batch may have been committed anyway does no harm: its number tells.
     """
     return isinstance(error, _MAY_PASS) and not isinstance(error, MISFITS)
 
@@ -51,17 +53,17 @@ def is_tried_again(batch: ProducerBatch, retries: int, closing: bool) -> bool:
     Args:
         batch: the batch.
         retries: how often one may be.
-        closing: whether the producer is being closed. A handle that the application closed meanwhile, as where Ctrl-C
-            ends a close, is no reason to give up: it is open again by now.
+        closing: whether the producer is being closed. Two errors say nothing of the batch, and are no reason to give
+            up: a handle that the application closed meanwhile, as where Ctrl-C ends a close, is open again by now, and
+            a loss is raised once.
     """
-    return batch.retry < retries and (not closing or _found_a_closed_handle(batch))
+    return batch.retry < retries and (not closing or _failed_for_the_handle(batch))
 
 
-def _found_a_closed_handle(batch: ProducerBatch) -> bool:
-    """Tell whether that, and nothing before it, is why the last attempt failed."""
-    return [a.error_code for a in batch.attempts[-2:]].count(ChannelClosedError.__name__) == 1 and (
-        batch.attempts[-1].error_code == ChannelClosedError.__name__
-    )
+def _failed_for_the_handle(batch: ProducerBatch) -> bool:
+    """Tell whether the last attempt failed for such a reason, and the one before it not for the same."""
+    codes = [a.error_code for a in batch.attempts[-2:]]
+    return bool(codes) and codes[-1] in _OF_THE_HANDLE and codes.count(codes[-1]) == 1
 
 
 class RetryQueue:

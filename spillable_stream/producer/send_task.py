@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from spillable_stream.engine.port import NoRoomYetError
 from spillable_stream.error_text import text_of
-from spillable_stream.errors import ProducerSequenceError, says_nothing_stored
+from spillable_stream.errors import ProducerSequenceError, UnsafeStoreError, says_nothing_stored
+from spillable_stream.log_records import log_of
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.context import with_context
@@ -20,8 +21,10 @@ from spillable_stream.state.ranges import Range
 
 __all__ = ["Ends", "SendTask"]
 
+_log = log_of("spillable_stream.producer")
 
 _SENT_BEFORE = "it could not be stored when it was sent before"
+_SENT_AGAIN = "%s: a batch is sent again after a loss of events: %s"
 
 
 class Ends(Protocol):
@@ -110,6 +113,8 @@ class SendTask:
 
     def _after_failure(self, batch: ProducerBatch, error: BaseException) -> None:
         if may_pass(error) and self._ends.retry(batch):
+            if isinstance(error, UnsafeStoreError):  # nobody else may report it
+                _log.error(_SENT_AGAIN, batch.destination.name, text_of(error), extra=batch.log_fields())
             return
         batch.destination.free(batch)  # it will not be sent there again
         misnumbered = batch.own_sequence and isinstance(error, ProducerSequenceError)

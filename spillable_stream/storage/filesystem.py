@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import errno
 import os
@@ -74,6 +75,15 @@ class FileSystem:
         with named("listing", directory):
             try:
                 return sorted(os.listdir(directory))
+            except FileNotFoundError:
+                return []
+
+    def list_directories(self, directory: Path) -> builtins.list[str]:
+        """Return the names of directories in a directory, without links to some, sorted; none if it is missing."""
+        with named("listing", directory):
+            try:
+                with os.scandir(directory) as entries:
+                    return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
             except FileNotFoundError:
                 return []
 

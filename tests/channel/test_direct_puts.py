@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, CorruptionError, OptionError, ReadonlyChannelError, SchemaError
 from spillable_stream.channel import direct_puts
+from spillable_stream.channel.stored_options import stored_together
 from spillable_stream.engine import follower
 from spillable_stream.format.batch import EVENT_SCHEMA
 from tests.support.events import put
@@ -83,3 +85,13 @@ def test_a_handle_that_only_looks_puts_nothing(open_channel: Open, path: object)
         for use in (channel.put_transaction, lambda: channel.due_ms(1, None), channel.flush):
             with pytest.raises(ReadonlyChannelError):
                 use()
+
+
+def test_events_can_be_delayed_where_an_open_is_about_to_give_the_channel_a_disk_tier(tmp_path: Path) -> None:
+    Channel(tmp_path / "c", memory_capacity=10, overflow_capacity=0).close()
+    with stored_together(), Channel(tmp_path / "c", overflow_capacity=0) as without:
+        with pytest.raises(OptionError, match="has no disk tier"):
+            without.due_ms(1, None)
+        with Channel(tmp_path / "c", overflow_capacity=10) as channel:
+            channel.put_transaction().require_delays()
+            assert channel.due_ms(1, None)

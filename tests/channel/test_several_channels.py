@@ -61,6 +61,21 @@ def test_none_is_created_if_another_one_cannot_be_opened_or_made(tmp_path: Path,
         assert sorted(tmp_path.rglob("*")) == before, f"{path} {options}"
 
 
+def test_none_is_created_if_one_would_be_in_a_directory_of_another_one(tmp_path: Path) -> None:
+    a, b, disk, spool = tmp_path / "a", tmp_path / "b", tmp_path / "disk", tmp_path / "spool"
+    for pair in (
+        [WantedChannel(a), WantedChannel(a / "b")],
+        [WantedChannel(a, {"data_dirs": [disk]}), WantedChannel(b, {"data_dirs": [disk / "b"]})],
+        [WantedChannel(a, {"backup_checkpoint_dir": disk}), WantedChannel(b, {"backup_checkpoint_dir": disk})],
+        [WantedChannel(a), WantedChannel(f"object+file://{a}/b")],
+        [WantedChannel(spool), WantedChannel(f"object+file://{b}", {"spool": spool / "b", "durability": "local"})],
+    ):
+        for wanted in (pair, pair[::-1]):
+            with pytest.raises(SpillableError):
+                open_channels(wanted)
+            assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
 def test_no_option_of_one_is_stored_if_another_one_cannot_be_opened_or_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with Channel(tmp_path / "there", keep_alive=2.0) as there:
@@ -147,8 +162,9 @@ def test_all_are_looked_for_before_one_is_checked_and_checked_before_one_is_crea
             raise NotAChannelError(name, is_missing=True)
         return name.upper()
 
-    def check(name: str) -> None:
+    def check(name: str) -> list[Path]:
         steps.append(f"check {name}")
+        return []
 
     assert find_or_create("abc", open_one, check, lambda calls: [call() for call in calls]) == ["A", "B", "C"]
     assert steps == ["find a", "find b", "find c", "check a", "check c", "make a", "make c"]

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, Producer, StorageError, TransactionStateError
+from spillable_stream import Channel, Producer, StorageError, TransactionStateError, UnsafeStoreError
 from spillable_stream.channel import spool as spool_module
 from spillable_stream.errors import ChannelClosedError
 from tests.support.events import numbered, put, take
 from tests.support.faulty_store import Fault
-from tests.support.object_channels import URL
+from tests.support.object_channels import URL, log_of, store_of
 from tests.support.spools import fail_store, in_store, open_spooled, spool_of
 from tests.support.waiting import wait_until
 
@@ -47,6 +47,37 @@ def test_a_close_while_the_store_is_down_leaves_it_to_the_next_open(
     channel = by_hand(durability=durability)
     assert channel.flush() == 5
     assert take(channel) == numbered(0, 10)
+
+
+def test_a_close_ships_what_is_there_while_a_loss_waits_to_be_told(by_hand: Open) -> None:
+    channel = by_hand()
+    put(channel, *numbered(0, 5))
+    with log_of(channel).untold_loss:
+        raise UnsafeStoreError("lost")
+    channel.close()
+    assert in_store() == numbered(0, 5)
+
+
+def test_a_close_that_meets_a_loss_logs_it_once_and_ships_what_is_there(
+    by_hand: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = by_hand()
+    put(channel, b"0")
+    channel.flush()
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    before = dict(objects)
+    put(channel, b"lost")
+    channel.flush()
+    objects.clear()
+    objects.update(before)
+    with Channel(URL, commit_interval=0) as other:
+        put(other, b"another's", b"x")
+        put(other, b"another's, too")
+    put(channel, b"1")
+    caplog.clear()
+    channel.close()
+    assert [r.levelname for r in caplog.records] == ["ERROR"] and "events are lost" in caplog.text
+    assert in_store() == [b"0", b"another's", b"x", b"another's, too", b"1"]
 
 
 def test_a_close_ships_no_longer_than_its_time(by_hand: Open, monkeypatch: pytest.MonkeyPatch) -> None:

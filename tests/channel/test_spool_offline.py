@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, NotAChannelError, SchemaError, StorageError
+from spillable_stream.channel.stored_options import store_options, stored_together
 from tests.support.events import numbered, put, take
 from tests.support.faulty_store import Fault, FaultyStore, Request
 from tests.support.memory_store import MemoryStore
@@ -109,6 +110,58 @@ def test_a_typed_channel_keeps_its_columns(opened: Open, weather: Weather) -> No
         opened(schema=TYPED.append(pa.field("count", pa.int64())))
     with pytest.raises(SchemaError):
         opened(schema=pa.schema([("name", pa.int64())]))
+    weather.fault = None
+    assert channel.flush() == 1
+
+
+def in_a_block(opened: Open) -> None:
+    with stored_together():
+        opened(transaction_capacity=70)
+
+
+def when_it_resumes(opened: Open) -> None:
+    channel = opened(transaction_capacity=50)
+    channel.park()
+    assert channel.resume(transaction_capacity=70)
+
+
+@pytest.mark.parametrize("change", [in_a_block, when_it_resumes])
+def test_it_begins_with_the_options_that_a_handle_stored_after_its_open(
+    opened: Open, weather: Weather, change: Callable[[Open], None]
+) -> None:
+    opened(transaction_capacity=50).close()
+    change(opened)
+    weather.fault = Fault.UNAVAILABLE
+    channel = opened(transaction_capacity=70)
+    put(channel, b"x")
+    weather.fault = None
+    assert channel.flush() == 1
+
+
+def test_it_begins_with_the_old_options_where_new_ones_were_taken_back(
+    opened: Open, weather: Weather, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(request: object) -> None:
+        raise StorageError("the disk is gone")
+
+    opened(transaction_capacity=50).close()
+    other = Channel(tmp_path / "other", keep_alive=2.0)
+    with monkeypatch.context() as failing, pytest.raises(StorageError, match="disk is gone"), stored_together():
+        opened(transaction_capacity=70)
+        failing.setattr(other.engine(), "commit", refuse)
+        store_options(other.engine(), {"keep_alive": 3.0})
+    other.close()
+    weather.fault = Fault.UNAVAILABLE
+    put(opened(transaction_capacity=50), b"x")
+
+
+def test_it_begins_with_the_columns_that_a_handle_added_after_its_open(opened: Open, weather: Weather) -> None:
+    more = TYPED.append(pa.field("count", pa.int64()))
+    opened(schema=TYPED).evolve(more)
+    weather.fault = Fault.UNAVAILABLE
+    channel = opened(schema=more)
+    with channel.put_transaction() as tx:
+        tx.put_batch(pa.record_batch({"name": ["a"], "count": [1]}, more))
     weather.fault = None
     assert channel.flush() == 1
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, Event
+from spillable_stream import Channel, Event, UnsafeStoreError
 from spillable_stream.channel.stored_options import check_capacities, options_to_be, store_options, stored_together
+from spillable_stream.engine.append_plan import CommitResult
+from spillable_stream.engine.requests import Request
 from spillable_stream.errors import OptionError, ReadonlyChannelError, StorageError
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.slots import Slots
 from spillable_stream.option_types import ChannelOptions
 from tests.support.events import put
+from tests.support.object_channels import URL, log_of, stores_in_memory
 from tests.support.store_limits import SetLimits
 
 Open = Callable[..., Channel]
@@ -69,7 +73,7 @@ def test_a_handle_that_only_looks_changes_nothing(open_channel: Open, path: Path
 
 def test_a_channel_that_could_hold_nothing_is_refused(open_channel: Open) -> None:
     with pytest.raises(OptionError, match="both 0"):
-        check_capacities(ChannelOptions(overflow_capacity=0))
+        check_capacities(Path("a"), ChannelOptions(overflow_capacity=0))
     engine = open_channel().engine()
     with pytest.raises(OptionError, match="both 0"):
         store_options(engine, {"overflow_capacity": 0})
@@ -113,7 +117,7 @@ def test_options_of_several_opens_are_stored_together_at_the_end(tmp_path: Path)
         with stored_together():
             opened.append(Channel(paths[0], retention_ms=5000))
         assert [channel.options["keep_alive"] for channel in opened] == [2.0, 2.0, 2.0]
-        assert [options_to_be(channel.engine()).keep_alive for channel in opened] == [3.0, 3.0, 2.0]
+        assert [options_to_be(channel.engine()).keep_alive for channel in opened] == [3.0, 3.0, 3.0]
     assert [channel.options["keep_alive"] for channel in opened] == [3.0, 3.0, 3.0]
     assert [channel.options["retention_ms"] for channel in opened] == [5000, 0, 5000]
     store_options(opened[0].engine(), {"keep_alive": 4.0})
@@ -130,6 +134,66 @@ def test_none_is_stored_if_the_block_raises_and_none_of_a_handle_that_is_closed(
         with stored_together():
             Channel(tmp_path / "a", keep_alive=3.0).close()
         assert there.options["keep_alive"] == 2.0
+
+
+def test_handles_that_together_would_leave_their_channel_no_room_are_refused_and_nothing_is_stored(
+    tmp_path: Path,
+) -> None:
+    Channel(tmp_path / "a", memory_capacity=100, overflow_capacity=100).close()
+    with pytest.raises(OptionError, match=f"of {tmp_path / 'a'} are both 0"), ExitStack() as stack, stored_together():
+        for options in ({"memory_capacity": 0}, {"overflow_capacity": 0}):
+            stack.enter_context(Channel(tmp_path / "a", **options))  # type: ignore[arg-type]
+    assert capacities(tmp_path / "a") == (100, 100)
+
+
+def test_room_that_a_handle_gave_that_was_closed_does_not_count(tmp_path: Path) -> None:
+    Channel(tmp_path / "a", overflow_capacity=100, keep_alive=2.0).close()
+    with pytest.raises(OptionError, match="both 0"), stored_together():
+        other = Channel(tmp_path / "a", keep_alive=3.0)
+        with Channel(tmp_path / "a", memory_capacity=100):
+            without_disk = Channel(tmp_path / "a", overflow_capacity=0)
+    assert capacities(tmp_path / "a") == (0, 100)
+    assert other.options["keep_alive"] == 2.0, "of none of them is anything stored"
+    other.close()
+    without_disk.close()
+
+
+def test_an_option_that_would_leave_no_room_with_one_that_was_stored_meanwhile_is_refused(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes can't both be right: the second one is refused under the commit lock."""
+    with open_channel(memory_capacity=100, overflow_capacity=100) as one, open_channel() as other:
+        engine = one.engine()
+        before = engine.state.options
+
+        def commit_late(request: Request) -> CommitResult:
+            monkeypatch.undo()
+            store_options(other.engine(), {"overflow_capacity": 0})
+            return engine.commit(request)
+
+        monkeypatch.setattr(engine, "commit", commit_late)
+        with pytest.raises(OptionError, match="both 0"):
+            store_options(engine, {"memory_capacity": 0})
+        assert before.overflow_capacity == 100
+        assert (one.options["memory_capacity"], one.options["overflow_capacity"]) == (100, 0)
+
+
+def test_the_last_of_several_values_for_one_channel_counts(tmp_path: Path) -> None:
+    with Channel(tmp_path / "a", keep_alive=2.0) as there:
+        with stored_together():
+            opened = [Channel(tmp_path / "a", keep_alive=seconds) for seconds in (3.0, 2.0)]
+        assert there.options["keep_alive"] == 2.0
+        with stored_together(), Channel(tmp_path / "a", keep_alive=5.0):
+            opened.append(Channel(tmp_path / "a", keep_alive=5.0))
+        assert there.options["keep_alive"] == 5.0, "the other handle that gave it was closed"
+        for channel in opened:
+            channel.close()
+
+
+def capacities(path: Path) -> tuple[object, object]:
+    """Return the capacities that a channel has stored."""
+    with Channel(path, readonly=True) as view:
+        return view.options["memory_capacity"], view.options["overflow_capacity"]
 
 
 def test_an_option_that_is_refused_is_refused_at_once_and_not_at_the_end(tmp_path: Path) -> None:
@@ -160,6 +224,21 @@ def test_what_was_stored_gets_its_old_value_again_where_the_disk_of_another_chan
     monkeypatch.undo()
     for channel in (*opened, a, b, c):
         channel.close()
+
+
+def test_an_old_value_is_stored_again_though_a_loss_waits_to_be_told() -> None:
+    with stores_in_memory(), Channel(URL, commit_interval=0, keep_alive=2.0) as channel:
+        untold = log_of(channel).untold_loss
+
+        def fail() -> None:
+            with untold:
+                raise UnsafeStoreError("lost")
+            raise StorageError("the disk is gone")
+
+        with pytest.raises(StorageError, match="the disk is gone"), stored_together():
+            store_options(channel.engine(), {"keep_alive": 3.0}, then=fail)
+        assert channel.options["keep_alive"] == 2.0
+        assert untold.waiting is not None
 
 
 def test_an_old_value_that_cannot_be_stored_again_is_logged(

@@ -21,7 +21,7 @@ from tests.crash.test_kill_points import count_moments, kill_points
 from tests.crash.test_power_cut import power_cut_cycles
 from tests.crash.test_recycling import wrongs_of_overtaken_readers
 from tests.crash.test_system_calls import system_calls
-from tests.engine.store import test_object_delay_merging
+from tests.engine.store import test_delay_merging_meanwhile
 from tests.lab.damage_image import make_image
 from tests.lab.damage_kinds import bit_flips, frames_exchanged
 from tests.lab.damage_lab import wrongs
@@ -205,7 +205,7 @@ def object_kills(directory: Path, mutant: str) -> list[str]:
 
 
 def copies_beside_deliveries(directory: Path, mutant: str) -> list[str]:
-    test = test_object_delay_merging.test_events_that_are_delivered_while_they_are_copied_come_once
+    test = test_delay_merging_meanwhile.test_events_that_are_delivered_while_they_are_copied_come_once
     with stores_in_memory(FaultyStore) as stores, pytest.MonkeyPatch.context() as patching:
         return _raised_by(mutant, test, stores, patching, 1_002)
 

@@ -214,17 +214,18 @@ def test_a_data_file_of_nobody_known_is_not_taken_for_a_creation_that_was_torn(t
 @pytest.mark.parametrize("data", ["a channel's", "somebody's"])
 def test_a_creation_that_is_done_again_takes_no_file_for_its_own(tmp_path: Path, data: str) -> None:
     """A data directory of a first release has no owner file; nor has what is no channel's at all."""
-    path, other = tmp_path / "channel", tmp_path / "other"
+    path, other, found = tmp_path / "channel", tmp_path / "other", tmp_path / "found"
     fs = FaultyFileSystem()
     with fs.failing(nth("rename", 4, "")), pytest.raises(StorageError):
         Channel(path, fs=fs, minimum_required_space=0)
     assert (path / "owner.json").exists() and not (path / "channel.json").exists()
     with Channel(other, minimum_required_space=0) as channel:
         put(channel, b"one")
-    (other / "data" / "owner.json").unlink()
+    (other / "data").rename(found)
+    (found / "owner.json").unlink()
     if data == "somebody's":
-        (other / "data" / "log-000001").write_text("what I want to remember: " + "something; " * 100)
-    before = (other / "data" / "log-000001").read_bytes()
+        (found / "log-000001").write_text("what I want to remember: " + "something; " * 100)
+    before = (found / "log-000001").read_bytes()
     with pytest.raises(NotAChannelError, match="nothing was changed"):
-        Channel(path, data_dirs=[str(other / "data")], minimum_required_space=0)
-    assert (other / "data" / "log-000001").read_bytes() == before
+        Channel(path, data_dirs=[str(found)], minimum_required_space=0)
+    assert (found / "log-000001").read_bytes() == before

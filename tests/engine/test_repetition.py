@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.repetition import MOST_REPEATS, commit_again
 from spillable_stream.engine.requests import Request
+from spillable_stream.engine.store.untold_loss import UntoldLoss
 from spillable_stream.errors import (
     ChannelFullError,
     CommitOutcomeUnknownError,
@@ -17,7 +19,9 @@ from spillable_stream.errors import (
     ProducerSequenceError,
     SpillableError,
     StorageError,
+    UnsafeStoreError,
 )
+from spillable_stream.objects.location import Location
 
 
 @dataclass
@@ -45,7 +49,7 @@ def test_what_may_be_done_twice_is_done_again_and_its_second_result_counts() -> 
         left.append(repeats_left)
         return CommitResult(5)
 
-    assert commit_again(Asked(), unknown(), MOST_REPEATS, commit).transaction_id == 5
+    assert commit_again(Asked(), unknown(), MOST_REPEATS, commit, nullcontext()).transaction_id == 5
     assert left == [MOST_REPEATS - 1]
 
 
@@ -58,7 +62,7 @@ def test_what_is_not_repeated_stays_unknown(
     request_: Request, error: CommitOutcomeUnknownError, repeats_left: int
 ) -> None:
     with pytest.raises(CommitOutcomeUnknownError) as raised:
-        commit_again(request_, error, repeats_left, never)
+        commit_again(request_, error, repeats_left, never, nullcontext())
     assert raised.value is error
 
 
@@ -80,7 +84,7 @@ def test_a_repetition_that_fails_does_not_say_that_nothing_was_committed(failure
         raise failure
 
     with pytest.raises(CommitOutcomeUnknownError) as raised:
-        commit_again(Asked(), first, 1, commit)
+        commit_again(Asked(), first, 1, commit, nullcontext())
     assert raised.value is first
     assert raised.value.__cause__ is failure
 
@@ -90,7 +94,7 @@ def test_a_put_that_was_looked_for_and_has_no_room_is_not_there() -> None:
         raise ChannelFullError("no room")
 
     with pytest.raises(ChannelFullError):
-        commit_again(Asked(), unknown(), 1, commit)
+        commit_again(Asked(), unknown(), 1, commit, nullcontext())
 
 
 def test_a_repetition_whose_outcome_is_unknown_too_raises_its_own_error() -> None:
@@ -100,5 +104,31 @@ def test_a_repetition_whose_outcome_is_unknown_too_raises_its_own_error() -> Non
         raise second
 
     with pytest.raises(CommitOutcomeUnknownError) as raised:
-        commit_again(Asked(), unknown(), 1, commit)
+        commit_again(Asked(), unknown(), 1, commit, nullcontext())
     assert raised.value is second
+
+
+def test_a_loss_that_ends_a_repetition_waits_for_the_next_call() -> None:
+    first, untold = unknown(), UntoldLoss(Location("s3", "bucket", "orders"))
+
+    def commit(repeats_left: int) -> CommitResult:
+        raise UnsafeStoreError("lost")
+
+    with pytest.raises(CommitOutcomeUnknownError) as raised:
+        commit_again(Asked(), first, 1, commit, untold)
+    assert raised.value is first
+    with pytest.raises(UnsafeStoreError, match=r"^lost$"):
+        untold.tell()
+
+
+def test_a_loss_that_waits_does_not_end_a_repetition() -> None:
+    untold = UntoldLoss(Location("s3", "bucket", "orders"))
+    with untold:
+        raise UnsafeStoreError("lost")
+
+    def commit(repeats_left: int) -> CommitResult:
+        untold.tell()
+        return CommitResult(5)
+
+    assert commit_again(Asked(), unknown(), 1, commit, untold).transaction_id == 5
+    assert untold.waiting is not None

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from spillable_stream import Event
 from spillable_stream.errors import NotAChannelError, OptionError
-from spillable_stream.flow.assembly import build_channels, built_sink, built_source, run_sinks, run_source
-from spillable_stream.flow.changes import sink_units
+from spillable_stream.flow.assembly import assemble, build_channels, built_sink, built_source, run_sinks, run_source
+from spillable_stream.flow.changes import Changes, sink_units
+from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import EventInterceptor
 from spillable_stream.flow.loading import load
 from spillable_stream.flow.sink_processors import Failover
 from spillable_stream.flow.sinks.null import Null
+from spillable_stream.flow.wired import Wired
 
 TEXT = """
 a.sources = r s
@@ -104,3 +107,37 @@ class Broken(EventInterceptor):
 
     def intercept(self, event: Event) -> Event:
         raise ValueError(event.body)
+
+
+DELAYED = """
+a.sources = r
+a.channels = c
+a.sinks = k
+a.sources.r.type = seq
+a.sources.r.totalEvents = 1
+a.sources.r.channels = c
+a.sinks.k.type = null
+a.sinks.k.channel = c
+a.channels.c.type = SPILLABLEMEMORY
+a.channels.c.memoryCapacity = 100
+a.channels.c.overflowCapacity = {}
+"""
+
+
+def assembled(directory: Path, text: str, before: Wired) -> Wired:
+    """Return what an agent would run by a configuration in which everything has changed."""
+    (directory / "f").write_text(text)
+    config = load(directory / "f").agents["a"]
+    found = Changes(channels=frozenset("c"), sources=frozenset("r"), sinks=frozenset("k"))
+    return assemble("a", config, {"spillable.data.dir": str(directory)}, found, before)
+
+
+def test_a_channel_that_gets_a_disk_tier_and_delays_in_one_file_takes_both(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        before = assembled(tmp_path, DELAYED.format(0), Wired())
+        stack.callback(before.places["c"].channel.close)
+        after = assembled(tmp_path, DELAYED.format(1000) + "a.channels.c.deliverAfter = 1s\n", before)
+        channel = after.places["c"].channel
+        stack.callback(channel.close)
+        assert channel.options["overflow_capacity"] == 1000
+        assert after.places["c"].times == EventTimes(deliver_after=1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from contextlib import closing
 from functools import partial
 
@@ -55,6 +56,52 @@ def test_a_call_without_a_thread_is_not_made() -> None:
     assert made == [2]
     with pytest.raises(RuntimeError, match="were closed"):
         threads.begin(lambda: made.append(3))
+
+
+def test_where_no_thread_may_be_there_a_call_is_not_made_and_calls_at_once_are_made_in_this_one() -> None:
+    made: list[int] = []
+    with closing(CallThreads(0, "none")) as threads:
+        with pytest.raises(RuntimeError, match="none may have no thread"):
+            threads.begin(lambda: made.append(0))
+        threads.at_once([partial(made.append, number) for number in (1, 2)])
+    assert made == [1, 2]
+
+
+class _Argument:
+    """Something that is large."""
+
+    def is_used(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_an_idle_thread_keeps_nothing_of_the_calls_that_it_has_made(calls: int) -> None:
+    with closing(CallThreads(1, "some")) as threads:
+        for _ in range(calls):
+            argument = _Argument()
+            gone = weakref.ref(argument)
+            assert threads.begin(argument.is_used).result(30)
+            del argument
+            wait_until(lambda gone=gone: gone() is None)
+
+
+def test_the_threads_of_one_to_which_their_calls_refer_end_as_it_is_forgotten() -> None:
+    class Owner:
+        def __init__(self) -> None:
+            self.threads = CallThreads(1, "owned")
+
+        def work(self) -> None:
+            self.threads.begin(lambda: self.threads).result(30)
+
+    owner = Owner()
+    owner.work()
+    del owner
+
+    def are_gone() -> bool:
+        gc.collect()
+        return not any(t.name.startswith("owned") for t in threading.enumerate())
+
+    wait_until(are_gone)
 
 
 def test_an_error_is_raised_when_all_have_ended() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from spillable_stream import Channel, flow
+from spillable_stream.flow import closing
 from spillable_stream.flow.closing import channels_of, close_at_once, closes
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.written import WrittenEvents
@@ -15,16 +16,28 @@ from spillable_stream.flow.source_runners import source_runner
 from tests.support.flow_processors import KeptBatches
 from tests.support.no_threads import no_threads
 from tests.support.producers import Mute
+from tests.support.told_clock import told_clock
 
 
-def test_what_is_not_closed_in_time_is_named_and_closed_later() -> None:
+def has_gone(name: str) -> bool:
+    return not any(thread.name == name for thread in threading.enumerate())
+
+
+def test_what_is_not_closed_in_time_is_named_and_closed_later(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on, closed = threading.Event(), threading.Semaphore(0)
 
     def hang() -> None:
         go_on.wait()
         closed.release()
 
-    assert close_at_once({"a": hang, "b": closed.release, "c": hang}, 0.05) == ["a", "c"]
+    began = threading.Event()
+
+    def close() -> None:
+        began.set()
+        closed.release()
+
+    told_clock(monkeypatch, closing, lambda: began.is_set() and has_gone("b-close"))
+    assert close_at_once({"b": close, "a": hang, "c": hang}, 60) == ["a", "c"]
     assert closed.acquire(timeout=60)
     go_on.set()
     assert closed.acquire(timeout=60) and closed.acquire(timeout=60)
@@ -61,9 +74,12 @@ def test_where_there_is_no_thread_the_rest_is_closed_and_the_others_wait_for_one
     assert sorted(closed) == ["a", "b"]
 
 
-def test_what_gets_no_thread_in_time_is_named_and_the_rest_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_gets_no_thread_in_time_is_named_and_the_rest_is_closed(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     closed: list[str] = []
+    told_clock(monkeypatch, closing, lambda: bool(closed) and has_gone("a-close"))
     with no_threads(named="b-close"):
-        assert close_at_once({"a": lambda: closed.append("a"), "b": lambda: closed.append("b")}, 0.2) == ["b"]
+        assert close_at_once({"a": lambda: closed.append("a"), "b": lambda: closed.append("b")}, 60) == ["b"]
     assert closed == ["a"]
     assert "b could not be closed: can't start new thread" in caplog.text

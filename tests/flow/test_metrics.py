@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, Event, flow
+from spillable_stream import Channel, Event, UnsafeStoreError, flow
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.metrics import components, flume_json, prometheus_text
+from tests.support.events import put
+from tests.support.faulty_store import FaultyStore
+from tests.support.object_channels import URL, log_of, lose_slots, stores_in_memory
 
 
 def test_a_name_is_written_as_prometheus_wants_it(tmp_path: Path) -> None:
@@ -66,3 +69,17 @@ def test_a_source_that_cannot_tell_how_much_it_has_to_read_tells_the_rest(
         agent = flow.Agent(sources=[flow.Source(flow.SpoolDir(tmp_path), processor, "r1")], name="a1")
         found = next(c.values for c in components(agent) if c.kind == "SOURCE")
         assert "LagFiles" not in found and found["EventReceivedCount"] == 0
+
+
+@pytest.mark.parametrize("is_met", [False, True], ids=["waits", "is met"])
+def test_a_scrape_shows_the_channel_and_leaves_a_loss_to_its_next_put(is_met: bool) -> None:
+    with stores_in_memory(FaultyStore), Channel(URL, commit_interval=0) as channel:
+        agent = flow.Agent(channels={"c": channel}, name="a1")
+        if is_met:
+            lose_slots(channel)
+        else:
+            with log_of(channel).untold_loss:
+                raise UnsafeStoreError("events are lost")
+        assert [c.kind for c in components(agent)] == ["CHANNEL"]
+        with pytest.raises(UnsafeStoreError, match="events are lost"):
+            put(channel, b"not stored")

@@ -11,14 +11,18 @@ from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, Event
+from spillable_stream import Channel, Event, UnsafeStoreError
+from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.errors import ChannelFullError, DeliveryError
 from spillable_stream.flow.part_puts import PartPuts
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.selectors import Replicating
 from tests.support.events import peek, take
+from tests.support.faulty_store import FaultyStore
 from tests.support.flow_batches import batch_of
 from tests.support.no_threads import no_threads
+from tests.support.object_channels import URL, log_of, stores_in_memory
+from tests.support.spools import open_spooled, without_threads
 
 
 def test_puts_into_several_channels_run_at_the_same_time_and_say_which_failed() -> None:
@@ -50,6 +54,39 @@ def test_a_put_waits_for_room_until_what_feeds_it_is_stopped(tmp_path: Path) -> 
         processor.puts.end_waiting(0)
         with pytest.raises(DeliveryError, match="is not in c1"):
             third.result(60)
+
+
+@pytest.mark.parametrize("is_spooled", [False, True])
+def test_a_part_is_put_also_into_an_optional_channel_that_tells_a_loss_of_earlier_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_spooled: bool
+) -> None:
+    without_threads(monkeypatch)
+    with (
+        stores_in_memory(FaultyStore),
+        Channel(tmp_path / "must") as must,
+        open_spooled(tmp_path / "spool") if is_spooled else Channel(URL, commit_interval=0) as may,
+    ):
+        with ChannelProcessor({"must": must, "may": may}, selector=Replicating(optional=["may"])) as processor:
+            with log_of(may).untold_loss:
+                raise UnsafeStoreError("lost")
+            processor.process(batch_of(b"1"))
+        may.flush()
+        assert peek(may) == [b"1"]
+
+
+def test_a_loss_that_a_put_itself_meets_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be in the log or not."""
+
+    def lose(self: PutTransaction) -> None:
+        raise UnsafeStoreError("lost")
+
+    monkeypatch.setattr(PutTransaction, "_commit", lose)
+    with (
+        Channel(tmp_path / "c") as channel,
+        ChannelProcessor({"c": channel}) as processor,
+        pytest.raises(DeliveryError, match="lost"),
+    ):
+        processor.process(batch_of(b"1"))
 
 
 def test_an_optional_channel_that_is_full_is_passed_over_without_waiting(

@@ -216,6 +216,24 @@ def test_load_is_balanced_over_sinks_of_several_channels_though_that_of_one_is_e
     assert [group.round() for _ in range(3)] == ["ac", "ac", "ac"], "each channel once"
 
 
+def test_a_channel_whose_sinks_all_fail_is_trouble_though_those_of_another_one_work() -> None:
+    group = Group(LoadBalance(), "abcd")
+    for name, channel in zip("abcd", ("c1", "c1", "c2", "c2"), strict=True):
+        group.sinks[name].channel_name = channel
+    group.round(down="c")
+    for _ in range(3):
+        assert not group.round(down="c").endswith("!") and group.processor.trouble == ""
+    for answer in (Status.READY, Status.BACKOFF):
+        group.sinks["d"].answer = None
+        group.sinks["a"].answer = group.sinks["b"].answer = answer
+        for _ in range(4):
+            assert not group.round().endswith("!")
+        assert group.processor.trouble == "each sink of the channel c2 fails: OSError: c is down"
+    group.sinks["d"].answer = Status.BACKOFF
+    group.round()
+    assert group.processor.trouble == ""
+
+
 class Mutes(Sink):
     """A sink whose error has no text."""
 

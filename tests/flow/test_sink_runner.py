@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -189,3 +191,72 @@ def test_a_group_wakes_for_events_of_each_of_its_channels_though_some_of_its_sin
     assert runner.stop(30)
     for channel in opened:
         channel.close()
+
+
+def waits_of(runner: SinkRunner, monkeypatch: pytest.MonkeyPatch, most: int) -> list[tuple[int, float]]:
+    """Let a runner rest after a round, and return which of its sinks it lets wait, and for how many seconds."""
+    waits: list[tuple[int, float]] = []
+
+    def wait(number: int, seconds: float) -> bool:
+        waits.append((number, seconds))
+        return len(waits) == most
+
+    for number, sink in enumerate(runner.sinks):
+        monkeypatch.setattr(sink, "wait", partial(wait, number))
+    runner._rest(1.0)
+    return waits
+
+
+@pytest.mark.parametrize(
+    ("kind", "channels", "waits"),
+    [
+        (Failover, 1, [(0, 0.5), (0, 0.5), (0, 0.5)]),
+        (Failover, 2, [(0, 0.5), (0, 0.5), (0, 0.5)]),
+        (LoadBalance, 2, [(0, 0.25), (1, 0.25), (0, 0.25)]),
+        (LoadBalance, 4, [(0, 0.125), (1, 0.125), (2, 0.125)]),
+    ],
+)
+def test_each_channel_that_was_found_empty_is_looked_at_twice_a_second_however_many_there_are(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[SinkProcessor],
+    channels: int,
+    waits: list[tuple[int, float]],
+) -> None:
+    """A failover asks its first sink alone, and waits at its channel: the others may have events."""
+    with ExitStack() as stack:
+        opened = [stack.enter_context(Channel(tmp_path / str(number))) for number in range(channels)]
+        sinks, processor = [Kept() for _ in range(4)], kind()
+        for number, sink in enumerate(sinks):
+            sink.channel_name = str(number % channels)
+        processor.configure({f"k{number}": sink for number, sink in enumerate(sinks)})
+        places = [(sink, opened[n % channels], WrittenEvents()) for n, sink in enumerate(sinks)]
+        runner = SinkRunner(places, processor, "a1.g")
+        runner.open()
+        runner.round()
+        assert runner.finished == (kind is LoadBalance or channels == 1)
+        assert waits_of(runner, monkeypatch, len(waits)) == waits
+        runner.stop(30)
+
+
+def test_a_channel_whose_only_sink_fails_is_trouble_of_its_group_though_another_channel_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Channel(tmp_path / "0") as one, Channel(tmp_path / "1") as other:
+        with other.put_transaction() as tx:
+            tx.put(Event(b"1"))
+        sinks, processor = [Kept(), Kept()], LoadBalance()
+        for sink, name in zip(sinks, "01", strict=True):
+            sink.channel_name = name
+        sinks[1].failures = [StorageError("the target is away")]
+        processor.configure({"k1": sinks[0], "k2": sinks[1]})
+        places = [(sink, channel, WrittenEvents()) for sink, channel in zip(sinks, (one, other), strict=True)]
+        runner = SinkRunner(places, processor, "a1.g")
+        runner.open()
+        runner.round()
+        assert runner.trouble == "each sink of the channel 1 fails: StorageError: the target is away"
+        assert not runner.finished
+        assert waits_of(runner, monkeypatch, 1) == [(0, 0.5)], "what comes to the other one need not wait"
+        runner.round()
+        assert (runner.trouble, sinks[1].bodies) == ("", [b"1"])
+        runner.stop(30)

@@ -228,22 +228,31 @@ def test_a_runner_says_its_own_trouble() -> None:
 class Unsure(Told):
     """A runner that can't say whether it works."""
 
+    is_unsure = True
+
     @property
     def alive(self) -> bool:
-        raise ZeroDivisionError
+        if self.is_unsure:
+            raise OSError("away")
+        return True
 
     @alive.setter
     def alive(self, value: bool) -> None:
         pass
 
 
-def test_a_runner_that_cannot_say_whether_it_works_keeps_no_other_one_from_being_started_again(
+def test_a_runner_that_cannot_say_whether_it_works_is_trouble_and_keeps_no_other_one_from_being_started_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     seconds, unsure, other = 0.0, Unsure(True, name="a1.k1"), Told(False, True, name="a1.k2")
     supervisor = Supervisor(now=lambda: seconds)
     supervisor.start(unsure, other)
-    seconds += 3
+    for _ in range(3):
+        seconds += 3
+        supervisor.look()
+        assert supervisor.troubles() == {"a1.k1": "it can't be told whether it works: OSError: away"}
+    assert other.alive and unsure.tries == 1 and supervisor.restarts == 1
+    assert caplog.text.count("a1.k1: it can't be told whether it works") == 1
+    unsure.is_unsure = False
     supervisor.look()
-    assert other.alive and unsure.tries == 1
-    assert "a1.k1: it can't be told whether it works" in caplog.text
+    assert supervisor.troubles() == {}

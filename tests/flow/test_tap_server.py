@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from spillable_stream import Channel, Event, flow
 from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.flow import tap_server
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.base import PolledSource, Status
 from spillable_stream.flow.tap_server import TapServer, running_processes, socket_directory, tap_component
@@ -159,6 +161,42 @@ def test_a_tap_for_which_there_is_no_thread_is_refused_and_the_next_one_is_shown
         with pytest.raises(OptionError, match="no thread for another tap"):
             next(tap_component("a1", "r1"))
         assert rows("r1", source, 1)
+
+
+def test_a_tap_that_is_refused_before_it_has_said_what_it_wants_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = socket.socketpair()
+    with there:
+        there.sendall(b'{"error": "no thread"}\n')
+    monkeypatch.setattr(tap_server, "_connected", lambda agent: here)
+    with pytest.raises(OptionError, match="no thread"):
+        next(tap_component("a1", "r1"))
+
+
+def test_a_server_that_stops_as_a_tap_comes_waits_for_the_end_of_its_thread(
+    source: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, start, accepted = TapServer(flow.Agent(name="a2")), threading.Thread.start, threading.Event()
+    ended: list[str] = []
+
+    def serve(client: socket.socket) -> None:
+        time.sleep(0.2)
+        client.close()
+        ended.append("the tap")
+
+    def start_late(thread: threading.Thread) -> None:
+        if getattr(thread, "_target", None) is serve:
+            accepted.set()
+            server._ended.wait(30)
+        start(thread)
+
+    monkeypatch.setattr(server, "_serve", serve)
+    monkeypatch.setattr(threading.Thread, "start", start_late)
+    server.start()
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(socket_directory() / f"a2.{os.getpid()}"))
+        assert accepted.wait(30)
+        server.stop()
+    assert ended == ["the tap"]
 
 
 def test_an_agent_that_runs_is_found_by_its_name_alone(source: Given) -> None:

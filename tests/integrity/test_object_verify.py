@@ -246,6 +246,27 @@ def test_slots_of_another_channel_and_of_another_number_are_damage(store: Memory
     assert ss.verify(URL).loss.lost == ((16, 20),)
 
 
+def test_a_log_that_was_cut_off_before_its_newest_checkpoint_is_damaged_though_an_open_by_an_older_hint_does_not_see_it(
+    store: MemoryStore,
+) -> None:
+    with open_here() as channel:
+        put(channel, b"1")
+        channel.checkpoint()
+        older_hint = store.objects["hint"]
+        put(channel, b"2", b"3")
+        channel.checkpoint()
+    key = newest(store, LOG)
+    del store.objects[key]
+    store.objects["hint"] = older_hint
+    found = wrong(ss.verify(URL))[0]
+    assert (str(found.path), found.severity) == (key, "damage")
+    with open_here(create=False) as channel:  # a listing for each open would be the price (decision 0060)
+        assert channel.stats().last_id == 1
+    del store.objects["hint"]
+    with pytest.raises(ss.DataLossError, match="which is not in the log"):
+        open_here(create=False)
+
+
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_slot_0_can_be_spared_where_a_checkpoint_is(store: MemoryStore, kind: str) -> None:
     fill_store()

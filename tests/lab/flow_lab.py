@@ -12,7 +12,7 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -129,17 +129,20 @@ def do(act: Act, logs: Path) -> None:
 
 
 class _Inline:
-    """A pool whose only thread is the caller's, so that moments come in one order."""
+    """Call threads whose only thread is the caller's, so that moments come in one order."""
 
     def __init__(self, *_: object) -> None:
         pass
 
-    def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    def begin(self, call: Callable[[], Any]) -> Future[Any]:
         done: Future[Any] = Future()
-        done.set_result(call(*arguments))
+        done.set_result(call())
         return done
 
-    def shutdown(self) -> None:
+    def at_once(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        return [call() for call in calls]
+
+    def close(self) -> None:
         pass
 
 
@@ -184,7 +187,7 @@ def watched(moment: Callable[[str], object]) -> Iterator[Patch]:
 
     for owner, method in _MOMENTS:
         yield watch(owner, method)
-    yield patch(part_puts, "ThreadPoolExecutor", lambda _: _Inline)
+    yield patch(part_puts, "CallThreads", lambda _: _Inline)
 
 
 def run(place: Path, acts: list[Act], inputs: Path) -> None:

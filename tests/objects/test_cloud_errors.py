@@ -99,11 +99,21 @@ def test_what_a_lease_a_hold_or_a_policy_protects_is_named_as_that_and_no_right_
     assert "another request" in said(AZURE, "write", Outcome.EXISTS, 412)
 
 
-def test_a_deletion_with_a_conflict_is_one_of_what_is_protected() -> None:
+@pytest.mark.parametrize("status", [409, 412])
+def test_a_deletion_with_a_conflict_that_has_no_code_is_of_what_azure_protects(status: int) -> None:
     """Azure deletes in batches, whose answers have no code; nothing that is deleted has a condition."""
-    for status in (409, 412):
-        error = store_error(AZURE, "delete", "log/1", Answer(Outcome.EXISTS, status))
-        assert "a lease, a hold or a retention policy" in str(error) and not error.may_have_happened
+    error = store_error(AZURE, "delete", "log/1", Answer(Outcome.EXISTS, status))
+    assert "a lease, a hold or a retention policy" in str(error) and not error.may_have_happened
+
+
+@pytest.mark.parametrize(
+    ("location", "code"), [(S3, ""), (S3, "ConditionalRequestConflict"), (GOOGLE, ""), (AZURE, "BlobAlreadyExists")]
+)
+@pytest.mark.parametrize("status", [409, 412])
+def test_any_other_deletion_with_a_conflict_met_another_request(location: Location, code: str, status: int) -> None:
+    """S3 and Google answer 403 for what is protected; Google with a code."""
+    error = store_error(location, "delete", "log/1", Answer(Outcome.EXISTS, status, code))
+    assert "another request to the same object was under way: try again" in str(error) and error.may_have_happened
 
 
 def test_credentials_that_are_not_accepted_may_be_a_clock_where_the_cloud_does_not_tell() -> None:

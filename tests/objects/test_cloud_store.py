@@ -171,6 +171,29 @@ def test_a_change_is_sent_without_a_condition_to_a_store_that_refuses_conditions
 
 
 @LOCATIONS
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_store_that_refuses_conditions_is_read_once_more_before_an_object_is_replaced(
+    serve: Callable[[Answer], HttpStub], location: Location, is_removed: bool
+) -> None:
+    reads = 0
+
+    def another_meanwhile(request: Request) -> Response | None:
+        nonlocal reads
+        if request.method == "PUT":
+            return failing(501, "NotImplemented")(request)
+        reads += 1
+        if reads == 1:
+            return holding(failing(501))(request)
+        if is_removed:
+            return failing(404)(request)
+        return Response(200, b"another", {"etag": '"two"', "last-modified": "Mon, 23 Nov 2026 12:00:00 GMT"})
+
+    stub = serve(another_meanwhile)
+    assert impatient(location).change("channel.json", lambda _: b"second") is False
+    assert [request.method for request in stub.requests] == ["GET", "PUT", "GET"]
+
+
+@LOCATIONS
 @pytest.mark.parametrize(
     ("status", "code"),
     [(409, "BlobImmutableDueToPolicy"), (412, "LeaseIdMissing"), (403, "ObjectUnderActiveHold"), (409, "BlobArchived")],

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
-from spillable_stream import errors
+from spillable_stream import Channel, Producer, errors
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.result import Attempt
 from spillable_stream.producer.retry import MISFITS, REFUSALS, RetryQueue, is_tried_again, may_pass
 from tests.producer.conftest import MakeProducer
+from tests.support.events import peek
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget
-from tests.support.producers import wait_for_retry
+from tests.support.faulty_store import FaultyStore
+from tests.support.object_channels import URL, log_of, lose_slots, stores_in_memory
+from tests.support.producers import error_of, wait_for_retry
 
 PASSING = [
     errors.ChannelBusyError,
@@ -24,6 +27,7 @@ PASSING = [
     errors.StorageError,
     ConnectionError,
     TimeoutError,
+    errors.UnsafeStoreError,
 ]
 
 
@@ -85,24 +89,75 @@ def test_a_close_gives_up_what_failed(batch: ProducerBatch) -> None:
     assert not is_tried_again(batch, 2, closing=True)
 
 
-def test_a_close_tries_once_again_where_the_application_closed_the_handle(batch: ProducerBatch) -> None:
-    closed, full_ = errors.ChannelClosedError, errors.ChannelFullError
+@pytest.mark.parametrize("once", [errors.ChannelClosedError, errors.UnsafeStoreError], ids=lambda e: e.__name__)
+def test_a_close_tries_once_again_after_what_says_nothing_of_the_batch(
+    batch: ProducerBatch, once: type[BaseException]
+) -> None:
+    full_ = errors.ChannelFullError
     for last, again in (
-        ((closed,), True),
-        ((full_, closed), True),
-        ((closed, closed), False),
-        ((closed, full_), False),
+        ((once,), True),
+        ((full_, once), True),
+        ((once, once), False),
+        ((once, full_), False),
         ((), False),
     ):
         batch.retry, batch.attempts = 0, failed(*last)
         assert is_tried_again(batch, 2, closing=True) == again, last
-    batch.retry, batch.attempts = 2, failed(closed)
+    batch.retry, batch.attempts = 2, failed(once)
     assert not is_tried_again(batch, 2, closing=True), "it was tried often enough"
 
 
 def test_what_is_refused_for_now_may_pass_and_what_does_not_fit_never_does() -> None:
     assert all(may_pass(error("x")) for error in REFUSALS)
     assert not any(may_pass(error("x")) for error in MISFITS)
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["sent", "sent and closed"])
+def test_a_batch_that_is_told_a_loss_is_stored_once_by_its_next_attempt(
+    ends: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with stores_in_memory(), Channel(URL, commit_interval=0) as channel:
+        producer = Producer(channel, linger_ms=60_000)
+        producer.send(b"1")
+        producer.flush()
+        with log_of(channel).untold_loss:
+            raise errors.UnsafeStoreError("lost")
+        caplog.clear()
+        future = producer.send(b"2")
+        producer.close() if ends else producer.flush()
+        assert [a.error_code for a in future.result(PATIENCE_SECONDS).reserved_attempts] == ["UnsafeStoreError", ""]
+        producer.close()
+        assert [(r.levelname, r.message) for r in caplog.records] == [
+            ("ERROR", f"{URL}: a batch is sent again after a loss of events: lost")
+        ]
+        assert peek(channel) == [b"1", b"2"]
+
+
+def test_a_batch_that_meets_a_loss_is_stored_once_by_its_next_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    with stores_in_memory(FaultyStore), Channel(URL, commit_interval=0) as channel:
+        producer = Producer(channel, linger_ms=60_000)
+        producer.send(b"1")
+        producer.flush()
+        lose_slots(channel)
+        log_of(channel)._presence.is_proven = False  # as after an idle time: it looks before it appends
+        caplog.clear()
+        future = producer.send(b"2")
+        producer.close()
+        assert future.result(PATIENCE_SECONDS).successful
+        assert "Acknowledged events are lost" in caplog.text
+        assert peek(channel) == [b"1", b"2"]
+
+
+def test_a_batch_that_is_told_a_loss_and_not_tried_again_is_not_in_doubt() -> None:
+    with stores_in_memory(), Channel(URL, commit_interval=0) as channel:
+        producer = Producer(channel, linger_ms=60_000, retries=0)
+        with log_of(channel).untold_loss:
+            raise errors.UnsafeStoreError("lost")
+        future = producer.send(b"1")
+        producer.flush()
+        assert not error_of(future).result.in_doubt
+        producer.close()
+        assert peek(channel) == []
 
 
 # ── the queue ─────────────────────────────────────────────────────────────────────────────

@@ -72,8 +72,18 @@ def test_an_atomic_write_syncs_before_it_renames_and_the_directory_after(tmp_pat
 
 
 def test_what_is_missing_lists_as_nothing_and_is_removed_already(tmp_path: Path) -> None:
-    assert FS.list(tmp_path / "none") == []
+    assert FS.list(tmp_path / "none") == FS.list_directories(tmp_path / "none") == []
     FS.remove(tmp_path / "none")
+
+
+def test_neither_a_file_nor_a_link_is_listed_as_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    assert FS.list_directories(tmp_path) == ["a", "b"]
+    with pytest.raises(StorageError, match=f"listing {tmp_path}/file failed"):
+        FS.list_directories(tmp_path / "file")
 
 
 @pytest.mark.parametrize("call", ["create", "read", "write", "sync", "rename", "sync_directory"])

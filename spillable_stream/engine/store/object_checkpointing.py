@@ -119,9 +119,8 @@ class ObjectCheckpointing:
         self._created_at = self.monotonic()
         self._own: list[int] = []  # the slots of the checkpoints that this handle created, and has not deleted
         self._newest = log.checkpoint_number  # the slot of the newest checkpoint, as far as this handle knows
-        self._is_created = (
-            False  # whether the attempt that is under way, or was the last one, has created its checkpoint
-        )
+        # Whether the attempt that is under way, or was the last one, has created its checkpoint.
+        self._is_created = False
         self._older = 0  # the slot of the checkpoint before the newest; 0 if none is known
         self._chain = log.chain  # of the state that the collector has seen
         self.merging: ObjectMerging = ObjectMerging(log, follower, appender)
@@ -161,12 +160,15 @@ class ObjectCheckpointing:
         """Create a checkpoint, and delete what is no longer needed.
 
         Raises:
+            CorruptionError: a slot is damaged; a `DataLossError` if slots are missing.
             NotAChannelError: the channel is not there any more.
             StorageError: it could not be written.
+            UnsafeStoreError: slots are lost that were known. The next call continues with what is there.
             LockTimeoutError: another thread took too long creating one.
             TransactionStateError: this thread is inside another call to the channel.
+            UnsafeStoreError: a loss waits to be told.
         """
-        self._log.require_open()
+        self._log.require_not_closed()
         if self._follower.snapshot.is_mine():
             self._active_calls.refuse("a checkpoint")
         timeout_seconds = self._log.lock_timeout_seconds

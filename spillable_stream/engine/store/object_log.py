@@ -144,7 +144,9 @@ class ObjectLog:
 
         Raises:
             CorruptionError: a slot is damaged.
+            NotAChannelError: the channel is not there any more.
             StoreError: the store refused or failed.
+            UnsafeStoreError: the store overwrote a slot.
         """
         if not self._lock.is_mine:
             self._looks.look()
@@ -339,18 +341,25 @@ class ObjectLog:
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
     def require_open(self) -> None:
-        """Refuse any use after `close`, and raise a loss that waits to be told.
+        """Refuse a look after `close`. A loss that waits still does: a look may be for what nobody sees.
+
+        Raises:
+            ChannelClosedError: the channel was closed.
+        """
+        if self.closed:
+            raise ChannelClosedError(f"the channel {self.path} is closed; open it again")
+
+    def require_not_closed(self) -> None:
+        """Refuse a call that stores or takes something after `close`, and raise a loss that waits to be told.
 
         Raises:
             ChannelClosedError: the channel was closed.
             UnsafeStoreError: slots are lost that were known. The next call continues with what is there.
         """
         if self.closed:
-            raise ChannelClosedError(f"the channel {self.path} is closed; open it again")
+            self.require_open()
         if self.untold_loss.waiting is not None:
             self.untold_loss.tell()
-
-    require_not_closed = require_open
 
     def require_there(self) -> None:
         """Ask the store whether the channel is still there; raises what `ChannelPresence.require` does."""

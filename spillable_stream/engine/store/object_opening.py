@@ -11,7 +11,7 @@ from spillable_stream.engine.store.object_engine import ObjectEngine
 from spillable_stream.engine.store.object_log import ObjectLog
 from spillable_stream.errors import NotAChannelError, SpillableError
 from spillable_stream.log.commit_lock import do_nothing
-from spillable_stream.log.nesting import require_apart
+from spillable_stream.log.nesting import require_apart, require_outside
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.identity import IDENTITY, create_identity, read_identity
 from spillable_stream.objects.location import DIRECTORY, Location
@@ -24,7 +24,7 @@ from spillable_stream.objects.store import Store
 from spillable_stream.state.image import SmallImage
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["check_object_creation", "ensure_object_channel", "object_identity", "open_object_engine"]
+__all__ = ["check_object_creation", "ensure_object_channel", "object_identity", "open_object_engine", "require_place"]
 
 _CREATION_SECONDS = 30.0
 
@@ -72,10 +72,21 @@ def check_object_creation(location: Location) -> None:
 
 
 def _require_fit(store: Store, location: Location) -> None:
-    if location.scheme == DIRECTORY:
-        require_apart(FileSystem(), Path(location.prefix))
+    require_place(location)
     _refuse_leftovers(store, location)
     require_sound(store)
+
+
+def require_place(location: Location) -> None:
+    """Refuse a new channel in a directory of another one, inside of one, or around one.
+
+    Raises:
+        OptionError: it would be there.
+    """
+    if location.scheme == DIRECTORY:
+        fs, path = FileSystem(), Path(location.prefix)
+        require_outside(fs, path, location, may_be_channel=True)
+        require_apart(fs, path)
 
 
 def _refuse_leftovers(store: Store, location: Location) -> None:

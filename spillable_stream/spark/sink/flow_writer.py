@@ -18,7 +18,7 @@ from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.dead_letters import as_dead_letters
 from spillable_stream.flow.event_batch import select_rows
 from spillable_stream.flow.interceptors.base import InterceptorChain, Rejected
-from spillable_stream.flow.selectors import Rows, Selector
+from spillable_stream.flow.selectors import Selector
 from spillable_stream.flow.surroundings import REAL
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.query_task import partition_id
@@ -61,7 +61,7 @@ class FlowStreamWriter(ShardedStreamWriter):
     def _stage(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> FlowStaged:
         plan = self._flow
         chain, selector, required = plan.chain(), plan.selector(), set[int]()
-        task_name = f"{plan.source.name}:{batch_id}:{partition_id()}"
+        task_name = f"{plan.source.name}:{owner}-{batch_id}:{partition_id()}"  # of another query with this source, too
         letter_ids = (f"{task_name}:{i}" for i in count())
         chain.initialize()
         try:
@@ -91,10 +91,9 @@ class FlowStreamWriter(ShardedStreamWriter):
         else:
             passed = chain.intercept(batch)
         if passed.num_rows:
-            routes = selector.select(passed, batch_id)
+            routes = selector.select(passed, batch_id).one_part_each()
             required.update(numbers[name] for name in routes.required)
-            for name in {**routes.required, **routes.optional}:
-                rows = _together([found[name] for found in (routes.required, routes.optional) if name in found])
+            for name, rows in {**routes.required, **routes.optional}.items():
                 times = self._flow.times[numbers[name]]
                 part, of_part, wrong = times.divide(select_rows(passed, rows), wall_clock_ms())
                 if wrong and not dead_letter:
@@ -130,11 +129,3 @@ class FlowStreamWriter(ShardedStreamWriter):
 def _only(messages: list[FlowStaged], channels: set[int]) -> list[WriterCommitMessage | None]:
     """Return the messages with what they say of some channels."""
     return [ShardedStaged(m.owner, {i: s for i, s in m.of_shards.items() if i in channels}) for m in messages]
-
-
-def _together(parts: list[Rows]) -> Rows:
-    """Return rows of one list or of two, which have none in common."""
-    if len(parts) == 1:
-        return parts[0]
-    joined = pa.concat_arrays([part for part in parts if part is not None])
-    return joined.sort()

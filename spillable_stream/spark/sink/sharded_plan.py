@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from pyspark.sql.types import StructType
 
@@ -119,8 +120,8 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
             return None, _look_beyond(base, shards)
         return _plan_shard(shard_path(base, number), options, schema, shards, create=create)
 
-    def check(number: int) -> None:
-        check_sink_channel(shard_path(base, number), options, schema)
+    def check(number: int) -> list[Path]:
+        return check_sink_channel(shard_path(base, number), options, schema)
 
     side_by_side([partial(_require_fit, shard_path(base, n), options, schema) for n in range(shards.count)])
     planned = find_or_create(range(shards.count + 1), plan, check, side_by_side)

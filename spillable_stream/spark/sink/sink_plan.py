@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
@@ -193,12 +194,12 @@ def sink_channel(
     return visit(path, create=create, schema=_stored(options, schema), **options.of_channel)
 
 
-def check_sink_channel(path: str, options: SinkOptions, schema: StructType) -> None:
-    """Refuse the channel of a write that can be seen to be impossible; nothing is created.
+def check_sink_channel(path: str, options: SinkOptions, schema: StructType) -> list[Path]:
+    """Refuse the channel of a write that can be seen to be impossible, or return its directories; nothing is created.
 
     The arguments are those of `plan_sink`; there is no such channel.
     """
-    check_channel(path, schema=_stored(options, schema), **options.of_channel)
+    return check_channel(path, schema=_stored(options, schema), **options.of_channel)
 
 
 def require_fit(path: str, options: SinkOptions, schema: StructType) -> None:

@@ -77,16 +77,20 @@ class FinishedBatches:
                 self.takes.commit_due()
 
     def _commit_unasked(self) -> None:
-        """Do what `commit_due` does for no call of Spark's, whose next one raises a loss that this meets."""
+        """Do what `commit_due` does for no call of Spark's, whose next take raises a loss that this meets."""
         with self._hold.call():
             if self._hold.owner() is not None:
                 with self._hold.channel().port().unasked():
                     self.commit_due()
 
     def commit_before_close(self) -> None:
-        """Commit what waits for the next take, before the group is given up; where that fails, say so."""
+        """Commit what waits for the next take, before the group is given up; where that fails, say so.
+
+        A loss waits for the next call of whoever has the channel open, too: Spark's call is a close.
+        """
         try:
-            self.commit_due()
+            with self._hold.channel().port().unasked():
+                self.commit_due()
         except SpillableError as e:  # the query's next source commits it, or a listener
             _log.warning(
                 "%s: the take of a finished micro-batch was not committed before its source closed: %s",

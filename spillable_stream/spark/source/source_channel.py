@@ -67,6 +67,7 @@ class SourceChannel:
         self._group = group
         self._start = start
         self._load = load
+        self._is_lacking = False  # the checkpoint's group, which the query has yet to continue without
 
     def open(self) -> Channel:
         """Open the channel; create it if that is missing and the options say so.
@@ -119,19 +120,23 @@ class SourceChannel:
             )
 
         consumer = self._load.own(own, group, self._options.owner_timeout)
-        if group.resumes and not is_there:
-            self._warn_of_lack()
+        self._is_lacking = self._is_lacking or (group.resumes and not is_there)
         return consumer
 
-    def _warn_of_lack(self) -> None:
-        """Say that the query continues without a position to compare its checkpoint with."""
+    def continues(self) -> None:
+        """Say once that the query continues without a position to compare its checkpoint with, if it does."""
+        if not self._is_lacking:
+            return
+        self._is_lacking = False
+        another = ", or the query read as another group before" if self._group.origin is Origin.OPTION else ""
         _log.warning(
-            "%s lacks the group %r of a query that has read it up to the event %d: the group was dropped, or the "
+            "%s lacked the group %r of a query that has read it up to the event %d: the group was dropped%s, or the "
             "channel is an older copy of the one that was read. In an older copy the query passes over the events up "
             "to that one: start it with a new checkpointLocation there",
             self._path,
             self._group.name,
             self._group.read_id,
+            another,
             extra=fields(self._path, group=self._group.name, last_id=self._group.read_id),
         )
 

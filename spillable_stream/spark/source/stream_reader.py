@@ -357,6 +357,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         pass_over(passed, self._group, begin, self._path, fail=self._options.fail_on_data_loss)
         if passed and self._finished.takes.is_position(begin):
             consumer.commit(passed)
+        self._source.continues()
 
     def _tell_missed(self, state: ChannelState, begin: int, told: RangeSet) -> RangeSet:
         """Report what the group missed of the query's events after one of them, and return all of it."""

@@ -202,7 +202,7 @@ def continue_elsewhere(channel: Channel, other: Channel, puts: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("puts", "use"), [(2, peek), (3, peek), (3, lambda channel: put(channel, b"not stored")), (3, Channel.stats)]
+    ("puts", "use"), [(2, peek), (3, peek), (3, lambda channel: put(channel, b"not stored")), (3, Channel.range_of)]
 )
 def test_whoever_had_slots_in_whose_places_others_have_put_theirs_since_the_bucket_was_put_back_is_told_once(
     open_handle: Open, use: Callable[[Channel], object], puts: int

@@ -288,6 +288,35 @@ def test_claims_are_answered_and_groups_given_up_while_a_loss_waits(
         peek(owner)
 
 
+def test_a_note_that_a_worker_writes_of_itself_leaves_a_loss_to_the_next_call(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_threads(monkeypatch)
+    channel = open_handle()
+    consumer = channel.consumer("default")
+    with log_of(channel).untold_loss:
+        raise UnsafeStoreError("lost")
+    consumer.write_note("at event 7")
+    owned = owners_of(channel).known("default")
+    assert owned is not None and owned.note.endswith("at event 7")
+    with pytest.raises(UnsafeStoreError, match=r"^lost$"):
+        put(channel, b"not stored")
+
+
+def test_a_loss_that_waits_does_not_end_with_the_look_at_what_an_interrupt_left(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_threads(monkeypatch)
+    channel = open_handle()
+    channel.consumer("default").close()
+    with pytest.raises(KeyboardInterrupt), owners_of(channel).without_owner("default"):
+        with log_of(channel).untold_loss:
+            raise UnsafeStoreError("lost")
+        raise KeyboardInterrupt
+    with pytest.raises(UnsafeStoreError, match=r"^lost$"):
+        put(channel, b"not stored")
+
+
 def test_a_handle_that_owns_nothing_asks_for_nothing_and_has_no_thread(
     open_handle: Open, owners_clock: OwnersClock
 ) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from spillable_stream import StorageError, UnsafeStoreError
+from spillable_stream import Channel, StorageError, UnsafeStoreError
 from spillable_stream.engine.store.untold_loss import UntoldLoss
+from spillable_stream.errors import says_nothing_stored
 from spillable_stream.objects.location import Location
+from tests.support.events import peek, put
+from tests.support.object_channels import log_of, lose_slots
+
+Open = Callable[..., Channel]
 
 
 @pytest.fixture
@@ -46,3 +53,101 @@ def test_work_that_no_call_asked_for_continues_while_a_loss_waits(untold: Untold
         untold.tell()
     with pytest.raises(UnsafeStoreError):
         untold.tell()
+
+
+def test_what_is_told_says_that_the_call_has_stored_nothing_and_may_be_repeated(untold: UntoldLoss) -> None:
+    lose(untold)
+    with pytest.raises(UnsafeStoreError) as told:
+        untold.tell()
+    assert told.value.stored_nothing and says_nothing_stored(told.value)
+    assert not says_nothing_stored(UnsafeStoreError("met by the append itself"))
+
+
+def test_the_end_of_a_block_does_not_end_the_one_around_it(
+    untold: UntoldLoss, caplog: pytest.LogCaptureFixture
+) -> None:
+    lose(untold)
+    with untold:
+        with untold:
+            pass
+        untold.tell()
+    assert len(caplog.records) == 1
+    with pytest.raises(UnsafeStoreError, match=r"^lost$"):
+        untold.tell()
+
+
+def test_the_first_of_several_losses_waits_and_each_is_logged(
+    untold: UntoldLoss, caplog: pytest.LogCaptureFixture
+) -> None:
+    lose(untold, "first")
+    lose(untold, "second")
+    assert [r.message for r in caplog.records] == ["s3://bucket/orders: first", "s3://bucket/orders: second"]
+    with pytest.raises(UnsafeStoreError, match=r"^first$"):
+        untold.tell()
+    untold.tell()
+
+
+# ── which calls are told ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda channel: put(channel, b"2"),
+        peek,
+        lambda channel: channel.seek("default", "latest"),
+        lambda channel: channel.checkpoint(),
+    ],
+    ids=["put", "take", "commit", "checkpoint"],
+)
+def test_a_put_a_take_a_commit_and_a_checkpoint_raise_a_loss_that_waits(
+    open_handle: Open, call: Callable[[Channel], object]
+) -> None:
+    channel = open_handle()
+    put(channel, b"1")
+    peek(channel)
+    lose(log_of(channel).untold_loss)
+    with pytest.raises(UnsafeStoreError, match=r"^lost$"):
+        call(channel)
+    call(channel)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda channel: channel.stats(),
+        lambda channel: channel._repr_html_(),
+        lambda channel: channel.head(),
+        lambda channel: channel.range_of(),
+        lambda channel: channel.port().require_open(),
+        lambda channel: channel.engine().wait_for(lambda state: True, 0.0),
+        lambda channel: channel.close(),
+    ],
+    ids=["stats", "display", "read", "range", "open", "wait", "close"],
+)
+def test_a_call_that_only_looks_leaves_a_loss_to_the_next_one(
+    open_handle: Open, call: Callable[[Channel], object]
+) -> None:
+    channel = open_handle()
+    untold = log_of(channel).untold_loss
+    put(channel, b"1")
+    lose(untold)
+    call(channel)
+    with pytest.raises(UnsafeStoreError, match=r"^lost$"):
+        untold.tell()
+
+
+@pytest.mark.parametrize("show", [lambda channel: channel.stats(), lambda channel: channel._repr_html_()])
+def test_what_shows_a_channel_leaves_a_loss_that_it_meets_to_the_next_call(
+    open_handle: Open, show: Callable[[Channel], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = open_handle()
+    put(channel, b"1")
+    lose_slots(channel)
+    caplog.clear()
+    assert "events are lost" not in str(show(channel))
+    assert [r.levelname for r in caplog.records] == ["ERROR"]
+    with pytest.raises(UnsafeStoreError, match="Acknowledged events are lost"):
+        put(channel, b"2")
+    put(channel, b"3")
+    assert peek(channel) == [b"1", b"3"]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,6 +18,7 @@ from spillable_stream.flow.event_batch import as_event_batch
 from spillable_stream.flow.interceptors.base import InterceptorChain
 from spillable_stream.flow.interceptors.headers import Static
 from spillable_stream.flow.interceptors.regex_filter import RegexFilter
+from spillable_stream.flow.selectors import Routes, Selector
 from spillable_stream.spark.sink import flow_writer
 from spillable_stream.spark.sink.flow_writer import FlowStreamWriter
 from tests.spark.sink.test_flow_plan import CONF, plan, write_conf
@@ -54,18 +56,44 @@ def test_rows_go_where_the_flow_leads_and_a_repetition_changes_nothing(tmp_path:
     assert event.headers["deadletter.error"] == "ValueError: it is bad"
 
 
+class FirstMust(Selector):
+    """Sends each event to a channel that must have the first one, and may have all; to another one the second one."""
+
+    def select(self, batch: pa.RecordBatch, number: int) -> Routes:
+        return Routes({"ok": pa.array([0]), "errors": pa.array([1])}, {"ok": None, "errors": pa.array([0, 1])})
+
+
+def test_no_event_that_a_channel_must_have_is_lost_or_twice_where_it_may_have_it_too(tmp_path: Path) -> None:
+    lines = [line for line in CONF.splitlines() if "selector" not in line]
+    lines.append(f"a1.sources.r1.selector.type = {__name__}.FirstMust")
+    writer = FlowStreamWriter(plan(tmp_path, "\n".join(lines) + "\n"))
+    writer.commit(staged(writer, [b"INFO a", b"INFO b"]), 1)
+    assert stored(tmp_path) == {"ok": [b"INFO a", b"INFO b"], "errors": [b"INFO a", b"INFO b"], "may": [], "dead": []}
+
+
 def test_each_dead_letter_of_a_micro_batch_has_an_id_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever task, and whichever of the batches that Spark hands it, has the event."""
-    writer, found = FlowStreamWriter(plan(tmp_path)), []
-    for task in (0, 1):
-        monkeypatch.setattr(flow_writer, "partition_id", lambda task=task: task)
-        rows = [as_event_batch([Event(b"INFO bad %d" % i)]) for i in range(2)]
-        found.append(writer._stage(iter(rows), "query", 7))
-    writer.commit(found, 7)
+    """Whichever query, whichever task, and whichever of the batches that Spark hands it, has the event."""
+    writer, queries = FlowStreamWriter(plan(tmp_path)), ("one", "other", "one")
+    for query in queries:  # the last one repeats the batch of the first one
+        found = []
+        for task in (0, 1):
+            monkeypatch.setattr(flow_writer, "partition_id", lambda task=task: task)
+            rows = [as_event_batch([Event(b"INFO bad %d" % i)]) for i in range(2)]
+            found.append(writer._stage(iter(rows), query, 7))
+        writer.commit(found, 7)
     with ss.Channel(tmp_path / "dead") as dead, dead.take_transaction() as tx:
-        assert [e.headers["deadletter.id"] for e in tx.take_many(9)] == ["r1:7:0:0", "r1:7:0:1", "r1:7:1:0", "r1:7:1:1"]
+        ids = [e.headers["deadletter.id"] for e in tx.take_many(20)]
+    assert ids == [f"r1:{query}-7:{i}" for query in queries[:2] for i in ("0:0", "0:1", "1:0", "1:1")]
+
+
+def test_a_dead_letter_of_a_task_that_is_tried_again_has_its_id_again(tmp_path: Path) -> None:
+    writer = FlowStreamWriter(plan(tmp_path))
+    staged(writer, [b"INFO bad"])
+    writer.commit(staged(writer, [b"INFO bad"]), 1)
+    with ss.Channel(tmp_path / "dead") as dead, dead.take_transaction() as tx:
+        assert [e.headers["deadletter.id"] for e in tx.take_many(9)] == ["r1:query-1:0:0"]
 
 
 def test_a_batch_that_failed_in_one_channel_is_completed_by_its_repetition(

@@ -16,7 +16,7 @@ from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 from tests.support.events import put
 from tests.support.faulty_store import Fault, FaultyStore, Request
 from tests.support.memory_store import MemoryStore
-from tests.support.object_channels import URL, stores_in_memory
+from tests.support.object_channels import URL, log_of, stores_in_memory
 from tests.support.spark.sources import named_source
 
 pytestmark = pytest.mark.spark
@@ -129,7 +129,7 @@ def test_without_news_the_commit_comes_by_itself(channel: ss.Channel, monkeypatc
 
 
 @pytest.mark.usefixtures("never")
-def test_a_loss_that_the_commit_meets_which_comes_by_itself_is_raised_by_sparks_next_call(
+def test_a_loss_that_the_commit_meets_which_comes_by_itself_is_raised_by_sparks_next_take(
     channel: ss.Channel, store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(channel, b"0")
@@ -145,10 +145,25 @@ def test_a_loss_that_the_commit_meets_which_comes_by_itself_is_raised_by_sparks_
         put(other, b"2")
     reader._finished._late._run()
     assert [r.levelname for r in caplog.records] == ["ERROR"] and "events are lost" in caplog.text
+    following = reader.latestOffset(end)
     with pytest.raises(ss.UnsafeStoreError, match="events are lost"):
-        reader.latestOffset(end)
-    assert reader.latestOffset(end) != end
+        reader.partitions(end, following)
+    assert reader.partitions(end, following)
     reader.stop()
+
+
+@pytest.mark.usefixtures("never")
+def test_a_source_that_is_closed_commits_and_leaves_a_loss_to_the_next_call(channel: ss.Channel) -> None:
+    put(channel, b"0")
+    reader = named_source(channel)
+    end = run(reader, reader.initialOffset(), tells=False)
+    assert reader.latestOffset(end) == end
+    untold = log_of(reader._hold.channel()).untold_loss
+    with untold:
+        raise ss.UnsafeStoreError("lost")
+    reader.stop()
+    assert position(channel) == (1, 0)
+    assert untold.waiting is not None
 
 
 def test_a_channel_on_a_disk_waits_for_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -375,9 +375,28 @@ def test_query_whose_group_the_channel_lacks_says_that_the_channel_may_be_an_old
         put(channel, 5)  # under the IDs 6 to 10, which the query has read
         reader = source(channel, **options)
         assert reader.latestOffset(end) == reader.latestOffset(end) == end
-        lacking = f"lacks the group '{reader._group.name}' of a query that has read it up to the event 10"
+        lacking = f"lacked the group '{reader._group.name}' of a query that has read it up to the event 10"
         assert caplog.text.count(lacking) == caplog.text.count("older copy of the one that was read") == 1
         reader.stop()
+
+
+def test_query_that_is_given_another_group_is_told_so_and_only_where_it_continues(
+    channel: ss.Channel, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = source(channel, group="g")
+    _, end = planned(reader)
+    reader.commit(end)
+    reader.stop()
+    refused = source(channel, group="h")
+    with pytest.raises(CheckpointMismatchError, match="'h' never took 1 to 10"):
+        refused.latestOffset(end)
+    refused.stop()
+    assert "lacked" not in caplog.text
+    again = source(channel, group="i", startingOffsets="11")
+    assert again.latestOffset(end) == again.latestOffset(end) == end
+    again.stop()
+    assert caplog.text.count("lacked the group 'i'") == 1
+    assert "the group was dropped, or the query read as another group before, or the channel is an" in caplog.text
 
 
 # ── a checkpoint without a name ─────────────────────────────────────────────────────────────
