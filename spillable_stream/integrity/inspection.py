@@ -10,7 +10,7 @@ from spillable_stream.engine.local.loading import restored
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
 from spillable_stream.engine.local.position_hint import parse_position_hint, read_position_hint
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
-from spillable_stream.format.file_names import generation_of, group_of
+from spillable_stream.format.file_names import generation_of
 from spillable_stream.integrity.delayed_check import DelaysOfDisk, readable_delays
 from spillable_stream.integrity.event_check import EventCheck, FilesOfDisk
 from spillable_stream.integrity.findings import Findings, Loss, Severity
@@ -367,7 +367,7 @@ class _Inspector:
         """Check the groups' position files, which only the report of a loss needs, and return those to remove."""
         bad = []
         for name in self._fs.list_files(self._layout.path / "groups"):
-            group = group_of(name, "position")
+            group = self._layout.group_of(name, "position")
             if group is None or self._position_is_good(group):
                 continue
             path = self._layout.group_position(group)

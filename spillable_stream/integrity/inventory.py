@@ -15,7 +15,7 @@ from pathlib import Path
 
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
 from spillable_stream.errors import StorageError
-from spillable_stream.format.file_names import Tier, group_of, in_memory, log_name
+from spillable_stream.format.file_names import Tier, in_memory, log_name
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd, is_half_damaged, parse_head
 from spillable_stream.format.packing import MALFORMED
@@ -165,7 +165,7 @@ def take_inventory(fs: FileSystem, layout: Layout, findings: Findings) -> Invent
     own = directory.is_own() or directory.proves_itself()  # in a copied channel, the link leads to the original's
     newest = newest_generation(layout.log_files(fs, Tier.MEMORY)) if own else []
     memory = [_read_log_file(fs, layout, i) for i in newest]
-    owned = [g for name in fs.list_files(layout.path / "groups") if (g := group_of(name, "lock")) is not None]
+    owned = [g for name in fs.list_files(layout.path / "groups") if (g := layout.group_of(name, "lock")) is not None]
     inventory = Inventory(layout, head, known, checkpoints, bad, disk, memory, owned, half)
     inventory.exact = head is not None
     _trust_disk(fs, inventory, findings)

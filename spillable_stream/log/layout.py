@@ -35,6 +35,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,7 +58,7 @@ from spillable_stream.shown_value import shown
 from spillable_stream.storage.access import PRIVATE_MODE, Access
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["CHECKPOINT", "IDENTITY", "RESTORE_IT", "RESTORE_THEM", "Layout"]
+__all__ = ["CHECKPOINT", "IDENTITY", "RESTORE_IT", "RESTORE_THEM", "Layout", "require_name_of_lock"]
 
 IDENTITY = "channel.json"
 CHECKPOINT = "checkpoint"
@@ -189,6 +190,15 @@ class Layout:
         """The directory of what there is of groups beside the log."""
         return self.path / "groups"
 
+    def group_of(self, name: str, kind: str) -> str | None:
+        """Return the group that a file in ``groups`` is of, or None if the name is not one's.
+
+        Args:
+            name: the file's name, as this process lists it.
+            kind: "lock", "position", "query" or "worker".
+        """
+        return file_names.group_of(os.fsencode(name).decode(errors="replace"), kind)
+
     def _group_file(self, group: str, kind: str) -> Path:
         return self.groups / _file_name(check_group(group), kind)
 
@@ -269,17 +279,20 @@ class Layout:
                 or file_names.parse_memory_file(name) is not None
             )
         if directory == self.groups:
-            return any(file_names.group_of(name, kind) for kind in ("lock", "position", "query", "worker"))
+            return any(self.group_of(name, kind) for kind in ("lock", "position", "query", "worker"))
         return file_names.parse_checkpoint(name.removesuffix(".tmp")) is not None
 
 
-def _file_name(name: str, kind: str) -> str:
-    """Return the name of a file of a group or a producer, which has the same bytes in every process.
+def require_name_of_lock(name: str) -> None:
+    """Refuse to lock a file of a group or a producer in a process that may name it in other bytes than the others.
 
-    In another encoding two processes would lock two files, and both would own the group.
+    Two processes would lock two files, and both would own the group. Not every encoding keeps all bytes of UTF-8.
+
+    Args:
+        name: the group's or the producer's name.
 
     Raises:
-        OptionError: this process can't give it that name.
+        OptionError: this process does not name files in UTF-8, and the name is not ASCII.
     """
     encoding = sys.getfilesystemencoding()
     if not name.isascii() and encoding != "utf-8":
@@ -287,4 +300,8 @@ def _file_name(name: str, kind: str) -> str:
             f"the files of {shown(name)} are named in UTF-8, and this process names files in {encoding}: set "
             "PYTHONUTF8=1, or a locale with UTF-8, such as LC_ALL=C.UTF-8"
         )
-    return f"{name}.{kind}"
+
+
+def _file_name(name: str, kind: str) -> str:
+    """Return the name of a file of a group or a producer, whose bytes are UTF-8 in every process."""
+    return os.fsdecode(f"{name}.{kind}".encode())

@@ -33,7 +33,7 @@ from spillable_stream.cli.app import (
     until_signal,
 )
 from spillable_stream.termination import Terminated
-from tests.support.command_line import run, start
+from tests.support.command_line import ASCII_FILES, run, start
 from tests.support.events import peek, put
 
 
@@ -217,8 +217,8 @@ def test_an_output_that_is_closed_is_one_sentence_and_takes_nothing(path: Path, 
 def test_letters_that_the_locale_lacks_end_no_verb(path: Path) -> None:
     with Channel(path, minimum_required_space=0) as channel:
         put(channel, b"a")
-    locale = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    process = start("top", path, "--once", "--interval", "0.1", stdout=subprocess.PIPE, env={**os.environ, **locale})
+    environment = {**os.environ, **ASCII_FILES}
+    process = start("top", path, "--once", "--interval", "0.1", stdout=subprocess.PIPE, env=environment)
     out, _ = process.communicate()
     assert process.returncode == 0 and b"  disk   ?" in out
 

@@ -18,6 +18,7 @@ from spillable_stream.cli import app
 from spillable_stream.format.frame import FrameType
 from spillable_stream.objects import open_store
 from spillable_stream.objects.slots import slot_key
+from tests.support import command_line
 from tests.support.channels import fill, three_puts
 from tests.support.damage import flip, frames, log_file
 from tests.support.events import put, take
@@ -34,6 +35,23 @@ def test_a_healthy_channel_is_status_0(path: Path) -> None:
         done = run(verb, path)
         assert (done.exit_code, done.stderr) == (0, "")
         assert f"{path}: healthy" in done.stdout and "lose" not in done.stdout
+
+
+def test_a_process_that_names_files_in_ascii_verifies_a_channel_with_other_letters(path: Path) -> None:
+    def said(*options: str) -> tuple[int, bytes]:
+        environment = {**os.environ, "PYTHONPATH": str(command_line.ROOT), **command_line.ASCII_FILES}
+        done = command_line.start("verify", path, *options, stdout=subprocess.PIPE, env=environment)
+        return done.wait(), done.communicate()[0]
+
+    with Channel(path, memory_capacity=100, overflow_capacity=100) as channel:
+        put(channel, b"a", b"b")
+        take(channel, 1, "grüße")
+        status, out = said()
+        assert status == 0 and f"{path}: healthy".encode() in out and b"not the channel's" not in out
+    (position,) = (path / "groups").glob("*.position")
+    flip(position, 5)
+    status, out = said("--json")
+    assert status == 0 and "grüße.position" in out.decode() and "the group's position is damaged" in out.decode()
 
 
 def test_damage_is_status_1_with_file_offset_events_and_what_a_repair_would_lose(path: Path) -> None:

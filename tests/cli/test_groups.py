@@ -42,16 +42,19 @@ def test_the_list_has_positions_lags_and_owners(ten: Path) -> None:
     assert said["a"]["lag"] == 6 and said["a"]["owner"].startswith("pid ")
 
 
-def test_a_group_whose_files_this_process_can_not_name_is_said_in_one_line(path: Path) -> None:
+def test_a_process_that_names_files_in_ascii_lists_every_group_and_changes_one_that_is_ascii(path: Path) -> None:
+    def said(*verb: object) -> tuple[int, bytes]:
+        environment = {**os.environ, "PYTHONPATH": str(command_line.ROOT), **command_line.ASCII_FILES}
+        process = command_line.start(*verb, stdout=subprocess.PIPE, env=environment)
+        out, _ = process.communicate(timeout=120)
+        return process.returncode, out
+
     with Channel(path, minimum_required_space=0) as channel:
-        channel.consumer("grüße").close()
-    ascii_files = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    environment = {**os.environ, "PYTHONPATH": str(command_line.ROOT), **ascii_files}
-    pipe = subprocess.PIPE
-    process = command_line.start("groups", "list", path, stdout=pipe, stderr=pipe, env=environment)
-    out, said = process.communicate(timeout=120)
-    assert (process.returncode, out, said.count(b"\n")) == (2, b"", 1)
-    assert b"this process names files in ascii: set PYTHONUTF8=1" in said
+        channel.consumer("plain").close()
+        channel.consumer("grüße")
+        status, out = said("groups", "list", path, "--json")
+        assert status == 0 and json.loads(out)["groups"]["grüße"]["owner"].startswith("pid ")
+    assert said("groups", "seek", path, "plain", "latest")[0] == 0
 
 
 @pytest.mark.parametrize("note", ["[/bold] over", "[red]stop", "batch :boom:"])

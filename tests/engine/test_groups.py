@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from spillable_stream.engine.seeking import seek_group
 from spillable_stream.format.frame import FrameType
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.lock import FileLock
+from tests.support.command_line import ASCII_FILES, ROOT
 from tests.support.damage import kill, lose_memory
 from tests.support.events import numbered, peek, put, take
 
@@ -345,3 +347,17 @@ def test_a_group_of_an_older_log_takes_no_part_in_the_report_of_a_lost_memory_ti
     with pytest.warns(MemoryLossWarning):
         channel = open_channel()
     assert channel.stats().groups["../../x"].lost[0][0] == 1
+
+
+def test_a_process_that_names_files_in_ascii_opens_a_channel_that_lost_what_a_group_with_other_letters_had_in_memory(
+    open_channel: Open, path: Path
+) -> None:
+    with open_channel(memory_capacity=100, flush_on_close=False) as channel:
+        put(channel, *numbered(0, 5))
+        take(channel, 2, "grüße")
+    lose_memory(path)
+    program = "import sys, spillable_stream as ss; print(ss.Channel(sys.argv[1]).stats().groups['gr\\xfc\\xdfe'].lost)"
+    environment = {**os.environ, **ASCII_FILES, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "ignore", "-c", program, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.startswith("((3, "), "what its file says it took is not lost"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from spillable_stream.errors import OptionError
 from spillable_stream.log.claim import make_directories
 from spillable_stream.log.identity_file import planned_layout, read_identity, write_identity
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.layout import Layout, require_name_of_lock
 from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -70,19 +71,31 @@ def test_a_copy_in_another_data_directory_is_not_the_channels(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "iso8859-1"])
-def test_a_name_that_is_not_ascii_is_refused_where_its_files_would_have_other_names(
+def test_a_name_that_is_not_ascii_is_locked_only_where_files_are_named_in_utf_8(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_name_of_lock("grüße")
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: encoding)
+    require_name_of_lock("gruesse")
+    with pytest.raises(OptionError, match=f"'grüße' are named in UTF-8, and .* in {encoding}: set PYTHONUTF8=1"):
+        require_name_of_lock("grüße")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso8859-1"])
+def test_the_files_of_a_group_have_the_same_bytes_in_every_encoding(
     tmp_path: Path, encoding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layout = made(tmp_path / "channel")
     assert layout.group_lock("grüße").name == "grüße.lock"
-    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: encoding)
-    assert layout.group_lock("gruesse").name == "gruesse.lock"
-    for file in (
-        layout.group_lock,
-        layout.group_position,
-        layout.group_query,
-        layout.group_worker,
-        layout.producer_lock,
+    monkeypatch.setattr(os, "fsdecode", lambda name: name.decode(encoding, "surrogateescape"))
+    monkeypatch.setattr(os, "fsencode", lambda name: name.encode(encoding, "surrogateescape"))
+    for kind, file in (
+        ("lock", layout.group_lock),
+        ("position", layout.group_position),
+        ("query", layout.group_query),
+        ("worker", layout.group_worker),
+        ("lock", layout.producer_lock),
     ):
-        with pytest.raises(OptionError, match=f"'grüße' are named in UTF-8, and .* in {encoding}: set PYTHONUTF8=1"):
-            file("grüße")
+        name = file("grüße").name
+        assert name.encode(encoding, "surrogateescape") == f"grüße.{kind}".encode()
+        assert layout.group_of(name, kind) == "grüße"

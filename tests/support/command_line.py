@@ -15,6 +15,9 @@ from spillable_stream.cli import app
 
 ROOT = Path(__file__).parents[2]
 
+ASCII_FILES = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+"""The environment of a process that names files in ASCII."""
+
 
 def run(*arguments: object, input: str | bytes | None = None) -> Result:
     """Run a verb in this process."""

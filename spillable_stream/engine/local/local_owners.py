@@ -19,7 +19,7 @@ from spillable_stream.engine.held_groups import HeldGroup, is_of_this_process, r
 from spillable_stream.engine.local.local_log import LocalLog
 from spillable_stream.engine.local.position_hint import PositionHint
 from spillable_stream.errors import CommitOutcomeUnknownError, GroupOwnedError, SpillableError, StorageError
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.layout import Layout, require_name_of_lock
 from spillable_stream.names import is_name
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
@@ -160,6 +160,7 @@ class LocalOwners:
     def _acquired(self, group: str, timeout_seconds: float) -> FileLock:
         """Return a group's lock, held; the file of an automatic group may go while it is waited for."""
         fs, layout = self._log.fs, self._log.layout
+        require_name_of_lock(group)
         while True:
             lock = FileLock.open(fs, layout.group_lock(group))
             try:
@@ -183,6 +184,7 @@ class LocalOwners:
         self, group: str, otherwise: str = "", timeout_seconds: float = _CHANGE_SECONDS
     ) -> Iterator[UnownedGroup]:
         fs, layout, follow, in_place = self._log.fs, self._log.layout, self._follower.follow, False
+        require_name_of_lock(group)
         while not in_place:
             existing_group(follow(), group, layout.path)
             lock = FileLock.open(fs, layout.group_lock(group))

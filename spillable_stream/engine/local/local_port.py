@@ -14,6 +14,7 @@ from spillable_stream.errors import ProducerBusyError
 from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.format.query_note import QueryNote
 from spillable_stream.log.delayed_files import DelayedFiles
+from spillable_stream.log.layout import require_name_of_lock
 from spillable_stream.log.quarantine import not_quarantined
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.state.channel_state import ChannelState
@@ -97,6 +98,7 @@ class LocalPort(EnginePort[LocalEngine]):
     def claim_producer(self, producer_id: str) -> ProducerClaim:
         engine = self._engine
         path = engine.layout.producer_lock(producer_id)
+        require_name_of_lock(producer_id)
         engine.fs.make_directory(path.parent)
         lock = FileLock.open(engine.fs, path)
         if not lock.try_acquire():

@@ -10,7 +10,6 @@ import time
 
 from spillable_stream.engine.worker_statuses import SILENT_SECONDS, StatusPace, status_seed
 from spillable_stream.errors import StorageError
-from spillable_stream.format.file_names import group_of
 from spillable_stream.format.sealed_note import seal, unseal
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.file import File
@@ -101,5 +100,5 @@ class LocalWorkerStatuses:
         if changed_at != self._listed_change or changed_at > self._listed_at - _TICK_SECONDS:
             self._listed_at, self._listed_change = time.time(), changed_at
             names = self._fs.list_files(directory)
-            self._groups = [group for name in names if (group := group_of(name, "worker")) is not None]
+            self._groups = [group for name in names if (group := self._layout.group_of(name, "worker")) is not None]
         return self._groups

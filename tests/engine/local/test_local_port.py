@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,3 +67,15 @@ def test_producers_id_has_one_holder_until_it_is_released(channel: ss.Channel) -
             other.port().claim_producer("me")
         claim.release()
         other.port().claim_producer("me").release()
+
+
+def test_a_producer_or_a_group_that_is_not_ascii_is_owned_only_where_files_are_named_in_utf_8(
+    channel: ss.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel.put_port().claim_producer("grüße").release()
+    with ss.Channel(channel.path) as other:
+        other.consumer("grüße")
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
+    for own in (channel.put_port().claim_producer, channel.consumer, channel.drop_group):
+        with pytest.raises(ss.OptionError, match="this process names files in ascii"):
+            own("grüße")
