@@ -23,6 +23,7 @@ from spillable_stream.engine.options_by_place import (
     refuse_options_of_stores,
 )
 from spillable_stream.format.batch import EVENT_SCHEMA, check_new_schema, decode_schema, encode_schema
+from spillable_stream.log.nesting import PlannedDirectories
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.location import Location
@@ -110,7 +111,7 @@ class OpenArguments(NamedTuple):
         fixed = CreationOptions(**{name: given[name] for name in defaults(CREATION) if name in given})
         return NewChannel(options, fixed, [encode_schema(first)])
 
-    def check_new(self, fs: FileSystem) -> list[Path]:
+    def check_new(self, fs: FileSystem) -> PlannedDirectories:
         """Refuse a channel that can be seen to be impossible; nothing is created.
 
         Args:
@@ -121,8 +122,8 @@ class OpenArguments(NamedTuple):
 
         Raises what `ensure_channel` raises.
         """
-        directories = check_new(fs, self.path, self.new_channel())
-        return directories if self.front is None else [*directories, Path(self.front.path)]
+        home, directories = check_new(fs, self.path, self.new_channel())
+        return PlannedDirectories(home, directories if self.front is None else [*directories, Path(self.front.path)])
 
     def find_channel(self, fs: FileSystem, *, create: bool) -> FoundChannel:
         """Return the channel, which is created if there is none, or what is known of it if its store does not answer.

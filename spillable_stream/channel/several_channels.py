@@ -11,19 +11,18 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.open_arguments import OpenArguments
 from spillable_stream.channel.stored_options import stored_together
 from spillable_stream.errors import NotAChannelError
-from spillable_stream.log.nesting import require_each_apart
+from spillable_stream.log.nesting import PlannedDirectories, require_each_apart
 from spillable_stream.objects.location import channel_path
 from spillable_stream.objects.self_test import one_test
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["WantedChannel", "check_channel", "find_or_create", "open_channels"]
+__all__ = ["PlannedDirectories", "WantedChannel", "check_channel", "find_or_create", "open_channels"]
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -44,7 +43,7 @@ class WantedChannel(NamedTuple):
         """Return a handle, of a new channel if it is missing and may be created; raises what `Channel` raises."""
         return Channel(self.path, create=create, **self.options)
 
-    def check(self) -> list[Path]:
+    def check(self) -> PlannedDirectories:
         """Refuse a channel that is missing, or return its directories, as `check_channel` does."""
         return check_channel(self.path, **self.options)
 
@@ -88,7 +87,7 @@ def open_channels(wanted: Sequence[WantedChannel], agree: Callable[[list[int]], 
 def find_or_create(
     wanted: Sequence[W],
     open_one: Callable[[W, bool], T],
-    check: Callable[[W], Sequence[Path]],
+    check: Callable[[W], PlannedDirectories],
     run: Callable[[Sequence[Callable[[], Any]]], list[Any]],
     settle: Callable[[Sequence[T | None]], object] | None = None,
 ) -> list[T]:
@@ -118,14 +117,14 @@ def find_or_create(
     missing = [one for one, there in zip(wanted, found, strict=True) if there is None]
     with one_test():
         planned = run([partial(check, one) for one in missing])
-        require_each_apart(FileSystem(), [directories for directories in planned if directories])
+        require_each_apart(FileSystem(), planned)
         if settle is not None:
             settle(found)
         created = iter(run([partial(open_one, one, True) for one in missing]))
     return [next(created) if there is None else there for there in found]
 
 
-def check_channel(path: str | os.PathLike[str], **options: Any) -> list[Path]:
+def check_channel(path: str | os.PathLike[str], **options: Any) -> PlannedDirectories:
     """Refuse a channel that can be seen to be impossible; nothing is created.
 
     Args:
@@ -133,7 +132,7 @@ def check_channel(path: str | os.PathLike[str], **options: Any) -> list[Path]:
         options: its options and its schema, as `Channel` takes them.
 
     Returns:
-        The directories on this host that it and its spool will have, its own first; none for one in a store.
+        The directories on this host that it and its spool will have.
 
     Raises what `Channel` raises.
     """

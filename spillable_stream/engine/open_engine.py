@@ -6,6 +6,7 @@ The parts that only channels in object stores need are imported with the first o
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +21,7 @@ from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import CorruptionError, NotAChannelError
 from spillable_stream.log.commit_lock import do_nothing
 from spillable_stream.log.identity_file import has_identity, read_identity
+from spillable_stream.log.nesting import PlannedDirectories
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.location import DIRECTORY, Location
 from spillable_stream.option_types import ChannelOptions, CreationOptions
@@ -96,7 +98,7 @@ def ensure_channel(
     return None
 
 
-def check_new(fs: FileSystem, path: ChannelPath, new: NewChannel) -> list[Path]:
+def check_new(fs: FileSystem, path: ChannelPath, new: NewChannel) -> PlannedDirectories:
     """Refuse a channel that can be seen to be impossible; nothing is created.
 
     Args:
@@ -105,7 +107,7 @@ def check_new(fs: FileSystem, path: ChannelPath, new: NewChannel) -> list[Path]:
         new: what it will be created with.
 
     Returns:
-        The directories on this host that it will have, its own first.
+        The directories on this host that it will have.
 
     Raises what `ensure_channel` raises.
     """
@@ -114,9 +116,12 @@ def check_new(fs: FileSystem, path: ChannelPath, new: NewChannel) -> list[Path]:
 
         _for_a_store(new)
         check_object_creation(path)
-        return [Path(path.prefix)] if path.scheme == DIRECTORY else []
+        if path.scheme != DIRECTORY:
+            return PlannedDirectories(path, [])
+        directory = Path(path.prefix)
+        return PlannedDirectories(replace(path, prefix=str(fs.real_path(directory))), [directory])
     refuse_options_of_stores(new.options.values())
-    return planned_directories(check_creation(fs, path, new.fixed))
+    return PlannedDirectories(fs.real_path(path), planned_directories(check_creation(fs, path, new.fixed)))
 
 
 def _for_a_store(wanted: NewChannel) -> SmallImage:

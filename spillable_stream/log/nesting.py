@@ -18,7 +18,14 @@ from spillable_stream.log.layout import IDENTITY
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["ChannelDirectory", "channel_around", "require_apart", "require_each_apart", "require_outside"]
+__all__ = [
+    "ChannelDirectory",
+    "PlannedDirectories",
+    "channel_around",
+    "require_apart",
+    "require_each_apart",
+    "require_outside",
+]
 
 
 class ChannelDirectory(NamedTuple):
@@ -39,6 +46,18 @@ class ChannelDirectory(NamedTuple):
         if self.home is None:
             return ""
         return f". {self.path / OWNER_FILE} says so: remove it if the channel at {self.home} is gone"
+
+
+class PlannedDirectories(NamedTuple):
+    """The directories on this host that a new channel and its spool will have.
+
+    Args:
+        home: what tells the channel from others: its directory without links, or its address in a store.
+        directories: all of them, its own included.
+    """
+
+    home: object
+    directories: list[Path]
 
 
 def require_apart(fs: FileSystem, path: Path, directories: Collection[Path] = ()) -> None:
@@ -71,19 +90,18 @@ def require_apart(fs: FileSystem, path: Path, directories: Collection[Path] = ()
             )
 
 
-def require_each_apart(fs: FileSystem, channels: Sequence[Sequence[Path]]) -> None:
+def require_each_apart(fs: FileSystem, channels: Sequence[PlannedDirectories]) -> None:
     """Refuse new channels if one has a directory that is another's as well, or is inside of another's.
 
     Args:
         fs: the file system.
-        channels: the directories of each, its own first. One may be there several times.
+        channels: the directories of each. One may be there several times.
 
     Raises:
         OptionError: it is so; the message names both.
     """
-    homes: dict[Path, Path] = {}
-    for directories in channels:
-        home = fs.real_path(directories[0])
+    homes: dict[Path, object] = {}
+    for home, directories in channels:
         for directory in directories:
             if (other := homes.setdefault(fs.real_path(directory), home)) != home:
                 raise OptionError(

@@ -9,6 +9,7 @@ import pytest
 from spillable_stream import Channel, ChannelClosedError, NotAChannelError, OptionError, SpillableError, StorageError
 from spillable_stream.channel import several_channels
 from spillable_stream.channel.several_channels import WantedChannel, check_channel, find_or_create, open_channels
+from spillable_stream.log.nesting import PlannedDirectories
 from tests.support.events import put, take
 from tests.support.faulty_store import Fault, FaultyStore
 from tests.support.memory_store import MemoryStore
@@ -67,6 +68,7 @@ def test_none_is_created_if_one_would_be_in_a_directory_of_another_one(tmp_path:
         [WantedChannel(a), WantedChannel(a / "b")],
         [WantedChannel(a, {"data_dirs": [disk]}), WantedChannel(b, {"data_dirs": [disk / "b"]})],
         [WantedChannel(a, {"backup_checkpoint_dir": disk}), WantedChannel(b, {"backup_checkpoint_dir": disk})],
+        [WantedChannel(a), WantedChannel(f"object+file://{a}")],
         [WantedChannel(a), WantedChannel(f"object+file://{a}/b")],
         [WantedChannel(spool), WantedChannel(f"object+file://{b}", {"spool": spool / "b", "durability": "local"})],
     ):
@@ -74,6 +76,29 @@ def test_none_is_created_if_one_would_be_in_a_directory_of_another_one(tmp_path:
             with pytest.raises(SpillableError):
                 open_channels(wanted)
             assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_no_channel_of_a_cloud_is_created_if_two_would_have_one_spool(tmp_path: Path) -> None:
+    spool = {"spool": tmp_path / "spool", "durability": "local"}
+    one = WantedChannel("s3://bucket/a", spool)
+    for other in (
+        WantedChannel("s3://bucket/b", spool),
+        WantedChannel("s3://bucket/b", {**spool, "spool": tmp_path / "spool" / "b"}),
+        WantedChannel(tmp_path / "spool"),
+    ):
+        with stores_in_memory() as stores:
+            for wanted in ([one, other], [other, one]):
+                with pytest.raises(OptionError, match=r"would be .* s3://bucket/"):
+                    open_channels(wanted)
+            assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+            assert not [key for store in stores.values() for key in store.objects]
+
+
+def test_a_channel_of_a_cloud_that_is_given_twice_with_one_spool_is_created_once(tmp_path: Path) -> None:
+    wanted = WantedChannel("s3://bucket/a", {"spool": tmp_path / "spool", "durability": "local"})
+    with stores_in_memory():
+        for channel in open_channels([wanted, wanted]):
+            channel.close()
 
 
 def test_no_option_of_one_is_stored_if_another_one_cannot_be_opened_or_created(tmp_path: Path) -> None:
@@ -162,9 +187,9 @@ def test_all_are_looked_for_before_one_is_checked_and_checked_before_one_is_crea
             raise NotAChannelError(name, is_missing=True)
         return name.upper()
 
-    def check(name: str) -> list[Path]:
+    def check(name: str) -> PlannedDirectories:
         steps.append(f"check {name}")
-        return []
+        return PlannedDirectories(name, [])
 
     assert find_or_create("abc", open_one, check, lambda calls: [call() for call in calls]) == ["A", "B", "C"]
     assert steps == ["find a", "find b", "find c", "check a", "check c", "make a", "make c"]

@@ -12,7 +12,13 @@ import pytest
 from spillable_stream import Channel, OptionError, SpillableError
 from spillable_stream.archive.backup import backup
 from spillable_stream.archive.restore import restore
-from spillable_stream.log.nesting import ChannelDirectory, channel_around, require_apart, require_each_apart
+from spillable_stream.log.nesting import (
+    ChannelDirectory,
+    PlannedDirectories,
+    channel_around,
+    require_apart,
+    require_each_apart,
+)
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.events import peek, put
 from tests.support.fake_files import FaultyFileSystem
@@ -218,7 +224,7 @@ class Looks(FileSystem):
 def test_new_channels_that_would_be_in_each_others_directories_are_refused(tmp_path: Path) -> None:
     a, b, disk = tmp_path / "a", tmp_path / "b", tmp_path / "disk"
     fs = FileSystem()
-    require_each_apart(fs, [[a, a / "data"], [b, disk], [a, a / "data"]])
+    require_each_apart(fs, [PlannedDirectories(ds[0], ds) for ds in ([a, a / "data"], [b, disk], [a, a / "data"])])
     (tmp_path / "link").symlink_to(a)
     for channels, why in (
         ([[a, a / "data"], [a / "b"]], f"{a}/b would be inside of {a}, a directory of the channel {a}"),
@@ -227,6 +233,6 @@ def test_new_channels_that_would_be_in_each_others_directories_are_refused(tmp_p
         ([[a, disk], [b, disk]], f"{disk} would be a directory of two channels, {a} and {b}"),
     ):
         with pytest.raises(OptionError, match=why):
-            require_each_apart(fs, channels)
+            require_each_apart(fs, [PlannedDirectories(ds[0], ds) for ds in channels])
         with pytest.raises(OptionError, match="would be"):
-            require_each_apart(fs, channels[::-1])
+            require_each_apart(fs, [PlannedDirectories(ds[0], ds) for ds in channels[::-1]])

@@ -12,12 +12,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.several_channels import find_or_create
+from spillable_stream.channel.several_channels import PlannedDirectories, find_or_create
 from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.objects.location import is_location
@@ -120,7 +119,7 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
             return None, _look_beyond(base, shards)
         return _plan_shard(shard_path(base, number), options, schema, shards, create=create)
 
-    def check(number: int) -> list[Path]:
+    def check(number: int) -> PlannedDirectories:
         return check_sink_channel(shard_path(base, number), options, schema)
 
     side_by_side([partial(_require_fit, shard_path(base, n), options, schema) for n in range(shards.count)])
