@@ -104,7 +104,9 @@ def planned_directories(layout: Layout) -> list[Path]:
 def check_creation(fs: FileSystem, path: Path, fixed: CreationOptions) -> Layout:
     """Return the layout of a new channel, or refuse one that can be seen to be impossible; nothing is created.
 
-    What another creation, under way or cut short, has created is judged under its lock only, by `create_channel`.
+    What another creation of the channel, under way or cut short, has created is judged under its lock only, by
+    `create_channel`. Whether the channel is apart from others is judged here only, under no lock: two that are created
+    at the same moment, one in a directory of the other, may not see each other.
 
     Args:
         fs: the file system.
