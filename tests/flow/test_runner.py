@@ -137,7 +137,7 @@ def test_a_rest_that_fails_is_trouble_until_one_works_is_logged_once_and_the_rou
     assert caplog.text.count("a fault of the user's") == 1
 
 
-def test_a_rest_that_failed_is_no_trouble_any_more_while_there_is_work(
+def test_the_trouble_of_a_rest_ends_with_a_round_that_finds_work(
     unrested: Unrested, caplog: pytest.LogCaptureFixture
 ) -> None:
     unrested.start()
