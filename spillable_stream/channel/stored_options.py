@@ -78,7 +78,7 @@ class _Change:
         """Store the old options again, but for those that somebody else has changed since; a failure is logged."""
         path = self.engine.log.path
         try:
-            with self.engine.log.untold_loss:  # the error that led here is raised
+            with self.engine.log.unasked():  # the error that led here is raised
                 now = self.engine.follow().options
                 ours = {name: old for name, old in self.before.items() if getattr(now, name) == self.options[name]}
                 if ours:

@@ -52,7 +52,7 @@ def test_a_close_while_the_store_is_down_leaves_it_to_the_next_open(
 def test_a_close_ships_what_is_there_while_a_loss_waits_to_be_told(by_hand: Open) -> None:
     channel = by_hand()
     put(channel, *numbered(0, 5))
-    with log_of(channel).untold_loss:
+    with log_of(channel).untold_loss.block():
         raise UnsafeStoreError("lost")
     channel.close()
     assert in_store() == numbered(0, 5)

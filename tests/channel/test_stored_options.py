@@ -231,7 +231,7 @@ def test_an_old_value_is_stored_again_though_a_loss_waits_to_be_told() -> None:
         untold = log_of(channel).untold_loss
 
         def fail() -> None:
-            with untold:
+            with untold.block():
                 raise UnsafeStoreError("lost")
             raise StorageError("the disk is gone")
 

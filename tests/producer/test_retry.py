@@ -120,7 +120,7 @@ def test_a_batch_that_is_told_a_loss_is_stored_once_by_its_next_attempt(
         producer = Producer(channel, linger_ms=60_000)
         producer.send(b"1")
         producer.flush()
-        with log_of(channel).untold_loss:
+        with log_of(channel).untold_loss.block():
             raise errors.UnsafeStoreError("lost")
         caplog.clear()
         future = producer.send(b"2")
@@ -151,7 +151,7 @@ def test_a_batch_that_meets_a_loss_is_stored_once_by_its_next_attempt(caplog: py
 def test_a_batch_that_is_told_a_loss_and_not_tried_again_is_not_in_doubt() -> None:
     with stores_in_memory(), Channel(URL, commit_interval=0) as channel:
         producer = Producer(channel, linger_ms=60_000, retries=0)
-        with log_of(channel).untold_loss:
+        with log_of(channel).untold_loss.block():
             raise errors.UnsafeStoreError("lost")
         future = producer.send(b"1")
         producer.flush()

@@ -138,7 +138,7 @@ class ObjectCheckpointing:
         if not self._alone.acquire(blocking=False):
             return
         try:
-            with self._log.untold_loss:
+            with self._log.unasked():
                 self._active_calls.run("a checkpoint", self._create)
         except Exception as e:  # the commit that led here has succeeded, so it must not fail
             if not self._log.closed:
