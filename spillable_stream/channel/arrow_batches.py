@@ -221,7 +221,7 @@ class _Reading:
             ChannelClosedError: the channel was closed.
             DataLossError: events have left the channel.
         """
-        with self._engine.log.untold_loss:  # what looks on, such as a tap, leaves a loss to a call that stores or takes
+        with self._engine.log.unasked():  # what looks on, such as a tap, leaves a loss to a call that stores or takes
             self._engine.require_not_closed()
         looks = self._look_in == 0
         with self._engine.snapshot() if looks else self._engine.follower.as_known as state:

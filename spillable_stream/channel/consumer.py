@@ -370,7 +370,7 @@ class Consumer:
             GroupOwnedError: this is not the group's owner any more.
             StorageError: the storage refused.
         """
-        with self._engine.log.untold_loss:
+        with self._engine.log.unasked():
             self._call("a note", self._ownership.write, text("note", note))
 
     def leave_note(self, note: str) -> None:

@@ -215,10 +215,11 @@ class Spool:
     def run_once(self) -> bool:
         """Ship what waits, or wait for it, and tell whether there will be another time; a failure is logged."""
         try:
-            self._pause_seconds = 0.0
             with self._mover.unasked():
-                if self._mover.wait(self._end_of_shipping.has_come) and not self._ship():
-                    self._pause_seconds = _LOOK_SECONDS
+                is_others = self._mover.wait(self._end_of_shipping.has_come) and not self._ship()
+                self._pause_seconds = _LOOK_SECONDS if is_others else 0.0
+                return self._end_of_shipping.is_ahead()
+            self._pause()  # a loss, which is logged; the next attempt may meet it again
         except ChannelClosedError as e:  # one of the two handles failed, or was closed
             self._trouble = e
             with self._mutex, contextlib.suppress(SpillableError):
@@ -248,11 +249,14 @@ class Spool:
             self._trouble, self._failures = None, 0
             return True
 
-    def _wait_after(self, error: Exception) -> None:
-        self._trouble = error
+    def _pause(self) -> None:
         pause_seconds = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 20))
         self._failures += 1
         self._pause_seconds = pause_seconds * random.uniform(0.5, 1.0)
+
+    def _wait_after(self, error: Exception) -> None:
+        self._trouble = error
+        self._pause()
         if self._warning.is_due():
             _log.warning(
                 "%s: what is in the spool %s waits, and is tried again: %s",
@@ -317,10 +321,11 @@ class Spool:
 
     def _ship_until(self, deadline: float) -> None:
         try:
-            is_mine = True
-            while is_mine and self._mover.waiting()[0] and time.monotonic() < deadline:
+            is_mine, losses = True, 0  # in a row
+            while is_mine and losses < 2 and self._mover.waiting()[0] and time.monotonic() < deadline:
+                losses += 1
                 with self._mover.unasked():  # a loss of earlier events is no reason to leave these here
-                    is_mine = self._ship()
+                    is_mine, losses = self._ship(), 0
         except SpillableError as e:
             _log.warning(
                 "%s: the spool %s is not shipped now: %s",

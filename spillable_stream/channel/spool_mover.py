@@ -103,7 +103,7 @@ class SpoolMover:
 
     def unasked(self) -> AbstractContextManager[None, bool | None]:
         """Return a block for what no call asked for: a loss of the store's slots that it meets waits."""
-        return self._store.log.untold_loss
+        return self._store.log.unasked()
 
     # ── owning ──────────────────────────────────────────────────────────────────────────────
 

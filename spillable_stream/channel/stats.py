@@ -273,7 +273,7 @@ def channel_stats(engine: Engine, *, as_known: bool = False) -> ChannelStats:
         engine: the channel.
         as_known: whether to say what this handle knows, without a look at the log.
     """
-    with engine.log.untold_loss:
+    with engine.log.unasked():
         return _stats(engine, as_known=as_known)
     return _stats(engine, as_known=as_known)  # it met one, and this is what is there
 

@@ -65,10 +65,13 @@ class _Change:
         return not self.engine.log.closed
 
     def store(self) -> None:
-        self._store(self.options)
+        self._commit(self.options)
+        self._follow_up()
 
-    def _store(self, options: dict[str, Any]) -> None:
+    def _commit(self, options: dict[str, Any]) -> None:
         self.engine.commit(_StoreOptions(FrameType.OPTIONS, options, self.engine.path))
+
+    def _follow_up(self) -> None:
         self.engine.log.obey(self.engine.state)
         self.engine.upkeep.ensure()
         if self.then is not None:
@@ -76,21 +79,24 @@ class _Change:
 
     def restore(self) -> None:
         """Store the old options again, but for those that somebody else has changed since; a failure is logged."""
-        path = self.engine.log.path
+        path, names = self.engine.log.path, ", ".join(map(named, self.options))
+        said = f"{names} may have a new value, and the old one can't be stored"
+        why = "each attempt met a loss of events"
         try:
-            with self.engine.log.untold_loss:  # the error that led here is raised
-                now = self.engine.follow().options
-                ours = {name: old for name, old in self.before.items() if getattr(now, name) == self.options[name]}
-                if ours:
-                    self._store(ours)
+            for _ in range(2):  # after a loss the next look finds what is there
+                with self.engine.log.unasked():  # the error that led here is raised
+                    if ours := self._still_ours():
+                        self._commit(ours)
+                        said = f"the old value of {names} is stored again, and what follows that failed"
+                        self._follow_up()
+                    return
         except SpillableError as e:
-            _log.error(
-                "%s: %s may have a new value, and the old one can't be stored: %s",
-                path,
-                ", ".join(map(named, self.options)),
-                e,
-                extra=fields(path),
-            )
+            why = str(e)
+        _log.error("%s: %s: %s", path, said, why, extra=fields(path))
+
+    def _still_ours(self) -> dict[str, Any]:
+        now = self.engine.follow().options
+        return {name: old for name, old in self.before.items() if getattr(now, name) == self.options[name]}
 
 
 _waiting: ContextVar[list[_Change] | None] = ContextVar("waiting", default=None)

@@ -262,6 +262,7 @@ def ending(
     as_json: bool = False,
     interrupted: Callable[[], str] = str,
     done: Callable[[], Mapping[str, Any]] = dict,
+    failed: Callable[[], str] = str,
 ) -> Iterator[None]:
     """Let an error or a signal end a verb with a line and a status: 2 where nothing was tried, 1, or `status_after`.
 
@@ -273,13 +274,14 @@ def ending(
         as_json: whether the result is a JSON object on standard output, also of an error or an interrupt.
         interrupted: says where the work stands, for a signal.
         done: says it for a program, likewise; also of an error by which a part may be done.
+        failed: says it for an error of a channel, behind the error's text.
     """
     try:
         yield
     except (NotAChannelError, OptionError, ImportError) as e:
-        fail(path, e, as_json, UNKNOWN)
+        fail(path, e, as_json, UNKNOWN, failed())
     except SpillableError as e:
-        fail(path, e, as_json, UNHEALTHY, _hint(path, e), **done())
+        fail(path, e, as_json, UNHEALTHY, _hint(path, e) + failed(), **done())
     except OSError as e:
         fail(path, e, as_json, UNHEALTHY, **done())
     except KeyboardInterrupt as e:

@@ -11,9 +11,9 @@ import typer
 
 from spillable_stream.channel.place import PLACES, parse_place
 from spillable_stream.cli.app import ChannelPath, app, ending, time_span, until_signal
-from spillable_stream.cli.output import say, status_of_output, sync_output, unsynced_output, write_lines
+from spillable_stream.cli.output import mark_output, say, status_of_output, sync_output, untaken_output, write_lines
 from spillable_stream.counted import counted
-from spillable_stream.errors import OptionError
+from spillable_stream.errors import CommitOutcomeUnknownError, OptionError, SpillableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,47 +68,81 @@ def take(
     """
     from spillable_stream.channel.channel import Channel
 
-    taken, stands = 0, "nothing was taken"
-    with ending(path, interrupted=lambda: stands), Channel(path, create=False) as channel:
+    taken, stands, untaken = 0, "nothing was taken", ""
+    saying = ending(path, interrupted=lambda: stands, failed=lambda: untaken)
+    with saying, Channel(path, create=False) as channel:
+        taking = _Taking(channel, group, as_json)
         try:
             while max_events is None or taken < max_events:
                 limit = _AT_ONCE if max_events is None else min(_AT_ONCE, max_events - taken)
-                count = _take(channel, group, min(limit, channel.options["transaction_capacity"]), wait, as_json)
+                count = taking.take(min(limit, channel.options["transaction_capacity"]), wait)
                 if not count:
                     break
                 taken += count
         except KeyboardInterrupt:
-            stands = _stands(channel, group) + unsynced_output()
+            stands = taking.stands()
+            raise
+        except SpillableError as e:
+            untaken = untaken_output(is_known=not isinstance(e, CommitOutcomeUnknownError))
             raise
         stands = f"{counted(taken, 'event')} taken"
 
 
-def _stands(channel: Channel, group: str) -> str:
-    """Return where a group is: Ctrl-C within a commit leaves what was printed last taken or not."""
-    with channel.port().snapshot() as state:
-        found = state.groups.get(group)
-    return "nothing was taken" if found is None else f"the group {group!r} takes the event {found.position + 1:,} next"
+class _Taking:
+    """Takes a group's events, prints them, and commits them once they are handed over.
 
+    Args:
+        channel: the channel.
+        group: the group's name.
+        as_json: whether to print whole events.
+    """
 
-def _take(channel: Channel, group: str, limit: int, wait_seconds: float, as_json: bool) -> int:
-    """Take and print up to so many events, and commit them once they are handed over."""
-    from spillable_stream.cli.event_text import event_line
-    from spillable_stream.cli.map_text import rows_with_plain_maps
+    def __init__(self, channel: Channel, group: str, as_json: bool) -> None:
+        self._channel, self._group, self._as_json = channel, group, as_json
+        self._taken_before = 0  # the commit of what was printed last
+        self._is_committing = False
 
-    events: list[Any] = []
-    try:
-        with channel.take_transaction(group) as tx:
-            events = tx.take_many(limit, wait_seconds)
-            rows = rows_with_plain_maps(events, channel.schema) if channel.typed else events
-            write_lines(event_line(event, as_json=as_json) for event in rows)
-            sync_output()
-    except OSError:
-        back = f"the last {counted(len(events), 'event', 'are')} back in the queue"
-        status = status_of_output(back + unsynced_output())
-        if status is None:
-            raise
-        raise typer.Exit(status) from None
-    return len(events)
+    def take(self, limit: int, wait_seconds: float) -> int:
+        """Take so many events at most, and return how many."""
+        from spillable_stream.cli.event_text import event_line
+        from spillable_stream.cli.map_text import rows_with_plain_maps
+
+        channel, events = self._channel, list[Any]()
+        try:
+            with channel.take_transaction(self._group) as tx:
+                events = tx.take_many(limit, wait_seconds)
+                group = channel.engine().state.groups.get(self._group)
+                self._taken_before = 0 if group is None else group.taken_count()
+                rows = rows_with_plain_maps(events, channel.schema) if channel.typed else events
+                write_lines(event_line(event, as_json=self._as_json) for event in rows)
+                sync_output()
+                self._is_committing = True
+        except OSError:
+            back = f"the last {counted(len(events), 'event', 'are')} back in the queue"
+            status = status_of_output(back + untaken_output())
+            if status is None:
+                raise
+            raise typer.Exit(status) from None
+        mark_output()
+        self._is_committing = False
+        return len(events)
+
+    def stands(self) -> str:
+        """Return where the group is, and what a file has that is not taken: a commit that Ctrl-C ends may be done."""
+        from spillable_stream.objects.location import Location
+
+        try:
+            with self._channel.port().snapshot() as state:
+                found = state.groups.get(self._group)
+        except SpillableError as e:
+            return f"where the group {self._group!r} is can't be told: {e}{untaken_output(is_known=False)}"
+        if found is None:
+            return "nothing was taken" + untaken_output()
+        stands = f"the group {self._group!r} takes the event {found.position + 1:,} next"
+        if self._is_committing and found.taken_count() > self._taken_before:
+            return stands
+        may_come = self._is_committing and isinstance(self._channel.path, Location)  # a store may do it still
+        return stands + untaken_output(is_known=not may_come)
 
 
 @app.command()

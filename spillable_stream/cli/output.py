@@ -22,11 +22,12 @@ __all__ = [
     "UNWRITTEN",
     "forget_output",
     "is_output_lost",
+    "mark_output",
     "say",
     "status_of_output",
     "sync_output",
     "system_error",
-    "unsynced_output",
+    "untaken_output",
     "watch_output",
     "write_lines",
 ]
@@ -56,13 +57,19 @@ class _Output(BufferedWriter):
     def __init__(self, descriptor: int, is_unbuffered: bool) -> None:
         super().__init__(FileIO(descriptor, "wb", closefd=False))
         self._is_unbuffered = is_unbuffered
-        self._synced_end = self._end()
         self.error: OSError | None = None
         self.is_told: bool = False
+        self.mark()
+
+    def mark(self) -> None:
+        """Let `since_mark` count from here on."""
+        self._marked_end, self._accepted, self._is_used = self._end(), 0, False
 
     def write(self, data: Any, /) -> int:
+        self._is_used = True
         try:
             written = super().write(data)
+            self._accepted += written
             if self._is_unbuffered:
                 super().flush()
             return written
@@ -87,11 +94,18 @@ class _Output(BufferedWriter):
         except OSError as e:
             self.error = self.error or e
             raise
-        self._synced_end = self._end()
 
-    def unsynced(self) -> tuple[int, int]:
-        """Return the first byte of a file that `sync` has not synced, and how many bytes there are from it on."""
-        return self._synced_end, self._end() - self._synced_end
+    def since_mark(self) -> tuple[int, int, bool]:
+        """Return what a file has since `mark`, if this has written since.
+
+        Returns:
+            The first byte, how many bytes there are from it on, and whether it is certain that this wrote them all.
+        """
+        count = self._end() - self._marked_end if self._is_used else 0
+        if not count:
+            return self._marked_end, 0, True
+        buffered = self.tell() - self.raw.tell()
+        return self._marked_end, count, count == self._accepted - buffered
 
     def _is_file(self) -> bool:
         return stat.S_ISREG(os.fstat(self.fileno()).st_mode)
@@ -174,14 +188,33 @@ def sync_output() -> None:
         _output.sync()
 
 
-def unsynced_output() -> str:
-    """Say what a file has that was printed since the last `sync_output`, and what removes it; "" if it has nothing."""
+def mark_output() -> None:
+    """Note that all that was printed is taken; it is written by now."""
+    if _output is not None:
+        _output.mark()
+
+
+def untaken_output(is_known: bool = True) -> str:
+    """Say what a file has that was printed since `mark_output`, and what removes it; "" if it has nothing.
+
+    Where others have written to the file, nothing can remove that alone.
+
+    Args:
+        is_known: whether it is known that it is not taken.
+    """
     if _output is None:
         return ""
     with suppress(OSError):
         sys.stdout.flush()
-    start, count = _output.unsynced()
-    return f"; what the file has from byte {start:,} on is not taken: 'truncate -s {start}' removes it" if count else ""
+    start, count, is_all_own = _output.since_mark()
+    if not count:
+        return ""
+    found = f"what the file has from byte {start:,} on"
+    if not is_known:
+        return f"; it is not known whether {found} is taken"
+    if not is_all_own:
+        return f"; some of {found} may not be taken"
+    return f"; {found} is not taken: 'truncate -s {start}' removes it"
 
 
 def forget_output(*streams: TextIO) -> None:

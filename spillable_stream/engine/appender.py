@@ -44,8 +44,8 @@ class Appender:
         return self._log.hold(self._log.lock_timeout_seconds, self._prepare)
 
     def unasked(self) -> AbstractContextManager[None, bool | None]:
-        """Return a block for work that no call asked for; `Log.untold_loss` explains it."""
-        return self._log.untold_loss
+        """Return a block for work that no call asked for; `Log.unasked` explains it."""
+        return self._log.unasked()
 
     def _prepare(self) -> None:
         """Bring the state up to date, and heal what a holder of the lock that died left; the lock was just acquired."""

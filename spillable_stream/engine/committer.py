@@ -139,7 +139,7 @@ class Committer:
                 done = self.group_commit.submit(request)
             except CommitOutcomeUnknownError as e:
                 again = partial(self._commit, request, keep_alive_seconds, waited_seconds)
-                return commit_again(request, e, repeats_left, again, self._log.untold_loss)
+                return commit_again(request, e, repeats_left, again, self._log.unasked())
             except (DiskSpaceError, StorageError) as e:
                 if gave_back or not _failed_for_space(e, request):
                     raise

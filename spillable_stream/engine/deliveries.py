@@ -105,7 +105,7 @@ class Deliveries:
         if self._follower.snapshot.is_mine() or not self._due(self._follower.state, now_ms):
             return False
         try:
-            with log.untold_loss:
+            with log.unasked():
                 if log.is_far:
                     with self._alone() as is_alone:  # nobody waits for the requests of another thread's delivery
                         return is_alone and self._deliver(now_ms)

@@ -134,7 +134,7 @@ class EnginePort(Generic[EngineT]):
     # ── housekeeping ────────────────────────────────────────────────────────────────────────
 
     def unasked(self) -> AbstractContextManager[None, bool | None]:
-        return self._engine.log.untold_loss
+        return self._engine.log.unasked()
 
     def refuse_to_write(self, what: str) -> NoReturn:
         self._engine.refuse_to_write(what)

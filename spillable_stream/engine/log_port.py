@@ -97,9 +97,8 @@ class Log(Protocol):
     is_far: bool
     poll_seconds: tuple[float, float]
 
-    @property
-    def untold_loss(self) -> AbstractContextManager[None, bool | None]:
-        """A block for work that no call asked for, or whose caller has succeeded.
+    def unasked(self) -> AbstractContextManager[None, bool | None]:
+        """Return a block for work that no call asked for, or whose caller has succeeded.
 
         Of a log far away a loss that it meets waits for the next call that `require_not_closed` begins.
         """

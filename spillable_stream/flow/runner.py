@@ -88,7 +88,7 @@ class RoundsRunner:
 
     Attributes:
         failure: what kept the last round from working, in words; empty if nothing did.
-        rest_failure: what kept the last rest from working, likewise.
+        rest_failure: what kept the last rest from working, likewise; empty again after a round that found work.
         wait_seconds: how long it waits before its next round, now; 0 while it works.
     """
 
@@ -96,6 +96,7 @@ class RoundsRunner:
         self.name: str = name
         self.failure: str = ""
         self.rest_failure: str = ""
+        self._is_rest_told = False
         self.wait_seconds: float = 0.0
         self._stopping = threading.Event()
         self._starting = threading.Lock()
@@ -149,13 +150,16 @@ class RoundsRunner:
         """Rest after a round that worked; where that raises, it is trouble, and the next round comes when it would."""
         if self.failure:
             self._stopping.wait(seconds)
-        if self.failure or not seconds:
+            return
+        if not seconds:
+            self.rest_failure = ""
             return
         end = time.monotonic() + seconds
         try:
             self._rest(seconds)
         except Exception as e:
-            if not self.rest_failure:
+            if not self._is_rest_told:
+                self._is_rest_told = True
                 _log.warning(
                     "%s: its rest between two rounds fails, and it waits for the whole time: %s",
                     self.name,
@@ -165,7 +169,7 @@ class RoundsRunner:
             self.rest_failure = type_and_text(e)
             self._stopping.wait(max(0.0, end - time.monotonic()))
         else:
-            self.rest_failure = ""
+            self.rest_failure, self._is_rest_told = "", False
 
     def _prepare(self) -> None:
         """Open what the rounds need; raises what keeps it from starting."""

@@ -207,8 +207,7 @@ class LoadBalance(SinkProcessor):
 
     Args:
         selector: "round_robin", "random", the import path of a class derived from `OrderSelector`, or such an object.
-        backoff: whether a sink that failed is left out: for 2 s, and twice as long with each failure in a row. Without
-        it
+        backoff: whether a sink that failed is left out: for 2 s, and twice as long with each failure in a row. If not,
             the load of a sink that fails goes to the one after it.
         selector_max_time_out: the longest such time, in milliseconds.
 

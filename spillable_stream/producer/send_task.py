@@ -112,16 +112,25 @@ class SendTask:
         return _checked(answer, destination.name)
 
     def _after_failure(self, batch: ProducerBatch, error: BaseException) -> None:
-        if may_pass(error) and self._ends.retry(batch):
+        resumes = _is_for_the_application(batch, error)
+        if not resumes and may_pass(error) and self._ends.retry(batch):
             if isinstance(error, UnsafeStoreError):  # nobody else may report it
                 _log.error(_SENT_AGAIN, batch.destination.name, text_of(error), extra=batch.log_fields())
             return
         batch.destination.free(batch)  # it will not be sent there again
         misnumbered = batch.own_sequence and isinstance(error, ProducerSequenceError)
         given_up = not misnumbered or batch.destination.is_dead(batch, refused=True)
-        if given_up and self._ends.dead_letter(batch):
+        if given_up and not resumes and self._ends.dead_letter(batch):
             return
         self._ends.failed(batch, Result(False, 0, -1, batch.attempts, batch.attempt_count, in_doubt=batch.in_doubt))
+
+
+def _is_for_the_application(batch: ProducerBatch, error: BaseException) -> bool:
+    """Tell whether a batch fails with a loss: the application numbers its batches, and can send again what is lost.
+
+    If this one was stored, its number would be the last one, and no resume would send those before it.
+    """
+    return batch.own_sequence and batch.dead is None and isinstance(error, UnsafeStoreError)
 
 
 def _checked(answer: Any, name: str) -> Range:

@@ -52,7 +52,7 @@ def test_a_close_while_the_store_is_down_leaves_it_to_the_next_open(
 def test_a_close_ships_what_is_there_while_a_loss_waits_to_be_told(by_hand: Open) -> None:
     channel = by_hand()
     put(channel, *numbered(0, 5))
-    with log_of(channel).untold_loss:
+    with log_of(channel).untold_loss.block():
         raise UnsafeStoreError("lost")
     channel.close()
     assert in_store() == numbered(0, 5)
@@ -78,6 +78,43 @@ def test_a_close_that_meets_a_loss_logs_it_once_and_ships_what_is_there(
     channel.close()
     assert [r.levelname for r in caplog.records] == ["ERROR"] and "events are lost" in caplog.text
     assert in_store() == [b"0", b"another's", b"x", b"another's, too", b"1"]
+
+
+def test_a_close_that_meets_a_loss_each_time_tries_twice(by_hand: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = by_hand()
+    put(channel, b"stays")
+    attempts = []
+
+    def lose() -> None:
+        attempts.append(1)
+        assert len(attempts) < 9
+        raise UnsafeStoreError("lost")
+
+    monkeypatch.setattr(spool_of(channel)._mover, "ship", lose)
+    channel.close()
+    assert len(attempts) == 2
+    assert by_hand().flush() == 1
+
+
+def test_the_pauses_after_a_loss_that_the_thread_meets_each_time_grow(
+    by_hand: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = by_hand()
+    put(channel, b"1")
+
+    def lose() -> None:
+        raise UnsafeStoreError("lost")
+
+    spool, pauses = spool_of(channel), []
+    with monkeypatch.context() as lossy:
+        lossy.setattr(spool._mover, "ship", lose)
+        for _ in range(4):
+            assert spool.run_once()
+            pauses.append(spool.period_seconds())
+    assert 0 < pauses[0] < pauses[2] and pauses[1] < pauses[3]
+    assert spool.run_once() and spool.period_seconds() == 0
+    channel.close()
+    assert in_store() == [b"1"]
 
 
 def test_a_close_ships_no_longer_than_its_time(by_hand: Open, monkeypatch: pytest.MonkeyPatch) -> None:

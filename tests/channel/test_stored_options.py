@@ -16,8 +16,10 @@ from spillable_stream.errors import OptionError, ReadonlyChannelError, StorageEr
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.slots import Slots
 from spillable_stream.option_types import ChannelOptions
+from spillable_stream.storage.lock import do_nothing
 from tests.support.events import put
-from tests.support.object_channels import URL, log_of, stores_in_memory
+from tests.support.faulty_store import FaultyStore
+from tests.support.object_channels import URL, log_of, lose_slots, stores_in_memory
 from tests.support.store_limits import SetLimits
 
 Open = Callable[..., Channel]
@@ -231,7 +233,7 @@ def test_an_old_value_is_stored_again_though_a_loss_waits_to_be_told() -> None:
         untold = log_of(channel).untold_loss
 
         def fail() -> None:
-            with untold:
+            with untold.block():
                 raise UnsafeStoreError("lost")
             raise StorageError("the disk is gone")
 
@@ -239,6 +241,58 @@ def test_an_old_value_is_stored_again_though_a_loss_waits_to_be_told() -> None:
             store_options(channel.engine(), {"keep_alive": 3.0}, then=fail)
         assert channel.options["keep_alive"] == 2.0
         assert untold.waiting is not None
+
+
+def test_an_old_value_is_stored_again_where_that_meets_a_loss(caplog: pytest.LogCaptureFixture) -> None:
+    with stores_in_memory(FaultyStore), Channel(URL, commit_interval=0, keep_alive=2.0) as channel:
+
+        def fail() -> None:
+            lose_slots(channel)
+            raise StorageError("the disk is gone")
+
+        then: list[Callable[[], object]] = [fail, do_nothing]
+        with pytest.raises(StorageError, match="the disk is gone"), stored_together():
+            store_options(channel.engine(), {"keep_alive": 3.0}, then=lambda: then.pop(0)())
+        assert channel.options["keep_alive"] == 2.0 and not then
+        assert [r.levelname for r in caplog.records] == ["ERROR"] and "events are lost" in caplog.text
+        assert log_of(channel).untold_loss.waiting is not None
+
+
+def test_an_old_value_is_not_stored_again_where_each_attempt_meets_a_loss(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with stores_in_memory(), Channel(URL, commit_interval=0, keep_alive=2.0) as channel:
+
+        def lose() -> None:
+            raise UnsafeStoreError("lost")
+
+        def fail() -> None:
+            monkeypatch.setattr(channel.engine(), "follow", lose)
+            raise StorageError("the disk is gone")
+
+        with pytest.raises(StorageError, match="the disk is gone"), stored_together():
+            store_options(channel.engine(), {"keep_alive": 3.0}, then=fail)
+        monkeypatch.undo()
+        assert caplog.messages == [f"{URL}: lost"] * 2 + [
+            f"{URL}: keep_alive may have a new value, and the old one can't be stored: "
+            "each attempt met a loss of events"
+        ]
+
+
+def test_an_old_value_that_is_stored_again_is_not_said_to_be_new_where_what_follows_fails(
+    open_channel: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = open_channel(keep_alive=2.0)
+
+    def fail() -> None:
+        raise StorageError("the disk is gone")
+
+    with pytest.raises(StorageError, match="the disk is gone"), stored_together():
+        store_options(channel.engine(), {"keep_alive": 3.0}, then=fail)
+    assert channel.options["keep_alive"] == 2.0
+    assert caplog.messages == [
+        f"{channel.path}: the old value of keep_alive is stored again, and what follows that failed: the disk is gone"
+    ]
 
 
 def test_an_old_value_that_cannot_be_stored_again_is_logged(

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -76,6 +77,84 @@ def test_a_large_event_that_a_pipe_took_in_part_is_back_in_the_queue(path: Path)
         assert taking.returncode == 141 and b"the last 1 event is back in the queue" in said, (unbuffered, said)
     with Channel(path) as channel:
         assert len(take(channel, 1)) == 1
+
+
+SECOND_COMMIT = """
+import signal
+from spillable_stream import errors
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.cli import main
+
+commit, commits = Consumer.commit, []
+
+def replaced(*args, **more):
+    commits.append(args)
+    if len(commits) == 2:
+        {before}
+    done = commit(*args, **more)
+    if len(commits) == 2:
+        {after}
+    return done
+
+Consumer.commit = replaced
+main()
+"""
+INTERRUPT = "signal.raise_signal(signal.SIGINT)"
+ANOTHER_APPENDS = "open('out', 'ab').write(b'of another program'); "
+UNTAKEN = "; what the file has from byte 100,007 on is not taken: 'truncate -s 100007' removes it\n"
+UNKNOWN = "; it is not known whether what the file has from byte 100,007 on is taken\n"
+OF_TWO = "; some of what the file has from byte 100,007 on may not be taken\n"
+
+
+def appended(directory: Path, path: str, before: str, after: str = "pass") -> tuple[int, str]:
+    """Append 1,500 events to a file, and do something about the second commit; return the status and what was said."""
+    with Channel(path, **({} if "://" in path else {"minimum_required_space": 0})) as channel:
+        put(channel, *[b"%099d" % i for i in range(1500)])
+    (directory / "out").write_bytes(b"before\n")
+    with open(directory / "out", "ab") as out:
+        script = SECOND_COMMIT.format(before=before, after=after)
+        command = [sys.executable, "-c", script, "take", path, "--group", "g"]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            command, stdout=out, stderr=subprocess.PIPE, cwd=directory, env=environment, timeout=120, check=False
+        )
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("StorageError", UNTAKEN),
+        ("CommitOutcomeUnknownError", UNKNOWN),
+    ],
+)
+def test_a_take_into_a_file_whose_commit_fails_says_what_is_not_taken_of_what_it_has(
+    tmp_path: Path, error: str, said: str
+) -> None:
+    status, found = appended(tmp_path, str(tmp_path / "c"), f"raise errors.{error}('refused')")
+    assert (status, found) == (1, f"{error}: refused{said}")
+
+
+@pytest.mark.parametrize(
+    ("store", "before", "after", "said"),
+    [
+        ("", INTERRUPT, "pass", f"the group 'g' takes the event 1,001 next{UNTAKEN}"),
+        ("", "pass", INTERRUPT, "the group 'g' takes the event 1,501 next\n"),
+        ("object+file://", INTERRUPT, "pass", f"the group 'g' takes the event 1,001 next{UNKNOWN}"),
+        ("object+file://", "pass", INTERRUPT, "the group 'g' takes the event 1,501 next\n"),
+    ],
+    ids=["before a commit", "after a commit", "before a commit in a store", "after a commit in a store"],
+)
+def test_ctrl_c_in_the_commit_of_a_take_into_a_file_says_what_is_not_taken_of_what_it_has(
+    tmp_path: Path, store: str, before: str, after: str, said: str
+) -> None:
+    status, found = appended(tmp_path, f"{store}{tmp_path}/c", before, after)
+    assert (status, found) == (130, f"interrupted: {said}")
+
+
+def test_a_file_that_another_program_appends_to_is_never_advised_to_be_truncated(tmp_path: Path) -> None:
+    status, found = appended(tmp_path, str(tmp_path / "c"), ANOTHER_APPENDS + "raise errors.StorageError('refused')")
+    assert (status, found) == (1, f"StorageError: refused{OF_TWO}")
 
 
 def test_a_take_that_waits_is_interrupted_in_one_line(path: Path) -> None:

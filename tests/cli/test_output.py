@@ -24,9 +24,11 @@ from spillable_stream.cli.output import (
     UNWRITTEN,
     forget_output,
     is_output_lost,
+    mark_output,
     status_of_output,
     sync_output,
     system_error,
+    untaken_output,
     watch_output,
     write_lines,
 )
@@ -244,6 +246,30 @@ def test_lines_in_a_file_are_synced_and_the_error_of_that_counts(
         with pytest.raises(OSError, match="Input/output"):
             sync_output()
         assert is_output_lost() and synced == [stream.fileno()] * 2
+
+
+@pytest.mark.parametrize("size", [10, 100_000], ids=["buffered", "larger than the buffer"])
+@pytest.mark.parametrize("how", ["w", "a"])
+def test_what_a_file_has_since_the_mark_can_be_removed_as_long_as_nobody_else_writes_there(
+    watched: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, how: str
+) -> None:
+    with open(tmp_path / "out", how) as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        watch_output()
+        write_lines([b"taken"])
+        sync_output()
+        mark_output()
+        assert untaken_output() == ""
+        os.write(stream.fileno(), b"of another program")
+        assert untaken_output() == "", "nothing of it was printed here"
+        mark_output()
+        write_lines([bytes(size)])
+        sys.stdout.buffer.write(b"in the buffer")
+        found = "what the file has from byte 24 on"
+        assert untaken_output() == f"; {found} is not taken: 'truncate -s 24' removes it"
+        assert untaken_output(is_known=False) == f"; it is not known whether {found} is taken"
+        os.write(stream.fileno(), b"of another program")
+        assert untaken_output() == f"; some of {found} may not be taken"
 
 
 def test_a_pipe_is_not_synced(watched: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ def test_a_loss_that_ends_a_repetition_waits_for_the_next_call() -> None:
         raise UnsafeStoreError("lost")
 
     with pytest.raises(CommitOutcomeUnknownError) as raised:
-        commit_again(Asked(), first, 1, commit, untold)
+        commit_again(Asked(), first, 1, commit, untold.block())
     assert raised.value is first
     with pytest.raises(UnsafeStoreError, match=r"^lost$"):
         untold.tell()
@@ -123,12 +123,12 @@ def test_a_loss_that_ends_a_repetition_waits_for_the_next_call() -> None:
 
 def test_a_loss_that_waits_does_not_end_a_repetition() -> None:
     untold = UntoldLoss(Location("s3", "bucket", "orders"))
-    with untold:
+    with untold.block():
         raise UnsafeStoreError("lost")
 
     def commit(repeats_left: int) -> CommitResult:
         untold.tell()
         return CommitResult(5)
 
-    assert commit_again(Asked(), unknown(), 1, commit, untold).transaction_id == 5
+    assert commit_again(Asked(), unknown(), 1, commit, untold.block()).transaction_id == 5
     assert untold.waiting is not None

@@ -78,7 +78,7 @@ def test_a_scrape_shows_the_channel_and_leaves_a_loss_to_its_next_put(is_met: bo
         if is_met:
             lose_slots(channel)
         else:
-            with log_of(channel).untold_loss:
+            with log_of(channel).untold_loss.block():
                 raise UnsafeStoreError("events are lost")
         assert [c.kind for c in components(agent)] == ["CHANNEL"]
         with pytest.raises(UnsafeStoreError, match="events are lost"):

@@ -67,7 +67,7 @@ def test_a_part_is_put_also_into_an_optional_channel_that_tells_a_loss_of_earlie
         open_spooled(tmp_path / "spool") if is_spooled else Channel(URL, commit_interval=0) as may,
     ):
         with ChannelProcessor({"must": must, "may": may}, selector=Replicating(optional=["may"])) as processor:
-            with log_of(may).untold_loss:
+            with log_of(may).untold_loss.block():
                 raise UnsafeStoreError("lost")
             processor.process(batch_of(b"1"))
         may.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -102,32 +103,47 @@ def test_an_error_that_ends_a_thread_is_logged_and_is_its_trouble(
     assert "x: its thread ends" in caplog.text
 
 
-def test_a_rest_that_fails_is_trouble_until_one_works_is_logged_once_and_the_rounds_continue(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    class Failing(Held):
-        works = False
-        seconds = 0.01
+class Unrested(Held):
+    """Each round works, and asks for a rest of so many seconds. Rests fail until ``works`` is true."""
 
-        def round(self) -> float:
-            self._do("round")
-            self._works()
-            self.seconds = 0.01 - self.seconds  # each other round has found something, and no rest comes after it
-            return self.seconds
+    works = False
+    seconds = 0.01
 
-        def _rest(self, seconds: float) -> None:
-            assert seconds == 0.01
-            self._do("rest")
-            if not self.works:
-                raise ValueError("a fault of the user's")
+    def round(self) -> float:
+        self._works()
+        return self.seconds
 
-    runner = Failing()
-    runner.go_on.set()
-    runner.start()
-    wait_until(lambda: runner.calls.count("rest") >= 3)
-    assert runner.alive and runner.trouble == "ValueError: a fault of the user's"
-    assert caplog.text.count("x: its rest between two rounds fails") == 1
-    runner.works = True
-    wait_until(lambda: runner.trouble == "")
+    def _rest(self, seconds: float) -> None:
+        self._do("rest")
+        if not self.works:
+            raise ValueError("a fault of the user's")
+
+
+@pytest.fixture
+def unrested() -> Iterator[Unrested]:
+    runner = Unrested()
+    yield runner
     assert runner.stop(60)
+
+
+def test_a_rest_that_fails_is_trouble_until_one_works_is_logged_once_and_the_rounds_continue(
+    unrested: Unrested, caplog: pytest.LogCaptureFixture
+) -> None:
+    unrested.start()
+    wait_until(lambda: unrested.calls.count("rest") >= 3)
+    assert unrested.alive and unrested.trouble == "ValueError: a fault of the user's"
+    unrested.works = True
+    wait_until(lambda: unrested.trouble == "")
     assert caplog.text.count("a fault of the user's") == 1
+
+
+def test_the_trouble_of_a_rest_ends_with_a_round_that_finds_work(
+    unrested: Unrested, caplog: pytest.LogCaptureFixture
+) -> None:
+    unrested.start()
+    for _ in range(2):
+        unrested.seconds = 0.01
+        wait_until(lambda: unrested.trouble == "ValueError: a fault of the user's")
+        unrested.seconds = 0.0
+        wait_until(lambda: unrested.trouble == "")
+    assert caplog.text.count("x: its rest between two rounds fails") == 1, "no rest has worked since"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.producer.conftest import MakeProducer
 from tests.support.events import peek
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget
 from tests.support.faulty_store import FaultyStore
-from tests.support.object_channels import URL, log_of, lose_slots, stores_in_memory
+from tests.support.object_channels import URL, log_of, lose_slots, store_of, stores_in_memory
 from tests.support.producers import error_of, wait_for_retry
 
 PASSING = [
@@ -120,7 +121,7 @@ def test_a_batch_that_is_told_a_loss_is_stored_once_by_its_next_attempt(
         producer = Producer(channel, linger_ms=60_000)
         producer.send(b"1")
         producer.flush()
-        with log_of(channel).untold_loss:
+        with log_of(channel).untold_loss.block():
             raise errors.UnsafeStoreError("lost")
         caplog.clear()
         future = producer.send(b"2")
@@ -151,13 +152,49 @@ def test_a_batch_that_meets_a_loss_is_stored_once_by_its_next_attempt(caplog: py
 def test_a_batch_that_is_told_a_loss_and_not_tried_again_is_not_in_doubt() -> None:
     with stores_in_memory(), Channel(URL, commit_interval=0) as channel:
         producer = Producer(channel, linger_ms=60_000, retries=0)
-        with log_of(channel).untold_loss:
+        with log_of(channel).untold_loss.block():
             raise errors.UnsafeStoreError("lost")
         future = producer.send(b"1")
         producer.flush()
         assert not error_of(future).result.in_doubt
         producer.close()
         assert peek(channel) == []
+
+
+def test_a_batch_that_the_application_numbered_fails_with_a_loss_and_a_resume_stores_what_is_lost(
+    tmp_path: Path,
+) -> None:
+    with stores_in_memory(FaultyStore), Channel(URL, commit_interval=0) as channel:
+        producer = Producer(channel, producer_id="tail", linger_ms=0, dead_letter=tmp_path / "dead")
+        producer.send_many([b"10"], sequence=10).result(PATIENCE_SECONDS)
+        objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+        before = dict(objects)
+        producer.send_many([b"20"], sequence=20).result(PATIENCE_SECONDS)
+        objects.clear()
+        objects.update(before)
+        channel.stats()  # meets the loss
+        error = error_of(producer.send_many([b"30"], sequence=30))
+        assert [a.error_code for a in error.result.reserved_attempts] == ["UnsafeStoreError"]
+        assert not error.result.in_doubt and not error.result.dead_letter
+        with pytest.raises(errors.ProducerSequenceError, match="before batch 30, which failed"):
+            producer.send_many([b"40"], sequence=40)
+        producer.close()
+        with Producer(channel, producer_id="tail") as resumed:
+            assert resumed.last_sequence() == 10
+            for sequence in (20, 30):
+                resumed.send_many([b"%d" % sequence], sequence=sequence)
+        assert peek(channel) == [b"10", b"20", b"30"]
+
+
+def test_a_dead_letter_that_the_application_numbered_is_tried_again_after_a_loss_of_others() -> None:
+    target = FakeTarget()
+    target.fail(ValueError("bad"))
+    with stores_in_memory(), Channel(URL, commit_interval=0) as dead:
+        with Producer(target, producer_id="tail", linger_ms=0, dead_letter=dead, base_retry_backoff_ms=1) as producer:
+            with log_of(dead).untold_loss.block():
+                raise errors.UnsafeStoreError("lost")
+            error = error_of(producer.send_many([b"10"], sequence=10))
+        assert error.result.dead_letter and peek(dead) == [b"10"]
 
 
 # ── the queue ─────────────────────────────────────────────────────────────────────────────

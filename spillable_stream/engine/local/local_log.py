@@ -91,7 +91,6 @@ class LocalLog:
         self.lock_timeout_seconds = lock_timeout_seconds
         self.closed: bool = False
         self.is_far: bool = False
-        self.untold_loss: AbstractContextManager[None, bool | None] = nullcontext()  # a log on a disk loses none
         self._is_extended = False
         self.poll_seconds: tuple[float, float] = (0.001, 0.05)
         self._obeyed: tuple[ChannelOptions, int, Tiers] | None = None  # what `obey` was told last
@@ -124,6 +123,10 @@ class LocalLog:
     def path(self) -> Path:
         """The channel's directory."""
         return self.layout.path
+
+    def unasked(self) -> AbstractContextManager[None, bool | None]:
+        """Return a block for work that no call asked for: a log on a disk meets no loss that waits."""
+        return nullcontext()
 
     @property
     def is_view(self) -> bool:

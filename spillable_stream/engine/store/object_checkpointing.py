@@ -138,7 +138,7 @@ class ObjectCheckpointing:
         if not self._alone.acquire(blocking=False):
             return
         try:
-            with self._log.untold_loss:
+            with self._log.unasked():
                 self._active_calls.run("a checkpoint", self._create)
         except Exception as e:  # the commit that led here has succeeded, so it must not fail
             if not self._log.closed:
@@ -163,10 +163,10 @@ class ObjectCheckpointing:
             CorruptionError: a slot is damaged; a `DataLossError` if slots are missing.
             NotAChannelError: the channel is not there any more.
             StorageError: it could not be written.
-            UnsafeStoreError: slots are lost that were known. The next call continues with what is there.
+            UnsafeStoreError: slots are lost that were known, or a loss waits to be told. The next call continues with
+                what is there.
             LockTimeoutError: another thread took too long creating one.
             TransactionStateError: this thread is inside another call to the channel.
-            UnsafeStoreError: a loss waits to be told.
         """
         self._log.require_not_closed()
         if self._follower.snapshot.is_mine():

@@ -349,6 +349,10 @@ class ObjectLog:
         if self.closed:
             raise ChannelClosedError(f"the channel {self.path} is closed; open it again")
 
+    def unasked(self) -> AbstractContextManager[None, bool | None]:
+        """Return a block for work that no call asked for, or whose caller has succeeded (`UntoldLoss.block`)."""
+        return self.untold_loss.block()
+
     def require_not_closed(self) -> None:
         """Refuse a call that stores or takes something after `close`, and raise a loss that waits to be told.
 

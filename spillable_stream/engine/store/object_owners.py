@@ -203,7 +203,7 @@ class ObjectOwners:
         self.forget(owned)
         with contextlib.suppress(ChannelClosedError):
             try:
-                with self._untold_loss:
+                with self._untold_loss.block():
                     self._append(GiveUp(owned.group, owned.epoch, owned.left_note))
             except SpillableError as e:
                 _log.warning(
@@ -264,7 +264,7 @@ class ObjectOwners:
     def run_once(self) -> bool:
         """Answer claims, and tell whether there will be others; a failure is logged, once a minute."""
         try:
-            with self._untold_loss:
+            with self._untold_loss.block():
                 self.answer_claims()
         except ChannelClosedError:
             return False

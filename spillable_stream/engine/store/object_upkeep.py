@@ -84,7 +84,7 @@ class ObjectUpkeep:
         if self._active_calls.ended or self._log.closed:
             return False
         try:
-            with self._log.untold_loss:
+            with self._log.unasked():
                 if self._acts():
                     self._active_calls.run("upkeep", self.look)
                     self._is_refused = False

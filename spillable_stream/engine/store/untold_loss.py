@@ -14,8 +14,9 @@ see what that raises.
 
 from __future__ import annotations
 
-from threading import get_ident
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock, get_ident
 
 from spillable_stream.errors import UnsafeStoreError
 from spillable_stream.log_records import fields, log_of
@@ -29,9 +30,6 @@ _log = log_of(__name__)
 class UntoldLoss:
     """What keeps a loss for a later call. Thread-safe.
 
-    Work that no call asked for, or whose caller has succeeded, is done in a block, ``with untold_loss``. A loss ends
-    the block, and nothing else. What waits is not raised inside of one. A block may be inside of another.
-
     Args:
         path: the channel, for the log record.
 
@@ -42,24 +40,33 @@ class UntoldLoss:
     def __init__(self, path: Location) -> None:
         self.waiting: UnsafeStoreError | None = None
         self._path = path
-        self._depths: dict[int, int] = {}  # in how many blocks a thread is
+        self._threads: set[int] = set()  # those that are in a block
+        self._mutex = Lock()
 
-    def __enter__(self) -> None:
-        me = get_ident()
-        self._depths[me] = self._depths.get(me, 0) + 1
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """Do work that no call asked for, or whose caller has succeeded. A block may be inside of another.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
+        A loss ends the block, and nothing else. What waits is not raised inside of one.
+        """
         me = get_ident()
-        if (depth := self._depths.pop(me)) > 1:
-            self._depths[me] = depth - 1
-        if not isinstance(error, UnsafeStoreError):
-            return False
+        is_outermost = me not in self._threads
+        try:
+            self._threads.add(me)
+            yield
+        except UnsafeStoreError as e:
+            if not e.stored_nothing:  # else it was told: to the thread whose group commit this was a request of
+                self._keep(e)
+        finally:
+            if is_outermost:
+                self._threads.discard(me)
+
+    def _keep(self, error: UnsafeStoreError) -> None:
+        kept = UnsafeStoreError(*error.args)  # another one: a traceback keeps what its frames had
+        with self._mutex:
+            if self.waiting is None:
+                self.waiting = kept
         _log.error("%s: %s", self._path, error, extra=fields(self._path))
-        if self.waiting is None:
-            self.waiting = UnsafeStoreError(*error.args)  # another one: a traceback keeps what its frames had
-        return True
 
     def tell(self) -> None:
         """Raise what waits, once; in a block of this thread nothing is raised.
@@ -69,9 +76,10 @@ class UntoldLoss:
         Raises:
             UnsafeStoreError: a loss waits.
         """
-        if get_ident() in self._depths:
+        if get_ident() in self._threads:
             return
-        error, self.waiting = self.waiting, None
-        if error is not None:
-            error.stored_nothing = True
-            raise error
+        with self._mutex:
+            error, self.waiting = self.waiting, None
+            if error is not None:
+                error.stored_nothing = True
+                raise error  # in the block: between its end and here an interrupt would lose it

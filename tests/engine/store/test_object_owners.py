@@ -271,7 +271,7 @@ def test_claims_are_answered_and_groups_given_up_while_a_loss_waits(
     without_threads(monkeypatch)
     owner, claimant = open_handle(), open_handle()
     consumer = owner.consumer("default")
-    with log_of(owner).untold_loss:
+    with log_of(owner).untold_loss.block():
         raise UnsafeStoreError("lost")
     claimant.engine().follow()
     owned = owners_of(claimant).known("default")
@@ -294,7 +294,7 @@ def test_a_note_that_a_worker_writes_of_itself_leaves_a_loss_to_the_next_call(
     without_threads(monkeypatch)
     channel = open_handle()
     consumer = channel.consumer("default")
-    with log_of(channel).untold_loss:
+    with log_of(channel).untold_loss.block():
         raise UnsafeStoreError("lost")
     consumer.write_note("at event 7")
     owned = owners_of(channel).known("default")
@@ -310,7 +310,7 @@ def test_a_loss_that_waits_does_not_end_with_the_look_at_what_an_interrupt_left(
     channel = open_handle()
     channel.consumer("default").close()
     with pytest.raises(KeyboardInterrupt), owners_of(channel).without_owner("default"):
-        with log_of(channel).untold_loss:
+        with log_of(channel).untold_loss.block():
             raise UnsafeStoreError("lost")
         raise KeyboardInterrupt
     with pytest.raises(UnsafeStoreError, match=r"^lost$"):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from itertools import count, takewhile
+from threading import Thread
+from types import FrameType
 
 import pytest
 
@@ -11,6 +15,7 @@ from spillable_stream.engine.store.untold_loss import UntoldLoss
 from spillable_stream.errors import says_nothing_stored
 from spillable_stream.objects.location import Location
 from tests.support.events import peek, put
+from tests.support.interrupts import Interrupts
 from tests.support.object_channels import log_of, lose_slots
 
 Open = Callable[..., Channel]
@@ -22,7 +27,7 @@ def untold() -> UntoldLoss:
 
 
 def lose(untold: UntoldLoss, text: str = "lost") -> None:
-    with untold:
+    with untold.block():
         raise UnsafeStoreError(text)
 
 
@@ -42,14 +47,14 @@ def test_what_waits_keeps_nothing_that_the_work_had(untold: UntoldLoss) -> None:
 
 
 def test_no_other_error_waits(untold: UntoldLoss) -> None:
-    with pytest.raises(StorageError), untold:
+    with pytest.raises(StorageError), untold.block():
         raise StorageError("no answer")
     untold.tell()
 
 
 def test_work_that_no_call_asked_for_continues_while_a_loss_waits(untold: UntoldLoss) -> None:
     lose(untold)
-    with untold:
+    with untold.block():
         untold.tell()
     with pytest.raises(UnsafeStoreError):
         untold.tell()
@@ -67,13 +72,98 @@ def test_the_end_of_a_block_does_not_end_the_one_around_it(
     untold: UntoldLoss, caplog: pytest.LogCaptureFixture
 ) -> None:
     lose(untold)
-    with untold:
-        with untold:
+    with untold.block():
+        with untold.block():
             pass
         untold.tell()
     assert len(caplog.records) == 1
     with pytest.raises(UnsafeStoreError, match=r"^lost$"):
         untold.tell()
+
+
+def test_an_interrupt_anywhere_in_blocks_leaves_this_thread_in_none(untold: UntoldLoss) -> None:
+    def work() -> None:
+        with untold.block():
+            lose(untold)
+            untold.tell()
+
+    def is_interrupted(number: int) -> bool:
+        untold.waiting = None
+        interrupts = Interrupts(number, "untold_loss.py", "contextlib.py")
+        interrupts.run(work)
+        lose(untold)
+        with pytest.raises(UnsafeStoreError, match=r"^lost$"):
+            untold.tell()
+        return interrupts.hit
+
+    assert sum(1 for _ in takewhile(is_interrupted, count(1))) > 10
+
+
+def test_an_interrupt_loses_no_loss_that_waits(untold: UntoldLoss) -> None:
+    def is_interrupted(number: int) -> bool:
+        lose(untold)
+        told = []
+
+        def tell() -> None:
+            try:
+                untold.tell()
+            except UnsafeStoreError as e:
+                told.append(e)
+
+        interrupts = Interrupts(number, "untold_loss.py")
+        interrupts.run(tell)
+        assert told or untold.waiting
+        untold.waiting = None
+        return interrupts.hit
+
+    assert sum(1 for _ in takewhile(is_interrupted, count(1))) > 1
+
+
+def test_a_loss_that_another_thread_was_told_for_this_one_does_not_wait(
+    untold: UntoldLoss, caplog: pytest.LogCaptureFixture
+) -> None:
+    lose(untold)
+    with pytest.raises(UnsafeStoreError) as told:
+        untold.tell()
+    with untold.block():
+        raise told.value  # as in a group commit, whose error is that of all of its requests
+    untold.tell()
+    assert len(caplog.records) == 1
+
+
+def test_of_two_threads_one_is_told_wherever_the_other_one_begins(untold: UntoldLoss) -> None:
+    def tell() -> None:
+        try:
+            untold.tell()
+        except UnsafeStoreError as e:
+            told.append(e)
+
+    def trace(frame: FrameType, event: str, argument: object) -> object:
+        nonlocal left
+        frame.f_trace_opcodes = True
+        if frame.f_code is UntoldLoss.tell.__code__ and event == "opcode":
+            left -= 1
+            if not left:
+                other.start()
+                other.join(0.05)  # one that must wait for this thread goes on later
+        return trace
+
+    before = sys.gettrace()
+    for number in count(1):
+        lose(untold)
+        left, other = number, Thread(target=tell)
+        told: list[UnsafeStoreError] = []
+        sys.settrace(trace)
+        try:
+            tell()
+        finally:
+            sys.settrace(before)
+        assert len(told) <= 1
+        if left > 0:
+            break
+        other.join()
+        assert len(told) == 1
+    assert number > 5
 
 
 def test_the_first_of_several_losses_waits_and_each_is_logged(
