@@ -77,7 +77,9 @@ def test_an_agent_that_says_to_nobody_what_it_would_run_does_so_too(tmp_path: Pa
     assert process.returncode == 141 and b"ipe" not in said, "its log has the findings"
 
 
-@pytest.mark.parametrize("verb", ["nosuch", "stats", "stats missing", "help nosuch"])
+@pytest.mark.parametrize(
+    "verb", ["stats missing", *(pytest.param(v, marks=pytest.mark.slow) for v in ("nosuch", "stats", "help nosuch"))]
+)
 def test_a_verb_whose_complaint_nobody_reads_does_so_too(tmp_path: Path, unread: int, verb: str) -> None:
     process = start(*verb.split(), stdout=unread, stderr=unread, cwd=tmp_path)
     assert process.wait(120) == 141

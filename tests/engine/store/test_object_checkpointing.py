@@ -316,7 +316,8 @@ def test_objects_go_after_the_delay_by_the_clock_of_the_handle_that_deletes_them
     assert 0 < keys(channel, "log/")[0] <= through + 1
 
 
-@pytest.mark.parametrize("is_taken", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_taken", [True, False])
 def test_a_channel_that_is_written_to_every_second_stays_small_and_opens_with_few_requests(
     open_handle: Open, monkeypatch: pytest.MonkeyPatch, is_taken: bool
 ) -> None:

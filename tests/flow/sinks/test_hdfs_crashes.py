@@ -214,7 +214,10 @@ def test_a_dead_letter_is_there_once_though_the_sink_dies_before_its_commit(
     assert lines(tmp_path / "out") == []
 
 
-@pytest.mark.parametrize("restart", [False, True], ids=["goes on", "begins anew"])
+@pytest.mark.parametrize(
+    "restart",
+    [pytest.param(False, id="continues"), pytest.param(True, id="begins anew", marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize(
     "rolls",
     [
@@ -258,7 +261,7 @@ def interrupted(write: Callable[[Taken], None], interrupts: Interrupts) -> Calla
     return write_interrupted
 
 
-@pytest.mark.parametrize("phase", ["process", "close"])
+@pytest.mark.parametrize("phase", ["process", pytest.param("close", marks=pytest.mark.slow)])
 def test_an_interrupt_of_a_sink_whose_files_count_when_they_are_closed_leaves_each_event_once(
     path: Path, tmp_path: Path, phase: str
 ) -> None:
