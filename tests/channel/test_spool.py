@@ -27,6 +27,7 @@ from tests.support.object_channels import URL, store_of, stores_in_memory
 from tests.support.spools import (
     fail_store,
     kill_with_spool,
+    lose_what_was_shipped,
     mend_store,
     spool_of,
 )
@@ -232,16 +233,7 @@ def test_a_loss_that_the_thread_meets_is_raised_to_the_next_put_once_and_what_is
 ) -> None:
     channel = by_hand()
     put(channel, b"0")
-    channel.flush()
-    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
-    before = dict(objects)
-    put(channel, b"lost")
-    channel.flush()
-    objects.clear()
-    objects.update(before)
-    with Channel(URL, commit_interval=0) as other:
-        put(other, b"another's", b"x")
-        put(other, b"another's, too")
+    lose_what_was_shipped(channel)
     put(channel, b"1")
     caplog.clear()
     assert spool_of(channel).run_once()

@@ -16,8 +16,8 @@ from spillable_stream.channel import spool as spool_module
 from spillable_stream.errors import ChannelClosedError
 from tests.support.events import numbered, put, take
 from tests.support.faulty_store import Fault
-from tests.support.object_channels import URL, log_of, store_of
-from tests.support.spools import fail_store, in_store, open_spooled, spool_of
+from tests.support.object_channels import URL, log_of
+from tests.support.spools import fail_store, in_store, lose_what_was_shipped, open_spooled, spool_of
 from tests.support.waiting import wait_until
 
 Open = Callable[..., Channel]
@@ -63,16 +63,7 @@ def test_a_close_that_meets_a_loss_logs_it_once_and_ships_what_is_there(
 ) -> None:
     channel = by_hand()
     put(channel, b"0")
-    channel.flush()
-    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
-    before = dict(objects)
-    put(channel, b"lost")
-    channel.flush()
-    objects.clear()
-    objects.update(before)
-    with Channel(URL, commit_interval=0) as other:
-        put(other, b"another's", b"x")
-        put(other, b"another's, too")
+    lose_what_was_shipped(channel)
     put(channel, b"1")
     caplog.clear()
     channel.close()

@@ -425,11 +425,9 @@ def test_not_all_of_a_long_log_is_read_before_it_is_applied(
 
 def put_back(writer: Writer, memory: MemoryStore, *, events: int = 2, hint: bool = False) -> None:
     """Put the bucket back to before some events; a handle that does not know creates the checkpoint of the last one."""
-    before = dict(memory.objects)
-    for _ in range(events):
-        writer.put(b"lost")
-    memory.objects.clear()
-    memory.objects.update(before)
+    with memory.put_back():
+        for _ in range(events):
+            writer.put(b"lost")
     checkpoint(writer, hint=hint)
 
 
@@ -491,11 +489,9 @@ def test_a_handle_whose_slot_is_lost_leaves_the_checkpoint_of_the_slot_that_is_t
 ) -> None:
     writer.put(b"1")
     other = Writer(memory, writer.slots.channel)
-    before = dict(memory.objects)
-    for _ in range(2):
-        writer.put(b"lost")
-    memory.objects.clear()
-    memory.objects.update(before)
+    with memory.put_back():
+        for _ in range(2):
+            writer.put(b"lost")
     for _ in range(2):
         other.put(b"x")
     checkpoint(other)

@@ -167,11 +167,8 @@ def test_a_batch_that_the_application_numbered_fails_with_a_loss_and_a_resume_st
     with stores_in_memory(FaultyStore), Channel(URL, commit_interval=0) as channel:
         producer = Producer(channel, producer_id="tail", linger_ms=0, dead_letter=tmp_path / "dead")
         producer.send_many([b"10"], sequence=10).result(PATIENCE_SECONDS)
-        objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
-        before = dict(objects)
-        producer.send_many([b"20"], sequence=20).result(PATIENCE_SECONDS)
-        objects.clear()
-        objects.update(before)
+        with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
+            producer.send_many([b"20"], sequence=20).result(PATIENCE_SECONDS)
         channel.stats()  # meets the loss
         error = error_of(producer.send_many([b"30"], sequence=30))
         assert [a.error_code for a in error.result.reserved_attempts] == ["UnsafeStoreError"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.store import Change, Content, ObjectInfo, ObjectMissingError, whole
@@ -26,6 +27,14 @@ class MemoryStore:
         self.now = 0.0
         self._times: dict[str, float] = {}
         self._lock = threading.Lock()
+
+    @contextmanager
+    def put_back(self) -> Iterator[None]:
+        """Put the bucket back, at the end of the block, to the version that it had at its beginning."""
+        before = dict(self.objects)
+        yield
+        self.objects.clear()
+        self.objects.update(before)
 
     def create(self, key: str, data: Content) -> bool:
         with self._lock:

@@ -106,12 +106,9 @@ def collect_now(channel: Channel) -> None:
 
 def lose_slots(channel: Channel) -> None:
     """Put the bucket back to a version before the last two slots that a handle knows."""
-    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
-    before = dict(objects)
-    for _ in range(2):
-        put(channel, b"lost")
-    objects.clear()
-    objects.update(before)
+    with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
+        for _ in range(2):
+            put(channel, b"lost")
 
 
 def require_told_once(channel: Channel, caplog: pytest.LogCaptureFixture) -> None:

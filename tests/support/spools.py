@@ -11,7 +11,7 @@ from spillable_stream import Channel
 from spillable_stream.channel import spool
 from spillable_stream.engine.store import object_owners
 from spillable_stream.objects.patience import Patience
-from tests.support.events import take
+from tests.support.events import put, take
 from tests.support.faulty_store import Fault
 from tests.support.object_channels import URL, kill, store_of
 
@@ -21,6 +21,7 @@ __all__ = [
     "fail_store",
     "in_store",
     "kill_with_spool",
+    "lose_what_was_shipped",
     "mend_store",
     "open_spooled",
     "spool_of",
@@ -84,6 +85,17 @@ def fail_store(channel: Channel, fault: Fault) -> None:
 def mend_store(channel: Channel) -> None:
     """Let the store of a handle work."""
     store_of(channel).schedule = None
+
+
+def lose_what_was_shipped(channel: Channel) -> None:
+    """Put the bucket back to before an event that was shipped, and let another handle continue the log there."""
+    channel.flush()
+    with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
+        put(channel, b"lost")
+        channel.flush()
+    with Channel(URL, commit_interval=0) as other:
+        put(other, b"another's", b"x")
+        put(other, b"another's, too")
 
 
 def in_store() -> list[bytes]:

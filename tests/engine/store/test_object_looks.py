@@ -181,12 +181,9 @@ def test_whoever_had_slots_that_a_bucket_lacks_which_was_put_back_is_told_once(o
     """Nothing is in the place of the newest slot that the handle knows: it might have been collected."""
     channel = open_handle()
     put(channel, b"0")
-    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
-    before = dict(objects)
-    for body in (b"lost", b"lost, too"):
-        put(channel, body)
-    objects.clear()
-    objects.update(before)
+    with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
+        for body in (b"lost", b"lost, too"):
+            put(channel, body)
     with pytest.raises(UnsafeStoreError, match="ends with slot 1, and slot 3 was there: the bucket was put back"):
         peek(channel)
     assert peek(channel) == [b"0"]
@@ -234,12 +231,9 @@ def test_a_put_that_notices_a_bucket_that_was_put_back_leaves_a_slot_that_only_a
     """It has created its slot by then, behind those that are lost; an open looks one slot behind the end."""
     channel = open_handle()
     put(channel, b"0")
-    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
-    before = dict(objects)
-    for _ in range(lost):
-        put(channel, b"lost")
-    objects.clear()
-    objects.update(before)
+    with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
+        for _ in range(lost):
+            put(channel, b"lost")
     with pytest.raises(CommitOutcomeUnknownError):
         put(channel, b"behind the hole")
     if lost > 1:

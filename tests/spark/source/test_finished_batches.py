@@ -135,11 +135,9 @@ def test_a_loss_that_the_commit_meets_which_comes_by_itself_is_raised_by_sparks_
     put(channel, b"0")
     reader = named_source(channel)
     end = run(reader, reader.initialOffset(), tells=False)
-    before = dict(store.objects)
-    put(channel, b"lost")
-    assert reader.latestOffset(end) != end
-    store.objects.clear()
-    store.objects.update(before)
+    with store.put_back():
+        put(channel, b"lost")
+        assert reader.latestOffset(end) != end
     with ss.Channel(URL, commit_interval=0) as other:
         put(other, b"1")
         put(other, b"2")
