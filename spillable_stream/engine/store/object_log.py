@@ -123,6 +123,11 @@ class ObjectLog:
         self._is_extended = False
 
     @property
+    def is_newest(self) -> bool:
+        """Whether a listing has shown that the state was loaded from the newest checkpoint."""
+        return self._known.unlisted is None
+
+    @property
     def chain(self) -> Chain:
         """The slots that the state is built from."""
         return self._known.chain
@@ -182,12 +187,12 @@ class ObjectLog:
             UnsafeStoreError: slots are lost that were known. The next call continues with what is there.
         """
         first, self._first = self._first, None
-        known = self._known.expected  # before the log is read: other threads may append meanwhile
+        known, is_gone = self._known.expected, self._known.is_gone  # first: other threads may append meanwhile
         loaded = first or self._found()
         self._known.begin(loaded)
         if first is None:
             self.checkpoint_number = loaded.base
-        if known is not None and (lost := find_lost(self.slots, known, loaded)) is not None:
+        if known is not None and (lost := find_lost(self.slots, known, loaded, is_gone=is_gone)) is not None:
             raise lost
         return loaded.state, Positions.of(self._known.point)
 
@@ -195,7 +200,7 @@ class ObjectLog:
         self._presence.require()
         began = time.monotonic()
         try:
-            found = load(self.slots, self.checkpoints)
+            found = load(self.slots, self.checkpoints, is_hinted=not self._known.must_list)
         except CorruptionError:
             self._presence.is_proven = False  # it may have been removed since
             self._presence.require()
@@ -260,6 +265,8 @@ class ObjectLog:
                 # Before a slot is created in what may be another channel by now, or in the hole that collected slots
                 # left, where nobody could tell whether it counts.
                 self._looks.find()
+            if self._known.unlisted is not None:
+                self._looks.find_later_checkpoint()
             prepare()
 
         return self._lock.held(timeout_seconds, begin)
