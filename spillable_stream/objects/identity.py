@@ -21,6 +21,7 @@ from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.record import EXTENDED_FORMAT_VERSION
 from spillable_stream.format.slot import NO_TOKEN, OBJECT_FORMAT_VERSION, SlotHeader, claimed_channel, parse_slot_header
 from spillable_stream.objects.appending import new_token
+from spillable_stream.objects.directory_store import remove_made
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
@@ -177,6 +178,7 @@ def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, 
             cause = e
             if e.is_lasting:
                 break
+    remove_made(store)
     if may_be_there:
         raise StorageError(
             f"it is not known whether a channel was created at {store.root}: {cause}. Open it to find out: one that is "
