@@ -154,6 +154,13 @@ class Log(Protocol):
     def renew(self) -> None:
         """Find the log of a view anew; the caller loads its state."""
 
+    def look_closely(self) -> None:
+        """Look at what an open takes on trust, for a copy that stands for the channel; the next look says what is lost.
+
+        Raises:
+            StorageError: the store refused or failed.
+        """
+
     # ── read ────────────────────────────────────────────────────────────────────────────────
 
     def reader(self, schemas: Callable[[], Sequence[pa.Schema]], ends: Callable[[], Mapping[int | str, int]]) -> Reader:

@@ -219,6 +219,11 @@ class ObjectLog:
     def renew(self) -> None:
         """Find the log of a view anew; there are none here."""
 
+    def look_closely(self) -> None:
+        """Have the state loaded anew if a later checkpoint is there than it was loaded from: a listing, once."""
+        with self._lock.had():
+            self._looks.find_later_checkpoint()
+
     # ── read ────────────────────────────────────────────────────────────────────────────────
 
     def reader(
