@@ -19,7 +19,7 @@ from spillable_stream.errors import ChannelBusyError, ChannelClosedError, Corrup
 from spillable_stream.format.file_names import GENERATION_BITS, MEMORY, Tier, generation_of
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.log.checkpoints import Checkpoints
-from spillable_stream.log.commit_lock import CommitLock, do_nothing
+from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.directories import Directories
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.identity_file import extend_identity
@@ -116,7 +116,7 @@ class LocalLog:
         self.held_position = held.lock.current
         self.hold = held.lock.locked if self.view is None else self._refuse
 
-    def _refuse(self, timeout_seconds: float, prepare: Callable[[], None] = do_nothing) -> NoReturn:
+    def _refuse(self, timeout_seconds: float, prepare: Callable[[], None] = lambda: None) -> NoReturn:
         refuse_to_write(self.layout.path, "a commit")
 
     @property
