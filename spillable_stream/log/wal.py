@@ -56,7 +56,7 @@ class WriteAheadLog:
     Args:
         lock: the commit lock and head.
         tier: which files these are.
-        max_file_size_bytes: when to roll.
+        max_file_size_bytes: when to roll; by default never.
 
     Attributes:
         end_within: returns the tier's end of what the head says.
@@ -79,7 +79,7 @@ class WriteAheadLog:
     leave_read: Callable[[int], None]
     leave_written: Callable[[int], None]
 
-    def __init__(self, lock: CommitLock, tier: Tier, max_file_size_bytes: int) -> None:
+    def __init__(self, lock: CommitLock, tier: Tier, max_file_size_bytes: int = 1 << 62) -> None:
         self.lock = lock
         self.tier = tier
         self.layout: Layout = lock.layout

@@ -29,7 +29,7 @@ from spillable_stream.log.tier_logs import Positions, Tiers
 from spillable_stream.log.wal import Position
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.image import MemoryImage, StateImage
+from spillable_stream.state.image import MemoryImage
 from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
@@ -299,18 +299,6 @@ class LocalLog:
     def checkpoint_ms(self) -> int:
         """When the last checkpoint was created, in milliseconds since 1970; 0 if none is known."""
         return self.position().checkpoint_ms
-
-    def write_checkpoint(self, position: Position, image: StateImage) -> None:
-        """Make a state durable.
-
-        Args:
-            position: where in the data files it is.
-            image: the state's image.
-
-        Raises:
-            StorageError: it could not be written.
-        """
-        self.checkpoints.write(position, image)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
