@@ -13,7 +13,7 @@ import pyarrow as pa
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.local.memory_capacity import file_size_bytes
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
-from spillable_stream.engine.local.opening import Held, adopted, enter
+from spillable_stream.engine.local.opening import HeldChannel, adopted, enter
 from spillable_stream.engine.log_port import Followed, refuse_to_write
 from spillable_stream.errors import ChannelBusyError, ChannelClosedError, CorruptionError, StorageError
 from spillable_stream.format.file_names import GENERATION_BITS, MEMORY, Tier, generation_of
@@ -105,7 +105,7 @@ class LocalLog:
         else:
             self._use(enter(fs, adopted(fs, layout, lock_timeout_seconds), lock_timeout_seconds))
 
-    def _use(self, held: Held) -> None:
+    def _use(self, held: HeldChannel) -> None:
         self._held = held
         self.lock, self.tiers, self.checkpoints = held.lock, held.tiers, held.checkpoints
         self.directories, self.memory_directory = held.directories, held.memory_directory
