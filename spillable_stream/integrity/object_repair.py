@@ -51,7 +51,7 @@ _NO_SLOT = (
 )
 
 
-def repair_objects(location: Location, progress: OnProgress | None = None) -> Report:
+def repair_objects(location: Location, progress: OnProgress | None) -> Report:
     """Make a damaged channel whole again; `spillable_stream.integrity.repair.repair` explains it.
 
     Args:

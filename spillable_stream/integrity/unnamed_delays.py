@@ -29,7 +29,7 @@ _COPIES = "/files/"  # what comes before a key in quarantine
 
 
 def unnamed_delays(
-    channel: str, state: ChannelState, schemas: Sequence[pa.Schema], file: str, store: Store | None = None
+    channel: str, state: ChannelState, schemas: Sequence[pa.Schema], file: str, store: Store | None
 ) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
     """Yield when delayed events are due and these, a frame at a time: all whole ones of a file that no COMMIT names.
 

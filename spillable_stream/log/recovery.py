@@ -58,7 +58,7 @@ class RecoveredLog(NamedTuple):
     torn_bytes: int
 
 
-def oldest_file(fs: FileSystem, wal: WriteAheadLog, last: int | None = None) -> tuple[int, FileHeader]:
+def oldest_file(fs: FileSystem, wal: WriteAheadLog, last: int | None) -> tuple[int, FileHeader]:
     """Return the first data file from which an unbroken chain leads to the last, and its header.
 
     Args:

@@ -81,9 +81,7 @@ class LocalEngine(Engine):
     upkeep: Upkeep
     wait_for: Callable[[Callable[[ChannelState], bool], float], bool]
 
-    def __init__(
-        self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0, *, readonly: bool = False
-    ) -> None:
+    def __init__(self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float, *, readonly: bool = False) -> None:
         super().__init__(layout.path, layout.channel)
         self.position_files: LruCache[File] = LruCache(OPEN_OF_GROUPS)
         self.log = log = LocalLog(fs, layout, lock_timeout_seconds, readonly=readonly)

@@ -28,7 +28,6 @@ from spillable_stream.log import head as head_module
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.memory_loss_rules import MemoryLoss
-from spillable_stream.state.ranges import listed
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.support.damage import flip, kill, lose_memory, memory_of
@@ -217,11 +216,6 @@ def test_a_group_remembers_what_it_lost_until_it_takes_a_later_event(path: Path,
         assert channel.stats().groups["default"].lost == ((36, RESERVED),)
         take(channel, 1)
         assert channel.stats().groups["default"].lost == ()
-
-
-def test_many_lost_ranges_are_told_in_few_words() -> None:
-    assert listed([(1, 2), (4, 4)]) == "1 to 2, 4"
-    assert listed([(i, i) for i in range(1, 30, 2)], most=3) == "1, 3, 5, and 12 more ranges"
 
 
 def test_kept_events_that_went_with_memory_are_told_to_whoever_begins_there(path: Path, open_channel: Open) -> None:
