@@ -166,7 +166,8 @@ class Shutdown:
 
         They are found among all, not in the queues: an interrupt after this leaves them to the next who asks.
         """
-        running = self._schedule.running()
+        put_back = {*self._schedule.put_back(), *self._retry_queue.batches()}  # though their turns may not have ended
+        running = self._schedule.running() - put_back
         found = [b for b in self._buffer.batches if b.outcome is None and b not in running]
         for batch in found:
             if not batch.sealed:
