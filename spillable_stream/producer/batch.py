@@ -170,8 +170,9 @@ class ProducerBatch:
         """Return the bodies of all events, and the headers of those that have any, by index."""
         if self.record_batch is None:
             return self.bodies, self.headers or {}
-        headers, bodies = (column.to_pylist() for column in self.record_batch.columns)
-        return bodies, {i: dict(pairs) for i, pairs in enumerate(headers) if pairs}
+        headers, bodies = self.record_batch.columns
+        bodies = bodies.fill_null(b"") if bodies.null_count else bodies
+        return bodies.to_pylist(), {i: dict(pairs) for i, pairs in enumerate(headers.to_pylist()) if pairs}
 
     def events(self, index: int = 0, count: int | None = None) -> Sequence[Any]:
         """Return events as they were sent: `Event` objects, rows, or a slice of the Arrow batch.
@@ -249,14 +250,16 @@ class ProducerBatch:
         """
         whole = whole or self.result
         assert whole is not None
-        if whole.first_id and self.timed:
+        if not (whole.successful or whole.dead_letter):
+            return replace(whole, events=self.events(index, count))
+        if not whole.first_id or (whole.dead_letter and self.destination.typed):  # one letter has all rows
+            return whole
+        if self.timed and not whole.dead_letter:  # a letter has no times
             before = self._delayed_before(index)
             if self._delayed_before(index + count) > before:
                 return whole.with_ids(0, -1)
             index -= before
-        if whole.first_id:
-            return whole.with_ids(whole.first_id + index, whole.first_id + index + count - 1)
-        return whole if whole.successful else replace(whole, events=self.events(index, count))
+        return whole.with_ids(whole.first_id + index, whole.first_id + index + count - 1)
 
     def error_of(self, index: int, count: int) -> SendFailedError | None:
         """Return the error for events that are not in their channel; None if they are stored."""

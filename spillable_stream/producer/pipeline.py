@@ -186,7 +186,8 @@ class Pipeline:
                 batch.destination.ended(batch, stored=True)
                 self._schedule.serve(batch.destination)
         if batch.dead is not None:
-            result = replace(result, successful=False, dead_letter=batch.dead.name)
+            dead = batch.dead
+            result = replace(result, successful=False, dead_letter=dead.name, in_doubt=dead.in_doubt)
         if not batch.decide(result):  # given up meanwhile
             return
         if batch.dead is not None:
