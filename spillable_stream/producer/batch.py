@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -203,7 +205,7 @@ class ProducerBatch:
         if last is not None and last.times == times and last.first + last.events == index:
             self.timed[-1] = last._replace(events=last.events + count)
         else:
-            self.timed.append(TimedRun(index, count, times))
+            self.timed.append(TimedRun(index, count, times, self._delayed_before(index)))
 
     def times(self) -> RowTimes | None:
         """Return the times of the events; None if they count forever, from now on."""
@@ -212,8 +214,9 @@ class ProducerBatch:
 
     def _delayed_before(self, index: int) -> int:
         """Return how many of the events before one wait until they are due: these have no write-order IDs."""
-        delayed = [run for run in self.timed or () if run.times.due_ms]
-        return sum(max(0, min(index, run.first + run.events) - run.first) for run in delayed)
+        timed = self.timed or ()
+        begun = bisect_left(timed, index, key=attrgetter("first"))
+        return timed[begun - 1].delayed_up_to(index) if begun else 0
 
     def seal(self) -> None:
         """Stop the batch from growing."""
