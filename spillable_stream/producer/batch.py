@@ -141,7 +141,7 @@ class ProducerBatch:
         self.result: Result | None = None
         self.attempts: tuple[Attempt, ...] = ()
         self._most_attempts = max_reserved_attempts
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # what goes with a callback, or as garbage, may look at its future
         self._done: threading.Condition | None = None  # on the lock; None until somebody waits
         self._watchers: list[Watcher] | None = None
         self._threads = threads
@@ -363,12 +363,12 @@ class ProducerBatch:
     def _settle(self, result: Result) -> None:
         if self.result is not None:  # `settle` came first
             return
-        self.callbacks = None
-        if result.successful or result.dead_letter:  # free the events: futures may outlive the batch
-            self.bodies, self.headers, self.record_batch = [], None, None
         self.result = result
         if self._done is not None:
             self._done.notify_all()
+        self.callbacks = None
+        if result.successful or result.dead_letter:  # free the events: futures may outlive the batch
+            self.bodies, self.headers, self.record_batch = [], None, None
 
     def tell_watchers(self) -> None:
         """Notify the watchers; the result is known."""
@@ -382,7 +382,7 @@ class ProducerBatch:
         It calls no user code, and replaces the lock, whose holder may not exist here. It empties the lists of watchers
         and callbacks, because the thread that forked may be iterating over one of them.
         """
-        self._lock, self._done = threading.Lock(), None
+        self._lock, self._done = threading.RLock(), None
         watchers = list(self._watchers or ())
         for of_this_thread in (self._watchers, self.callbacks):
             if of_this_thread is not None:
