@@ -103,8 +103,12 @@ class Pipeline:
             self._failure.thread,
             self._mover.thread,
         ]
-        for thread in self.threads:
-            thread.start()
+        try:
+            for thread in self.threads:
+                thread.start()
+        except BaseException:
+            self.shutdown.let_threads_end()
+            raise
         self._mutex.first.update(thread.ident or 0 for thread in self.threads)
 
     def _make_schedule(self, destinations: list[Destination]) -> Schedule:

@@ -182,7 +182,7 @@ class Shutdown:
 
     def finish(self) -> None:
         """Let the other threads end and close the targets. The mover does it: no interrupt comes to its thread."""
-        self._let_threads_end()
+        self.let_threads_end()
         for thread in self._pool.threads:
             thread.join()
         for target in self._targets:
@@ -196,7 +196,7 @@ class Shutdown:
             self._buffer.changed.notify_all()
         self._forget()
 
-    def _let_threads_end(self) -> None:
+    def let_threads_end(self) -> None:
         """Let all threads but the mover end, when what they were given is done."""
         self._pool.close()
         for callbacks in self._callbacks:
@@ -256,7 +256,7 @@ class Shutdown:
             batch.after_fork(Result(False, reserved_attempts=(attempt,)))
         self._buffer.batches.clear()
         self._buffer.held_bytes = 0
-        self._let_threads_end()  # if it was one of them that forked, it ends there and does nothing
+        self.let_threads_end()  # if it was one of them that forked, it ends there and does nothing
 
     # ── the failure of a thread ─────────────────────────────────────────────────────────────
 
