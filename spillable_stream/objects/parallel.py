@@ -35,8 +35,18 @@ def most_at_once(size_bytes: int) -> int:
 
 
 def begin(call: Callable[[], T]) -> Future[T]:
-    """Begin a call in another thread."""
-    return _threads().submit(call)
+    """Begin a call in another thread; at the end of the process, which has no more of them, make it here."""
+    try:
+        return _threads().submit(call)
+    except RuntimeError:
+        if threading.main_thread().is_alive():
+            raise
+    made: Future[T] = Future()
+    try:
+        made.set_result(call())
+    except BaseException as e:
+        made.set_exception(e)
+    return made
 
 
 def in_parallel(calls: Sequence[Callable[[], T]]) -> list[T]:
