@@ -53,7 +53,7 @@ def take(
     group: _Group = "default",
     max_events: _Max = None,
     wait: _Wait = 0.0,
-    as_json: _JsonLines = False,
+    json_lines: _JsonLines = False,
 ) -> None:
     """Take events and print them, a body a line (of a typed channel, a JSON object a line).
 
@@ -71,7 +71,7 @@ def take(
     taken, stands, untaken = 0, "nothing was taken", ""
     saying = ending(path, interrupted=lambda: stands, failed=lambda: untaken)
     with saying, Channel(path, create=False) as channel:
-        taking = _Taking(channel, group, as_json)
+        taking = _Taking(channel, group, json_lines)
         try:
             while max_events is None or taken < max_events:
                 limit = _AT_ONCE if max_events is None else min(_AT_ONCE, max_events - taken)
@@ -135,7 +135,7 @@ class _Taking:
             with self._channel.port().snapshot() as state:
                 found = state.groups.get(self._group)
         except SpillableError as e:
-            return f"where the group {self._group!r} is can't be told: {e}{untaken_output(is_known=False)}"
+            return f"the position of the group {self._group!r} is not known: {e}{untaken_output(is_known=False)}"
         if found is None:
             return "nothing was taken" + untaken_output()
         stands = f"the group {self._group!r} takes the event {found.position + 1:,} next"
@@ -152,7 +152,7 @@ def tail(
     follow: _Follow = False,
     start: _From = None,
     delayed: _Delayed = None,
-    as_json: _JsonLines = False,
+    json_lines: _JsonLines = False,
 ) -> None:
     """Print the last events, a body a line, and take nothing.
 
@@ -172,9 +172,9 @@ def tail(
             raise OptionError("--delayed prints all events of its file: leave out -n, --from and --follow")
         with until_signal() if follow else nullcontext(), Channel(path, create=False, readonly=True) as channel:
             if delayed is None:
-                _Tail(channel, as_json).run(10 if count is None else count, start, follow)
+                _Tail(channel, json_lines).run(10 if count is None else count, start, follow)
             else:
-                _print_delayed(channel, delayed, as_json)
+                _print_delayed(channel, delayed, json_lines)
 
 
 def _print_delayed(channel: Channel, file: str, as_json: bool) -> None:
