@@ -38,6 +38,7 @@ __all__ = [
     "as_line",
     "confirm",
     "cut_short",
+    "decoded",
     "ending",
     "fail",
     "print_object",
@@ -66,6 +67,7 @@ class _Run:
 _run: ContextVar[_Run | None] = ContextVar("spillable verb", default=None)
 
 _T = TypeVar("_T", str, list[str])
+_Text = TypeVar("_Text", str, str | None, list[str] | None)
 
 
 def _refuse_empty_path(value: _T) -> _T:
@@ -89,6 +91,22 @@ ChannelPaths = Annotated[
         help="The channels: directories, addresses in a store, or patterns, in quotes: '/data/orders-*'.",
     ),
 ]
+
+
+def decoded(value: _Text) -> _Text:
+    """Return a name, or several, whose bytes are UTF-8 in whatever locale: one without those letters leaves them apart.
+
+    Raises:
+        typer.BadParameter: it is not UTF-8.
+    """
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [decoded(each) for each in value]
+    try:
+        return value.encode("utf-8", "surrogateescape").decode()
+    except UnicodeError:
+        raise typer.BadParameter(f"{shown(value)} is not text in UTF-8") from None
 
 
 def _remember(value: bool) -> bool:

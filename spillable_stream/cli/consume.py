@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spillable_stream.channel.place import PLACES, parse_place
-from spillable_stream.cli.app import ChannelPath, app, ending, time_span, until_signal
+from spillable_stream.cli.app import ChannelPath, app, decoded, ending, time_span, until_signal
 from spillable_stream.cli.output import mark_output, say, status_of_output, sync_output, untaken_output, write_lines
 from spillable_stream.counted import counted
 from spillable_stream.errors import CommitOutcomeUnknownError, OptionError, SpillableError
@@ -27,7 +27,7 @@ _KEPT_BYTES = 16 << 20  # of the last events; more of them are read a second tim
 _POLL_SECONDS = 0.2
 _FAR_POLL_SECONDS = 1.0
 
-_Group = Annotated[str, typer.Option("--group", "-g", help="The group that takes.")]
+_Group = Annotated[str, typer.Option("--group", "-g", callback=decoded, help="The group that takes.")]
 _Max = Annotated[int | None, typer.Option("--max", min=1, help="The most events; all that are there by default.")]
 _Wait = Annotated[
     float,

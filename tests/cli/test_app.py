@@ -25,6 +25,7 @@ from spillable_stream.cli.app import (
     as_line,
     confirm,
     cut_short,
+    decoded,
     ending,
     fail,
     print_object,
@@ -381,3 +382,18 @@ def test_a_call_that_asks_for_no_object_is_refused_in_words(verb: str) -> None:
     done = run(*verb.split())
     assert (done.exit_code, done.stdout) == (UNKNOWN, "") and "Usage:" in done.stderr
 
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [(None, None), ("grüße", "grüße"), ("gr\udcc3\udcbc\udcc3\udc9fe", "grüße"), (["\udcc3\udcb6"], ["ö"])],
+)
+def test_a_name_is_text_also_where_the_locale_lacks_its_letters(
+    given: str | list[str] | None, text: str | list[str] | None
+) -> None:
+    assert decoded(given) == text
+
+
+@pytest.mark.parametrize("given", ["\udcff", "\ud800", ["a", "\udcc3"]])
+def test_a_name_that_is_not_utf_8_is_refused(given: str | list[str]) -> None:
+    with pytest.raises(typer.BadParameter, match="is not text in UTF-8"):
+        decoded(given)
