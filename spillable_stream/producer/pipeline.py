@@ -318,7 +318,8 @@ class Pipeline:
 
         if late := self._mutex.run(flush):
             raise ProducerTimeoutError(
-                f"the flush did not finish within {timeout_seconds:g} s: {counted(late, 'event', 'are')} under way"
+                f"the flush did not finish within {timeout_seconds:g} s: {counted(late, 'event', 'are')} still "
+                "under way"
             )
 
     def after_fork(self) -> None:
