@@ -331,7 +331,9 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._at_end is None:  # here, since the threads that open the channels can't heed signals
             self._at_end = at_end(self.stop)
         create = self._create if self._options.create_if_missing and known is None else None
-        for path, uuid in self._channels.find(create, is_new=known is None):
+        read_at = {uuid: place.path for uuid, place in (known.places.items() if known else ())}
+        read_at |= {uuid: member.path for uuid, member in self._members.items()}
+        for path, uuid in self._channels.find(create, is_new=known is None, read_at=read_at):
             joins = known is not None and uuid not in known.places
             if uuid in self._members or (joins and self._is_complete):
                 continue
