@@ -7,6 +7,7 @@ failed for its caller, and is made later: what it puts would be put twice.
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
@@ -90,13 +91,18 @@ class CallThreads:
             wait(begun.values())
         return [results[number] if number in results else begun[number].result() for number in range(len(calls))]
 
-    def close(self) -> None:
-        """Let the calls that were begun end, and the threads with them."""
+    def close(self, timeout_seconds: float | None = None) -> None:
+        """Let the calls that were begun end, and the threads with them.
+
+        Args:
+            timeout_seconds: how long that may take; None for any time. Later ones end when their calls do.
+        """
         with self._mutex:
             self._is_closed = True
         self._calls.put(None)
+        end = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         for thread in self._threads:
-            thread.join()
+            thread.join(None if end is None else max(0.0, end - time.monotonic()))
 
 
 def _make(call: Callable[[], _T], done: Future[_T]) -> None:
