@@ -7,6 +7,7 @@ failed for its caller, and is made later: what it puts would be put twice.
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
@@ -100,17 +101,18 @@ class CallThreads:
             wait(begun.values())
         return [results[number] if number in results else begun[number].result() for number in range(len(calls))]
 
-    def close(self, *, is_awaited: bool = True) -> None:
+    def close(self, timeout_seconds: float | None = None) -> None:
         """Let the calls that were begun end, and the threads with them.
 
         Args:
-            is_awaited: whether to wait for them.
+            timeout_seconds: how long that may take; None for any time. Later ones end when their calls do.
         """
         with self._mutex:
             self._is_closed = True
         self._calls.put(None)
-        for thread in self._threads if is_awaited else ():
-            thread.join()
+        end = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        for thread in self._threads:
+            thread.join(None if end is None else max(0.0, end - time.monotonic()))
 
 
 def _make(call: Callable[[], _T], done: Future[_T]) -> None:

@@ -61,7 +61,7 @@ def find_lost(slots: Slots, known: Tail, loaded: Checkpoint, *, is_gone: bool) -
     if last < known.number:
         found = f"ends with slot {last}, and slot {known.number} was there"
     elif loaded.chain.token_of(known.number) not in (None, known.token):
-        found = f"continues with other slots: slot {known.number} is another one than the one that was there"
+        found = f"continues with other slots: slot {known.number} is not the one that was there"
     elif is_gone and loaded.base > known.number > loaded.state.trimmed.through:
         found = f"lacks slot {known.number}, which was there, and which nobody has trimmed"
     else:

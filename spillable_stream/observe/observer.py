@@ -100,7 +100,7 @@ class Observer:
         with self._mutex:
             for look in self._looks.values():
                 look.cancel()
-            self._threads.close(is_awaited=not self._looks)
+            self._threads.close(timeout_seconds=0.0 if self._looks else None)
             for channel in self._places.channels():
                 if channel not in self._looks:
                     channel.close()

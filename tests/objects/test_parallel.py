@@ -60,6 +60,26 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
     assert in_parallel([lambda: 1, lambda: 2]) == [1, 2]
 
 
+AT_THE_END = """
+import atexit
+from spillable_stream.objects.parallel import begin, in_parallel
+
+def fail():
+    raise ValueError("the second")
+
+def late():
+    print(in_parallel([lambda: 1, lambda: 2]), begin(lambda: 3).result(), repr(begin(fail).exception()))
+
+begin(int).result()
+atexit.register(late)
+"""
+
+
+def test_calls_at_the_end_of_the_process_which_has_no_more_threads_are_made_in_the_one_that_asks() -> None:
+    found = subprocess.run([sys.executable, "-c", AT_THE_END], capture_output=True, text=True, timeout=60)
+    assert (found.stdout, found.stderr) == ("[1, 2] 3 ValueError('the second')\n", "")
+
+
 def run_alone(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", dedent(program)], capture_output=True, text=True, timeout=60)
 

@@ -77,7 +77,7 @@ def test_none_is_created_in_a_store_that_replaces_what_is_there() -> None:
 def test_what_cannot_be_read_is_not_taken_for_a_missing_channel(stores: dict[str, MemoryStore]) -> None:
     stores[URL] = MemoryStore(URL)
     stores[URL].objects["channel.json"] = b"damaged"
-    with pytest.raises(CorruptionError, match=r"'spillable repair .*' writes it anew .*, else restore it from a copy"):
+    with pytest.raises(CorruptionError, match=r"'spillable repair .*' writes it anew .*, or restore it from a copy"):
         Channel(URL)
     assert stores[URL].objects == {"channel.json": b"damaged"}
 
