@@ -52,12 +52,12 @@ class EventTable:
     def rows(self) -> list[dict[str, Any]]:
         """Return the events as dictionaries, of their columns and ``write_order_id``.
 
-        Headers of an event channel are a dictionary, too.
+        Headers of an event channel are a dictionary, too; of nulls, no headers and an empty body.
         """
         found: list[dict[str, Any]] = self.table.to_pylist()
         if not self.typed:
             for row in found:
-                row["headers"] = dict(row["headers"])
+                row["headers"], row["body"] = dict(row["headers"] or ()), row["body"] or b""
         return found
 
     def columns(self) -> list[str]:

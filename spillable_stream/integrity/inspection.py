@@ -330,7 +330,7 @@ class _Inspector:
             return  # the checkpoint is newer than the head that we read
         if newest not in (f.file_id for f in disk):
             path = self._layout.log_file(newest)
-            self._findings.damage(path, f"{path.name} is missing: a checkpoint was made of it")
+            self._findings.damage(path, f"{path.name} is missing, and a checkpoint needs it")
         elif newest < disk[root].file_id:
             self._report_missing_files([])
 

@@ -106,11 +106,11 @@ def _fault(slots: Slots, checkpoint: Checkpoint) -> Finding | None:
     try:
         token = slots.token(number)
     except CorruptionError:
-        return Finding(Severity.DAMAGE, path, "the slot's header is damaged; a checkpoint was made of it", 0)
+        return Finding(Severity.DAMAGE, path, "the slot's header is damaged, and a checkpoint needs the slot", 0)
     if token is None:
-        return Finding(Severity.DAMAGE, path, f"slot {number} is missing: a checkpoint was made of it")
+        return Finding(Severity.DAMAGE, path, f"slot {number} is missing, and a checkpoint needs it")
     if token != checkpoint.tail.token:
-        text = "the checkpoint is of another slot than the one that is there"
+        text = "the checkpoint is of a slot that is not the one there now"
         return Finding(Severity.DAMAGE, Path(checkpoint_key(number)), text, 0)
     return None
 

@@ -96,7 +96,10 @@ class CommitLock:
         # A single C call, so a KeyboardInterrupt cannot land between acquiring the lock and recording that we did.
         had.extend(map(self._thread_lock.acquire, (True,), (max(timeout_seconds, 0),)))
         if not had[0]:
-            raise LockTimeoutError(f"another thread of this process holds {self.layout.lock} for {timeout_seconds} s")
+            raise LockTimeoutError(
+                f"another thread of this process has held {self.layout.lock} for {timeout_seconds} s; check whether it "
+                "is stuck"
+            )
         if self._holding is not None:
             self._refuse_holder()
         self._holding = had

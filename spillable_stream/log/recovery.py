@@ -86,7 +86,7 @@ def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog, checkpoints: Che
     Args:
         fs: the file system.
         wal: the log, whose lock is held.
-        checkpoints: which prove that a file that they were made of was whole.
+        checkpoints: which prove that a file that they cover was whole.
 
     Raises:
         CorruptionError: the file's header was whole once, and is damaged; nothing is removed then.
@@ -117,7 +117,7 @@ def _known_end(wal: WriteAheadLog) -> TierEnd:
 
 
 def require_log_of_checkpoint(fs: FileSystem, wal: WriteAheadLog, made_at: Position, time_us: int) -> None:
-    """Prove that the log got to where a checkpoint was made of it.
+    """Prove that the log reaches the place at which a checkpoint was created.
 
     It did not where the data directory is older than the checkpoint: one of them was restored, or is elsewhere and was
     left out of a copy. Damage before the checkpoint proves nothing: the checkpoint makes up for it.
@@ -196,7 +196,7 @@ def recover(
     files = wal.layout.log_files(fs, wal.tier)
     last = files[-1]
     if start.file_id > last:
-        text = f"{log_name(start.file_id)} is missing, which a checkpoint needs; {RESTORE_IT}"
+        text = f"{log_name(start.file_id)} is missing, and a checkpoint needs it; {RESTORE_IT}"
         raise CorruptionError(text, str(wal.layout.path))
     offset = start.offset
     if start.file_id < last:

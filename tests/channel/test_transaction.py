@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -239,3 +240,14 @@ def test_compressed_channels_read_back(open_channel: Open, compression: str) -> 
 
 
 # ── what a review found ─────────────────────────────────────────────────────────────────────────
+
+
+@BOTH
+def test_a_transaction_cannot_be_copied(open_channel: Open, kind: str) -> None:
+    """The copy would put the same events once more, or, when it is gone, give back what this one has taken."""
+    channel = open_channel()
+    put(channel, b"1")
+    with getattr(channel, kind)() as tx:
+        with pytest.raises(TypeError, match=r"a (Put|Take)Transaction can't be copied or pickled"):
+            copy.copy(tx)
+        tx.rollback()

@@ -127,7 +127,7 @@ def acknowledge_before_the_sync() -> list[Patch]:
 
 
 def unlink_early() -> list[Patch]:
-    """Data files are removed before the checkpoints that were made of them are."""
+    """Data files are removed before the checkpoints that need them are."""
 
     def make(real: Any) -> Any:
         def _create(self: Checkpointing, spares: bool) -> None:

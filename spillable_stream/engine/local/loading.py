@@ -179,7 +179,7 @@ class StateLoader:
                 continue  # another process created it meanwhile
             if position.file_id not in self._layout.log_files(self._fs):
                 raise DataLossError(
-                    f"{log_name(position.file_id)} is missing: a checkpoint was made of it; {RESTORE_IT}",
+                    f"{log_name(position.file_id)} is missing, and a checkpoint needs it; {RESTORE_IT}",
                     str(self._layout.path),
                 )
             return restored(image, str(self._layout.checkpoint_dir)), Positions(position)

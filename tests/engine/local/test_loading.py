@@ -102,7 +102,7 @@ def test_a_checkpoint_of_a_file_that_is_missing_is_data_loss(path: Path, open_ch
     put(channel, b"0")
     channel.checkpoint()
     log_file(path).unlink()
-    with pytest.raises(DataLossError, match="log-000001 is missing: a checkpoint was made of it; restore it, or let"):
+    with pytest.raises(DataLossError, match="log-000001 is missing, and a checkpoint needs it; restore it, or let"):
         loader_of(channel).load()
 
 
