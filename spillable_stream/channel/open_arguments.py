@@ -19,8 +19,7 @@ from spillable_stream.engine.options_by_place import (
     SpoolOptions,
     divide_spool_options,
     fitting_options,
-    refuse_options_of_disks,
-    refuse_options_of_stores,
+    refuse_unfit_options,
 )
 from spillable_stream.format.batch import EVENT_SCHEMA, check_new_schema, decode_schema, encode_schema
 from spillable_stream.log.nesting import PlannedDirectories
@@ -93,8 +92,7 @@ class OpenArguments(NamedTuple):
 
     def check_place(self) -> None:
         """Refuse options that no channel at such a place can have; raises OptionError."""
-        refuse = refuse_options_of_disks if isinstance(self.path, Location) else refuse_options_of_stores
-        refuse(self.options)
+        refuse_unfit_options(self.options, in_store=isinstance(self.path, Location))
 
     def new_channel(self) -> NewChannel:
         """Return the channel that is created of them, and of the environment's options.

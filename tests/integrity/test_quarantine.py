@@ -8,19 +8,10 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import StorageError
-from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.repair import repair
-from spillable_stream.integrity.verify import verify
-from tests.support.channels import contents, fill, snapshot, three_puts
+from tests.support.channels import contents, fill, repaired, snapshot, three_puts
 from tests.support.damage import flip, log_file
 from tests.support.fake_files import FaultyFileSystem
-
-
-def repaired(path: Path) -> Report:
-    """Repair a channel and prove that it is healthy then."""
-    report = repair(path)
-    assert verify(path).healthy, verify(path).findings
-    return report
 
 
 def test_copies_the_damaged_bytes_and_a_report_are_in_quarantine(path: Path) -> None:

@@ -27,7 +27,7 @@ from spillable_stream.engine.local.retention_files import RetentionFiles
 from spillable_stream.engine.local.staged_delays import StagedDelays
 from spillable_stream.engine.local.staged_puts import StagedPuts
 from spillable_stream.engine.local.upkeep import Upkeep
-from spillable_stream.engine.options_by_place import refuse_options_of_stores
+from spillable_stream.engine.options_by_place import refuse_unfit_options
 from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.telemetry import FileCounts
 from spillable_stream.errors import OptionError
@@ -156,7 +156,7 @@ class LocalEngine(Engine):
     def without_fixed(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the options that can be changed; the directories and the mode are fixed. Raises `OptionError`."""
         layout = self.layout
-        refuse_options_of_stores(given)
+        refuse_unfit_options(given, in_store=False)
         fixed = self.fixed_options()
         for name, value in fixed.items():
             wanted = given.get(name)
