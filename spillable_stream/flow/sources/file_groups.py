@@ -44,6 +44,8 @@ class FileGroup:
 
     def __init__(self, name: str, path: str, *, cached: bool = True) -> None:
         directory, slash, pattern = path.rpartition("/")
+        if "\0" in path:
+            raise OptionError(f"the file group {shown(name)} can't be {shown(path)}: no file can have this name")
         if not slash or not pattern:
             raise OptionError(
                 f"the file group {shown(name)} is {shown(path)}; say a directory and a pattern, as /var/log/.*[.]log"
