@@ -13,6 +13,7 @@ import time
 from typing import IO
 
 from spillable_stream.counted import counted
+from spillable_stream.arguments import path_text
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.charsets import charset_name
 from spillable_stream.flow.checked_arguments import Count, Size, checked
@@ -68,6 +69,8 @@ class Exec(EventSource):
         self._arguments = [*shlex.split(shell), command] if shell else command.split()
         if not command.split():
             raise OptionError("exec needs a command; say one as tail -F /var/log/app.log")
+        for argument in self._arguments:
+            path_text("an argument of the command", argument)  # it may be one
         charset_name(charset)
         self._restart = restart
         self._throttle_seconds = restart_throttle / 1000

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from spillable_stream.arguments import path_text
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.patterns.regex import JavaPattern
 from spillable_stream.shown_value import shown
@@ -44,8 +45,7 @@ class FileGroup:
 
     def __init__(self, name: str, path: str, *, cached: bool = True) -> None:
         directory, slash, pattern = path.rpartition("/")
-        if "\0" in path:
-            raise OptionError(f"the file group {shown(name)} can't be {shown(path)}: no file can have this name")
+        path_text(f"the file group {shown(name)}", path)
         if not slash or not pattern:
             raise OptionError(
                 f"the file group {shown(name)} is {shown(path)}; say a directory and a pattern, as /var/log/.*[.]log"
