@@ -28,4 +28,4 @@ def charset_name(given: str) -> str:
             continue
         if found._is_text_encoding:
             return found.name
-    raise OptionError(f"there is no character set {shown(given)}; say one such as UTF-8 or ISO-8859-1")
+    raise OptionError(f"there is no character set {shown(given)}; give one such as UTF-8 or ISO-8859-1")

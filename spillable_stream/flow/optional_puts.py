@@ -19,8 +19,8 @@ from functools import partial
 
 import pyarrow as pa
 
+from spillable_stream.call_threads import CallThreads
 from spillable_stream.errors import SpillableError
-from spillable_stream.flow.call_threads import CallThreads
 from spillable_stream.flow.left_out import LeftOut
 from spillable_stream.flow.part_puts import PartPuts
 from spillable_stream.log_records import fields, log_of

@@ -123,7 +123,7 @@ class RunningFlow:
         late = close_at_once(closings, seconds)
         for name in late:
             _log.error(
-                "the channel %s could not be closed within %g s; see what its disk or its store does",
+                "the channel %s could not be closed within %g s; check its disk or its store",
                 name,
                 seconds,
                 extra=fields(component=name, seconds=seconds),

@@ -12,8 +12,8 @@ import threading
 import time
 from typing import IO
 
-from spillable_stream.counted import counted
 from spillable_stream.arguments import path_text
+from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.charsets import charset_name
 from spillable_stream.flow.checked_arguments import Count, Size, checked
@@ -68,7 +68,7 @@ class Exec(EventSource):
         super().__init__()
         self._arguments = [*shlex.split(shell), command] if shell else command.split()
         if not command.split():
-            raise OptionError("exec needs a command; say one as tail -F /var/log/app.log")
+            raise OptionError("exec needs a command; give one such as tail -F /var/log/app.log")
         for argument in self._arguments:
             path_text("an argument of the command", argument)  # it may be one
         charset_name(charset)

@@ -36,7 +36,8 @@ class CallThreads:
         self._mutex = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._is_closed = False
-        weakref.finalize(self, self._calls.put, None)  # of one that is forgotten
+        # Of one that is forgotten. At the end of the process they stay: an exit handler may begin a call yet.
+        weakref.finalize(self, self._calls.put, None).atexit = False
 
     def begin(self, call: Callable[[], _T]) -> Future[_T]:
         """Begin a call in one of the threads, and return the future of its end.
@@ -71,6 +72,15 @@ class CallThreads:
             return False
         self._threads.append(thread)
         return True
+
+    def begin_or_make(self, call: Callable[[], _T]) -> Future[_T]:
+        """Do what `begin` does; where there is no thread, make the call in this one, and return when it has ended."""
+        try:
+            return self.begin(call)
+        except RuntimeError:
+            done: Future[_T] = Future()
+            _make(call, done)
+            return done
 
     def at_once(self, calls: Sequence[Callable[[], _T]]) -> list[_T]:
         """Make calls, the first one in this thread, and return their results in order when all have ended.
