@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from spillable_stream.counted import counted
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.committer import Committer
 from spillable_stream.engine.delayed_puts import DelayedPuts
 from spillable_stream.engine.deliveries import Deliveries
 from spillable_stream.engine.engine import OPEN_OF_GROUPS, Engine
+from spillable_stream.engine.fixed_options import fixed_options, without_fixed
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local.checkpointing import Checkpointing
 from spillable_stream.engine.local.disk_room import DiskRoom
@@ -31,12 +32,11 @@ from spillable_stream.engine.local.upkeep import Upkeep
 from spillable_stream.engine.options_by_place import refuse_options_of_stores
 from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.telemetry import FileCounts
-from spillable_stream.errors import OptionError
+from spillable_stream.errors import LockTimeoutError, StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.staged_file import StagedFileWriter
-from spillable_stream.option_names import named
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
@@ -158,27 +158,12 @@ class LocalEngine(Engine):
 
     def without_fixed(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the options that can be changed; the directories and the mode are fixed. Raises `OptionError`."""
-        layout = self.layout
         refuse_options_of_stores(given)
-        fixed = self.fixed_options()
-        for name, value in fixed.items():
-            wanted = given.get(name)
-            if wanted is not None and name != "mode":
-                wanted = [Path(v).absolute() for v in wanted] if isinstance(wanted, list) else Path(wanted).absolute()
-            if wanted not in (None, value):
-                has = f"{layout.path} has {_shown(value)}, not {_shown(wanted)}"
-                raise OptionError(f"{named(name)} is fixed when a channel is created; {has}")
-        return {name: value for name, value in given.items() if name not in fixed}
+        return without_fixed(self.layout, given)
 
     def fixed_options(self) -> dict[str, object]:
         """Return the mode and the directories, by keyword name."""
-        layout = self.layout
-        return {
-            "mode": f"{layout.mode:04o}",
-            "data_dirs": list(layout.data_dirs),
-            "checkpoint_dir": layout.checkpoint_dir,
-            "backup_checkpoint_dir": layout.backup_checkpoint_dir,
-        }
+        return fixed_options(self.layout)
 
     def file_counts(self, state: ChannelState) -> FileCounts:
         """Return how many files there are now, and how much memory the tier has or would get."""
@@ -254,8 +239,3 @@ class LocalEngine(Engine):
         self.checkpointing.close()
         self.readers.clear()
         self.position_files.clear()
-
-
-def _shown(value: object) -> str:
-    """Return a mode, a directory or several as a message has them."""
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -16,7 +16,7 @@ from functools import partial
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.several_channels import PlannedDirectories, find_or_create
+from spillable_stream.channel.several_channels import PlannedChannel, find_or_create
 from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.objects.location import is_location
@@ -119,7 +119,7 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
             return None, _look_beyond(base, shards)
         return _plan_shard(shard_path(base, number), options, schema, shards, create=create)
 
-    def check(number: int) -> PlannedDirectories:
+    def check(number: int) -> PlannedChannel:
         return check_sink_channel(shard_path(base, number), options, schema)
 
     side_by_side([partial(_require_fit, shard_path(base, n), options, schema) for n in range(shards.count)])
