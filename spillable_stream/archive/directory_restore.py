@@ -57,6 +57,7 @@ def restore_to_directory(
                 "restored. Create another backup",
                 content.where,
             )
+        require_apart(fs, path)  # again: another channel may have been created meanwhile
         try:
             fs.rename(building, path)
         except StorageError:
