@@ -203,19 +203,43 @@ class LocalEngine(Engine):
     def leave(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
         """Let old events go, create a checkpoint; as the last handle, move memory to disk, and reserve no space."""
         options = self.state.options
-        if self.closed or self.log.failed or self.log.is_view:
+        if self.closed or self.log.is_view:
+            return
+        flush = options.flush_on_close if flush is None else flush
+        if self.log.failed:
+            if flush:
+                self._require_nothing_in_memory(self.log.failed)
             return
         self.upkeep.settle()
         wants_checkpoint = options.checkpoint_on_close if checkpoint is None else checkpoint
-        if wants_checkpoint:  # other handles may use its spares; the last one removes them
-            wants_checkpoint = not self.checkpointing.create_if_there_is_room(spares=True)
-        flush = options.flush_on_close if flush is None else flush
+        try:
+            if wants_checkpoint:  # other handles may use its spares; the last one removes them
+                wants_checkpoint = not self.checkpointing.create_if_there_is_room(spares=True)
+        except (StorageError, LockTimeoutError):
+            self._leave_as_last(flush=flush)  # what refuses a checkpoint may still take events
+            raise
+        self._leave_as_last(flush=flush)
+        if wants_checkpoint:  # in the room that was reserved for the log
+            self.checkpointing.create_if_there_is_room()
+
+    def _leave_as_last(self, *, flush: bool) -> None:
         if self.become_last():
             if flush:
                 self.move_to_disk()
             self.drained.give_back_reserves()
-        if wants_checkpoint:  # in the room that was reserved for the log
-            self.checkpointing.create_if_there_is_room()
+
+    def _require_nothing_in_memory(self, failed: str) -> None:
+        """Refuse to leave events in memory in silence, as the last handle: this one can't move them any more.
+
+        Raises:
+            StorageError: there are some, as far as is known.
+        """
+        events = self.state.use(in_memory=True).events
+        if events and self.become_last():
+            raise StorageError(
+                f"{counted(events, 'event', 'are')} still in the memory of {self.layout.path}, since this handle "
+                f"failed, and can't move them to disk: {failed}; open the channel again, and close it"
+            )
 
     def park(self) -> None:
         """Count as closed for everybody else until `resume`; as the last handle, move memory to disk."""
