@@ -116,6 +116,9 @@ class Committer:
         active_calls.threads[me] = "a commit"
         try:
             return self._commit(request, keep_alive_seconds, waited_seconds)
+        except KeyboardInterrupt:
+            active_calls.let_go()
+            raise
         finally:
             del active_calls.threads[me]
 

@@ -103,6 +103,7 @@ class LocalEngine(Engine):
             self.checkpointing = Checkpointing(
                 log, follower, appender, self.memory, self.drained, self.active_calls, self.counters
             )
+            self.active_calls.let_go = self._let_go
         except BaseException:
             log.close()
             raise
@@ -125,6 +126,10 @@ class LocalEngine(Engine):
         self.prepare_put, self.put_bytes = self.memory.create, self.memory.put_bytes
         self.become_last = log.become_last
         self.make_room, self.make_room_if_short = self.room.make, self.room.make_if_short
+
+    def _let_go(self) -> None:
+        self.log.lock.let_go()
+        self.checkpointing.let_go()
 
     def _stage(self) -> StagedFileWriter:
         """Return a new staged file on disk, for delayed events of a large put."""

@@ -353,6 +353,11 @@ class ObjectLog:
         """Return a block for work that no call asked for, or whose caller has succeeded (`UntoldLoss.block`)."""
         return self.untold_loss.block()
 
+    def let_go(self) -> None:
+        """Release what an interrupt has left to this thread (`ActiveCalls.let_go`)."""
+        self._lock.let_go()
+        self.untold_loss.let_go()
+
     def require_not_closed(self) -> None:
         """Refuse a call that stores or takes something after `close`, and raise a loss that waits to be told.
 
