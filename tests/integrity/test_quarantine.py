@@ -64,6 +64,18 @@ def test_nothing_is_changed_before_the_quarantine_that_a_killed_repair_made_is_d
     assert snapshot(path / "data", path / "head") == before
 
 
+def test_a_repair_that_has_no_room_for_its_copies_leaves_none(path: Path) -> None:
+    at = three_puts(path, checkpoint=True)
+    flip(log_file(path), at[1] + 60)
+    fs = FaultyFileSystem()
+    for name in ("report.json", "log-000001-", "head"):
+        with fs.failing(lambda call, name=name: call.name == "create" and call.file.startswith(name)):  # type: ignore[misc]
+            with pytest.raises(StorageError):
+                repair(path, fs=fs)
+        assert not list((path / "quarantine").iterdir()), name
+    repaired(path)
+
+
 def test_nothing_is_changed_before_the_copies_are_complete(path: Path) -> None:
     fill(path)
     flip(log_file(path, 6), 100)
