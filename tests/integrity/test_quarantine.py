@@ -13,7 +13,7 @@ from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from tests.support.channels import contents, fill, snapshot, three_puts
 from tests.support.damage import flip, log_file
-from tests.support.fake_files import FaultyFileSystem
+from tests.support.fake_files import Call, FaultyFileSystem
 
 
 def repaired(path: Path) -> Report:
@@ -69,9 +69,12 @@ def test_a_repair_that_has_no_room_for_its_copies_leaves_none(path: Path) -> Non
     flip(log_file(path), at[1] + 60)
     fs = FaultyFileSystem()
     for name in ("report.json", "log-000001-", "head"):
-        with fs.failing(lambda call, name=name: call.name == "create" and call.file.startswith(name)):  # type: ignore[misc]
-            with pytest.raises(StorageError):
-                repair(path, fs=fs)
+
+        def is_copy(call: Call, name: str = name) -> bool:
+            return call.name == "create" and call.file.startswith(name)
+
+        with fs.failing(is_copy), pytest.raises(StorageError):
+            repair(path, fs=fs)
         assert not list((path / "quarantine").iterdir()), name
     repaired(path)
 
