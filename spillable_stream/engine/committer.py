@@ -192,7 +192,7 @@ class Committer:
         Returns:
             Whether memory can be written, as far as is known.
         """
-        plan = AppendPlan(self._follower.state, start=None)
+        plan = AppendPlan(self._follower.state, start=None, recovery=self._log.recovery)
         if (tier := self._tier_of_next(waiting, plan, with_memory)) is None:
             return with_memory
         try:

@@ -78,6 +78,7 @@ class ObjectLog:
         closed: whether `close` was called.
         is_far: True: a look is a request or two.
         poll_seconds: how long to wait before another look at first, and at most.
+        recovery: "": there are no recoveries.
         untold_loss: what keeps a loss that no call could raise for the next one.
         checkpoint_number: the slot of the newest checkpoint that is known; 0 if none is.
     """
@@ -104,6 +105,7 @@ class ObjectLog:
         self.closed: bool = False
         self.is_far: bool = True
         self.poll_seconds: tuple[float, float] = (_FIRST_POLL_SECONDS, 1.0)
+        self.recovery: str = ""
         self.untold_loss: UntoldLoss = UntoldLoss(location)
         self.slots: Slots = Slots(store, channel)
         self.checkpoints: Checkpoints = Checkpoints(store, channel)
