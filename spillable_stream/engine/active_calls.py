@@ -12,7 +12,6 @@ from threading import get_ident
 from typing import NoReturn, TypeVar
 
 from spillable_stream.errors import TransactionStateError
-from spillable_stream.storage.lock import do_nothing
 
 __all__ = ["ActiveCalls"]
 
@@ -43,7 +42,7 @@ class ActiveCalls:
         self.of = of
         self.threads: dict[int, str] = {}
         self.ended: bool = False
-        self.let_go: Callable[[], object] = do_nothing
+        self.let_go: Callable[[], object] = lambda: None
 
     def run(self, call: str, section: Callable[[], T]) -> T:
         """Run a section of code as a call under way.

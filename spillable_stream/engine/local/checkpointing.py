@@ -64,10 +64,7 @@ class Checkpointing:
         self._counters = counters
         self.after_each: Callable[[], None] = lambda: None
         self._threads = threading.Lock()
-        self._holding: tuple[int, list[bool]] = (
-            0,
-            [],
-        )  # the thread that has it, and whether its block has to release it
+        self._holding: tuple[int, list[bool]] = 0, []  # the thread that has it; whether its block is to release it
         self._lock = FileLock.open(log.fs, log.layout.checkpoint_lock)
         self._failed_at = float("-inf")
         self._free_again_at = float("-inf")  # after a failure
@@ -221,9 +218,8 @@ class Checkpointing:
     def _alone(self, timeout_seconds: float) -> Iterator[None]:
         had: list[bool] = []
         try:
-            had.extend(
-                map(self._threads.acquire, (True,), (timeout_seconds,))
-            )  # one call: no interrupt comes in between
+            # One call: no interrupt comes in between.
+            had.extend(map(self._threads.acquire, (True,), (timeout_seconds,)))
             if not had[0]:
                 raise LockTimeoutError(
                     f"another thread has been creating a checkpoint for more than {timeout_seconds:g} s"
@@ -273,7 +269,7 @@ class Checkpointing:
     def _write(self) -> None:
         with self._follower.snapshot as state:
             image, position = state.image(), self._follower.positions.disk
-        self._log.write_checkpoint(position, image)
+        self._log.checkpoints.write(position, image)
 
     def _free(self, *, spares: bool) -> None:
         """Free the files that nothing needs; the commit lock is held."""
