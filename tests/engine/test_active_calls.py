@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -348,7 +349,11 @@ def test_a_logging_handler_that_puts_into_the_channel_is_refused_and_its_commit_
     assert peek(channel) == [b"x"]
 
 
-@pytest.mark.parametrize("call", [lambda c: put(c, b"1"), lambda c: c.checkpoint()], ids=["put", "checkpoint"])
+@pytest.mark.parametrize(
+    "call",
+    [lambda c: put(c, b"1"), lambda c: c.checkpoint(), lambda c: c.consumer(f"g{uuid4()}")],
+    ids=["put", "checkpoint", "first take"],
+)
 @pytest.mark.parametrize("place", ["disk", "store"])
 def test_an_interrupt_in_the_with_statement_itself_leaves_nothing_held_while_its_error_is_kept(
     tmp_path: Path, place: str, call: Callable[[Channel], object]
