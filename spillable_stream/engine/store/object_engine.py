@@ -64,6 +64,7 @@ class ObjectEngine(Engine):
         super().__init__(log.location, log.channel)
         self.store_usage = usage
         self.log = log
+        self.active_calls.let_go = log.let_go
         self.follower = follower = Follower(log, self.active_calls, self.readers.clear)
         self.appender = appender = Appender(log, follower, self.counters)
         self.checkpointing = ObjectCheckpointing(log, follower, appender, self.active_calls, self.counters)
