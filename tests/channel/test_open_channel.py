@@ -23,9 +23,11 @@ from spillable_stream import (
     ChannelClosedError,
     Event,
     GroupOwnedError,
+    StorageError,
 )
 from spillable_stream.format.batch import EVENT_SCHEMA
 from tests.support.events import numbered, peek, put, take
+from tests.support.fake_files import FaultyFileSystem
 from tests.support.forks import in_child
 from tests.support.interrupts import Interrupts
 from tests.support.object_channels import URL, stores_in_memory
@@ -317,3 +319,20 @@ def test_a_transaction_does_not_cross_a_fork(open_channel: Open) -> None:
 
         in_child(child)
     assert peek(channel) == [b"x"]
+
+
+def test_an_error_in_the_block_is_raised_though_the_close_fails_too(path: Path) -> None:
+    fs = FaultyFileSystem()
+    options: dict[str, Any] = {"memory_capacity": 10, "minimum_required_space": 0, "checkpoint_on_close": False}
+    with fs.failing(lambda call: is_failing and call.name == "sync" and call.file.startswith("log-")):
+        is_failing = False
+        with pytest.raises(ValueError, match=r"^mine\n") as e, Channel(path, fs=fs, **options) as channel:
+            put(channel, b"stays in memory")
+            is_failing = True
+            raise ValueError("mine")
+        assert e.value.__notes__[0].startswith(f"Nor could the channel {path} be closed cleanly: ")
+        is_failing = False
+        with pytest.raises(StorageError, match=r"sync .* failed"), Channel(path, fs=fs, **options):
+            is_failing = True
+    with Channel(path) as channel:
+        assert peek(channel) == [b"stays in memory"]
