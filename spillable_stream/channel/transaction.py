@@ -65,6 +65,7 @@ class Transaction:
         """Open the transaction.
 
         Raises:
+            ChannelClosedError: the channel was closed.
             TransactionStateError: it is not new.
         """
         self._require(NEW, "begin")
@@ -72,11 +73,18 @@ class Transaction:
         self.state = OPEN
 
     def commit(self) -> None:
-        """Do all of it, durably, or raise and stay open.
+        """Do all of it, durably, or raise and stay open: roll it back then.
 
         Raises:
-            TransactionStateError: it is not open.
-            SpillableError: it could not be committed; roll it back.
+            ChannelClosedError: the channel was closed, or the group of its takes dropped.
+            ChannelFullError: its puts found no room within ``keepAlive``; a `PutTooLargeError` if they never would.
+            CommitOutcomeUnknownError: whether it counts shows when the channel is opened again.
+            DiskSpaceError: its puts would leave less space than ``minimumRequiredSpace``.
+            GroupOwnedError: the group of its takes has another owner by now.
+            LockTimeoutError: others kept the commit lock for too long.
+            ProducerSequenceError: its producer's batch can't be told from another one.
+            StorageError: the storage refused; nothing was committed.
+            TransactionStateError: it is not open, or the group of its takes was moved by a seek.
         """
         self._require(OPEN, "commit")
         self._commit()

@@ -22,7 +22,15 @@ _RAMP = {2: 1, 6: 4, 22: 16}  # while fewer slots than this were there, so many 
 
 
 class BehindError(Exception):
-    """What a reader knows is so old that slots after it were collected: it must begin from a checkpoint."""
+    """What a reader knows is so old that slots after it were collected: it must begin from a checkpoint.
+
+    Args:
+        is_gone: whether the newest slot that the reader knows is not there any more; else a repair began the log anew.
+    """
+
+    def __init__(self, *, is_gone: bool = False) -> None:
+        super().__init__()
+        self.is_gone = is_gone
 
 
 class ReadAhead:
@@ -61,7 +69,7 @@ class ReadAhead:
         Raises:
             BehindError: slots after the tail were collected, or a repair began the log anew.
             CorruptionError: a slot is damaged.
-            DataLossError: a slot was appended behind another one than the one that is there.
+            DataLossError: a slot was appended after one that is not the one there now.
             StoreError: the store refused or failed.
         """
         found: list[Slot] = []
@@ -86,7 +94,7 @@ class ReadAhead:
             return BehindError()
         before = self._tail.number
         return DataLossError(
-            f"slot {slot.number} was appended behind another slot {before} than the one that is there: objects of the "
+            f"slot {slot.number} was appended after a slot {before} that is not the one there now: objects of the "
             "channel were removed or overwritten, and others took their places. Run `spillable verify`, and `spillable "
             "repair` to continue without what is lost",
             f"{self._slots.store.root}/{slot_key(slot.number)}",
@@ -131,4 +139,4 @@ def require_there(slots: Slots, tail: Tail) -> None:
     except ForeignSlotError:  # the channel was removed; or a creator that slept filled the place of slot 0
         token = None
     if token != tail.token:
-        raise BehindError
+        raise BehindError(is_gone=True)

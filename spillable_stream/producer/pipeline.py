@@ -323,7 +323,8 @@ class Pipeline:
 
         if late := self._mutex.run(flush):
             raise ProducerTimeoutError(
-                f"a flush was not done after {timeout_seconds:g} s: {counted(late, 'event', 'are')} still on the way"
+                f"the flush did not finish within {timeout_seconds:g} s: {counted(late, 'event', 'are')} still "
+                "under way"
             )
 
     def after_fork(self) -> None:

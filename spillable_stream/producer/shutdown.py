@@ -128,7 +128,7 @@ class Shutdown:
             doubtful = sum(b.count for b in left if b.in_doubt)
             doubt = f" ({doubtful:,} of them were tried, and may be stored)" if doubtful else ""
             raise ProducerTimeoutError(
-                f"a close was not done after {timeout_seconds:g} s: "
+                f"the close did not finish within {timeout_seconds:g} s: "
                 f"{counted(sum(b.count for b in left), 'event', 'were')} not sent, and their futures have them{doubt}; "
                 f"{counted(running, 'batch', 'are')} being committed and will tell"
             )
@@ -269,7 +269,7 @@ class Shutdown:
             self._accumulator.ship_all()
             self._withdraw()
             batches, running = list(self._buffer.batches), self._schedule.running()
-            self._errors.append((f"the producer failed, and what it had not stored with it: {code}: {message}", error))
+            self._errors.append((f"the producer failed, and with it all that was not stored: {code}: {message}", error))
         _log.critical("%s: %s", self._name, message, exc_info=error, extra=fields(component=self._name))
         for batch in batches:
             reason = Attempt(False, time.time(), code, message)

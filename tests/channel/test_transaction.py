@@ -215,11 +215,6 @@ def test_event_batches_read_back(open_channel: Open) -> None:
         assert tx.take_many(5) == [Event(b"0", {"k": "v"}), Event(b"1")]
 
 
-NESTED = pa.schema(
-    [("id", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.int64())])), ("l", pa.list_(pa.float64()))]
-)
-
-
 def test_what_was_taken_from_one_channel_can_be_put_into_another_as_it_is(open_channel: Open, tmp_path: Path) -> None:
     channel = open_channel(schema=SCHEMA)
     with channel.put_transaction() as tx:

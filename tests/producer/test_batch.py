@@ -43,7 +43,7 @@ def test_a_batch_that_cannot_be_told_to_all_has_its_result_anyway(
     future.batch.callbacks = NoMemory(future.batch.callbacks)
     target.let_go()
     assert future.result(PATIENCE_SECONDS).successful
-    assert [r.message for r in caplog.records] == ["a batch for fake could not be told to all"]
+    assert [r.message for r in caplog.records] == ["not everybody could be told about a batch for fake"]
     assert_it_goes_on(producer)
 
 

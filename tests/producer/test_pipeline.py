@@ -23,7 +23,7 @@ def test_a_flush_waits_for_what_was_sent_before_it_and_not_for_more(produce: Mak
     assert target.bodies == [b"x"]
     producer.send(b"later")
     target.hold()
-    with pytest.raises(ProducerTimeoutError, match="1 event is still on the way"):
+    with pytest.raises(ProducerTimeoutError, match="1 event is still under way"):
         producer.flush(0)
     target.let_go()
     producer.flush(PATIENCE_SECONDS)

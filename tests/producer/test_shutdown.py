@@ -56,7 +56,7 @@ def test_a_timeout_of_0_does_not_wait_and_what_was_not_sent_has_its_events(
     producer = produce(batch_count_threshold=1)
     futures = [producer.send(b"%d" % i) for i in range(3)]
     target.wait_for_attempts(1)
-    with pytest.raises(ProducerTimeoutError, match=r"after 0 s: 2 events were not sent.*1 batch is being committed"):
+    with pytest.raises(ProducerTimeoutError, match=r"within 0 s: 2 events were not sent.*1 batch is being committed"):
         producer.close(0)
     for i in (1, 2):
         error = futures[i].exception(PATIENCE_SECONDS)

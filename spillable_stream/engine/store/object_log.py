@@ -20,7 +20,6 @@ from spillable_stream.engine.store.untold_loss import UntoldLoss
 from spillable_stream.errors import ChannelClosedError, CorruptionError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import CommitPoint
-from spillable_stream.log.commit_lock import do_nothing
 from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Appending, Tail
@@ -123,6 +122,11 @@ class ObjectLog:
         self._is_extended = False
 
     @property
+    def is_newest(self) -> bool:
+        """Whether a listing has shown that the state was loaded from the newest checkpoint."""
+        return self._known.unlisted is None
+
+    @property
     def chain(self) -> Chain:
         """The slots that the state is built from."""
         return self._known.chain
@@ -182,12 +186,12 @@ class ObjectLog:
             UnsafeStoreError: slots are lost that were known. The next call continues with what is there.
         """
         first, self._first = self._first, None
-        known = self._known.expected  # before the log is read: other threads may append meanwhile
+        known, is_gone = self._known.expected, self._known.is_gone  # first: other threads may append meanwhile
         loaded = first or self._found()
         self._known.begin(loaded)
         if first is None:
             self.checkpoint_number = loaded.base
-        if known is not None and (lost := find_lost(self.slots, known, loaded)) is not None:
+        if known is not None and (lost := find_lost(self.slots, known, loaded, is_gone=is_gone)) is not None:
             raise lost
         return loaded.state, Positions.of(self._known.point)
 
@@ -195,7 +199,7 @@ class ObjectLog:
         self._presence.require()
         began = time.monotonic()
         try:
-            found = load(self.slots, self.checkpoints)
+            found = load(self.slots, self.checkpoints, is_hinted=not self._known.must_list)
         except CorruptionError:
             self._presence.is_proven = False  # it may have been removed since
             self._presence.require()
@@ -213,6 +217,11 @@ class ObjectLog:
 
     def renew(self) -> None:
         """Find the log of a view anew; there are none here."""
+
+    def look_closely(self) -> None:
+        """Have the state loaded anew if a later checkpoint is there than it was loaded from: a listing, once."""
+        with self._lock.had():
+            self._looks.find_later_checkpoint()
 
     # ── read ────────────────────────────────────────────────────────────────────────────────
 
@@ -244,7 +253,7 @@ class ObjectLog:
 
     # ── append ──────────────────────────────────────────────────────────────────────────────
 
-    def hold(self, timeout_seconds: float, prepare: Callable[[], None] = do_nothing) -> AbstractContextManager[None]:
+    def hold(self, timeout_seconds: float, prepare: Callable[[], None] = lambda: None) -> AbstractContextManager[None]:
         """Keep the other threads of this handle from appending. Nothing keeps other handles away.
 
         Raises:
@@ -260,6 +269,8 @@ class ObjectLog:
                 # Before a slot is created in what may be another channel by now, or in the hole that collected slots
                 # left, where nobody could tell whether it counts.
                 self._looks.find()
+            if self._known.unlisted is not None:
+                self._looks.find_later_checkpoint()
             prepare()
 
         return self._lock.held(timeout_seconds, begin)
