@@ -77,6 +77,7 @@ class ObjectLog:
         closed: whether `close` was called.
         is_far: True: a look is a request or two.
         poll_seconds: how long to wait before another look at first, and at most.
+        recovery: "": there are no recoveries.
         untold_loss: what keeps a loss that no call could raise for the next one.
         checkpoint_number: the slot of the newest checkpoint that is known; 0 if none is.
     """
@@ -103,6 +104,7 @@ class ObjectLog:
         self.closed: bool = False
         self.is_far: bool = True
         self.poll_seconds: tuple[float, float] = (_FIRST_POLL_SECONDS, 1.0)
+        self.recovery: str = ""
         self.untold_loss: UntoldLoss = UntoldLoss(location)
         self.slots: Slots = Slots(store, channel)
         self.checkpoints: Checkpoints = Checkpoints(store, channel)
@@ -363,6 +365,11 @@ class ObjectLog:
     def unasked(self) -> AbstractContextManager[None, bool | None]:
         """Return a block for work that no call asked for, or whose caller has succeeded (`UntoldLoss.block`)."""
         return self.untold_loss.block()
+
+    def let_go(self) -> None:
+        """Release what an interrupt has left to this thread (`ActiveCalls.let_go`)."""
+        self._lock.let_go()
+        self.untold_loss.let_go()
 
     def require_not_closed(self) -> None:
         """Refuse a call that stores or takes something after `close`, and raise a loss that waits to be told.
