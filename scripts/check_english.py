@@ -26,7 +26,8 @@ _PATTERNS = {
     r"(?<!each )(?<!none )(?<!some )(?<!one )(?<!all )(?<!both )\bof\s+which\b": "whose; or name the thing again",
     r"\b(?:is|are|was|were|be|been)\s+had\b": "acquired, obtained; or an active verb",
     r"\b(?:see|sees|look|looks|looked|looking)\s+whether\b": "check whether",
-    r"\bholds?\b[^.;]{1,60}\bfor\s+more\s+than\b": "has held",
+    r"\bholds?\b[^.;]{1,60}\bfor\s+(?:more\s+than\b|X\s+s\b)": "has held",  # X is a value in a message
+    r"\b(?:checkpoint|copy|copies|backup)s?\s+(?:was|were)\s+made\s+of\b": "needs; created from",
     r"\bas\s+of\b": "like that of, as in",
     r"\bthe\s+other\s+way\s+round\b": "in reverse, vice versa",
     r"(?-i:^Who|(?<=[.;:?!|]\s)Who|(?<=[.;:]\s)who)(?:\s+[a-z]+)+\b(?![^.|]*\?)": (

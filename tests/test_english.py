@@ -35,6 +35,8 @@ def test_docs_messages_docstrings_comments_and_names_of_tests_are_clean(linter: 
         "see whether it hangs",
         "Look whether it hangs.",
         "another process holds the lock for more than 30 s",
+        "another thread holds X for X s",
+        "the file is missing: a checkpoint was made of it",
         "options: as of the constructor",
         "or the other way round",
         "Who starts at the end is told nothing.",

@@ -102,7 +102,7 @@ LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 NAMING_NOTHING = {
     "%s %s",  # an option of Java's
     "the variable %s is not an option's; the nearest is %s",
-    "flume.monitoring.type = %s is not served; say http or prometheus",
+    "flume.monitoring.type = %s is not served; give http or prometheus",
     "a request for metrics from %s failed",
     "a callback of a producer raised",
     "the clock of a producer raised; the machine's is used instead",

@@ -53,6 +53,10 @@ class Channel:
     Any number of processes may have it open, of one host, or for a store of any hosts; threads may share a handle, and
     after ``fork`` it opens itself again in the child. In a cloud's store the child is refused.
 
+    Beside what it says itself, every call raises a `ChannelClosedError` once the handle is closed. One that looks at
+    the log raises a `StorageError` if that can't be read, a `CorruptionError` if it is damaged, and an
+    `UnsafeStoreError` if a store has lost events.
+
     Args:
         path: the channel's directory, or its address in a store, as ``s3://bucket/orders``.
         schema: for a new channel, the Arrow (or Spark) schema of a typed channel; None for an event channel. For a
@@ -219,7 +223,8 @@ class Channel:
 
         Raises:
             GroupOwnedError: another live consumer owns the group.
-            OptionError: the group's name is not allowed.
+            OptionError: the group's name is not allowed, or another argument is not of its type.
+            ReadonlyChannelError: the handle only looks.
         """
         self._open.engine("a consumer")
 
@@ -310,6 +315,7 @@ class Channel:
         Raises:
             GroupOwnedError: a live consumer owns it.
             OptionError: the channel has no group of this name; the message names those that it has.
+            ReadonlyChannelError: the handle only looks.
         """
         self._open.engine("drop_group")
         self._open.owned.drop(self._open.engine, group)
@@ -373,6 +379,9 @@ class Channel:
 
         Args:
             producer_id: the producer's ID.
+
+        Raises:
+            OptionError: it is not text.
         """
         text("producer_id", producer_id)
         with self.put_port().snapshot() as state:
@@ -390,7 +399,7 @@ class Channel:
         """
         from spillable_stream.channel.event_table import events_from
 
-        return events_from(self.engine(), str(self.path), start, n)
+        return events_from(self.engine(), start, n)
 
     def tail(self, n: int = 10) -> EventTable:
         """Return the last events, in order, and take nothing.
@@ -402,7 +411,7 @@ class Channel:
         """
         from spillable_stream.channel.event_table import last_events
 
-        return last_events(self.engine(), str(self.path), n)
+        return last_events(self.engine(), n)
 
     def range_of(self, start: SeekTarget | None = None, end: ReadEnd | None = None) -> tuple[int, int]:
         """Return the write-order IDs of the first and the last event that `read` would have now.
@@ -419,6 +428,7 @@ class Channel:
                 in any order, and the new ones. One that the channel has had before changes nothing.
 
         Raises:
+            ReadonlyChannelError: the handle only looks, and the channel does not have all of it.
             SchemaError: it leaves out a column or does not fit (the message shows both schemas), or it is not a schema.
         """
         return self._open.evolve(schema, whole=True)

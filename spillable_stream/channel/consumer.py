@@ -47,6 +47,9 @@ _Ts = TypeVarTuple("_Ts")
 class Consumer:
     """The one owner of a group; any number of its take transactions may be open at once.
 
+    Beside what it says itself, every call raises a `ChannelClosedError` once the channel is closed, or the group is
+    dropped, and what a look at the log raises (`Channel`).
+
     Args:
         engine: the channel.
         group: the group's name; it is created if it is new.
@@ -255,6 +258,9 @@ class Consumer:
 
         Raises:
             ChannelClosedError: the consumer was closed, or its group dropped: the events are back in the queue.
+            CommitOutcomeUnknownError: whether it counts shows when the channel is opened again.
+            GroupOwnedError: this is not the group's owner any more.
+            StorageError: the storage refused; nothing was committed.
             TransactionStateError: the group was moved since (`seek`): the events are back in the queue.
         """
         require = partial(self._require_unmoved, self.claims.moved_at if moved_at is None else moved_at, prepared)

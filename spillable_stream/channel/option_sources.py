@@ -61,7 +61,9 @@ def _stored(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     try:
         with Channel(path, create=False, readonly=True) as channel:
             return dict(channel.options) | channel.fixed_options
-    except NotAChannelError:
+    except NotAChannelError as e:
+        if not e.is_missing:
+            raise
         return None
 
 

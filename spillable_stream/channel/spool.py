@@ -161,7 +161,7 @@ class Spool:
         if self._is_durable and self._local.engine().follow().options.memory_capacity:
             raise OptionError(
                 f"the spool {self._local.path} has a memory tier by now, since another process opened it with "
-                "durability=memory, and this handle has durability=local; open it with one of them everywhere"
+                "durability=memory, and this handle has durability=local; use the same one everywhere"
             )
         transaction = self._local.put_transaction()
         transaction.carries_dues = True
@@ -169,8 +169,8 @@ class Spool:
 
     def _refusal(self, trouble: Exception) -> SpillableError:
         said = (
-            f"{self._store_path} refuses what is in the spool {self._local.path}, and will again: {trouble}. Nothing "
-            "is lost, and nothing was put now; once the cause is gone, it is shipped, and puts are taken again"
+            f"{self._store_path} refuses what is in the spool {self._local.path}, and will refuse it again: {trouble}. "
+            "Nothing is lost, and this put stored nothing; once the cause is fixed, the spool is shipped and takes puts"
         )
         if isinstance(trouble, SpillableError) and not isinstance(trouble, CommitOutcomeUnknownError):
             refusal = type(trouble)(said)
@@ -282,8 +282,8 @@ class Spool:
                 continue
             if time.monotonic() >= deadline:
                 raise StorageError(
-                    f"another process ships the spool {self._local.path} to {self._store_path}, and got no further for "
-                    f"{_STALLED_SECONDS:g} s; its log says why. The events are still in the spool"
+                    f"another process is shipping the spool {self._local.path} to {self._store_path}, and has got no "
+                    f"further for {_STALLED_SECONDS:g} s; its log says why. The events are still in the spool"
                 )
             time.sleep(0.01)
         return count

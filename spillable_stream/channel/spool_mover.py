@@ -190,12 +190,12 @@ class SpoolMover:
             (found,) = consumer.read(untaken)
             if _put_of(found) != ShippedPut.parse(note):
                 raise self._older_copy(
-                    f"event {shipped:,} of the spool is another one than {store.path} has under its number"
+                    f"event {shipped:,} of the spool differs from the one with this ID in {store.path}"
                 )
         return shipped
 
     def _older_copy(self, why: str) -> DataLossError:
-        said = f"{why}: it is an older copy of itself. Ship nothing from it; begin with an empty directory"
+        said = f"{why}: the spool is an older copy of itself. Ship nothing from it; begin with an empty directory"
         return DataLossError(said, str(self._spool.path))
 
     def _unshipped(self) -> tuple[int, int]:

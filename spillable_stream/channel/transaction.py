@@ -15,7 +15,7 @@ from enum import Enum
 from os import getpid
 from threading import get_ident
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from spillable_stream.engine.append_plan import NOTHING_COMMITTED, CommitResult
 from spillable_stream.engine.engine import Engine
@@ -65,6 +65,7 @@ class Transaction:
         """Open the transaction.
 
         Raises:
+            ChannelClosedError: the channel was closed.
             TransactionStateError: it is not new.
         """
         self._require(NEW, "begin")
@@ -72,11 +73,18 @@ class Transaction:
         self.state = OPEN
 
     def commit(self) -> None:
-        """Do all of it, durably, or raise and stay open.
+        """Do all of it, durably, or raise and stay open: roll it back then.
 
         Raises:
-            TransactionStateError: it is not open.
-            SpillableError: it could not be committed; roll it back.
+            ChannelClosedError: the channel was closed, or the group of its takes dropped.
+            ChannelFullError: its puts found no room within ``keepAlive``; a `PutTooLargeError` if they never would.
+            CommitOutcomeUnknownError: whether it counts shows when the channel is opened again.
+            DiskSpaceError: its puts would leave less space than ``minimumRequiredSpace``.
+            GroupOwnedError: the group of its takes has another owner by now.
+            LockTimeoutError: others kept the commit lock for too long.
+            ProducerSequenceError: its producer's batch can't be told from another one.
+            StorageError: the storage refused; nothing was committed.
+            TransactionStateError: it is not open, or the group of its takes was moved by a seek.
         """
         self._require(OPEN, "commit")
         self._commit()
@@ -106,6 +114,9 @@ class Transaction:
         if self.state is OPEN:
             raise TransactionStateError("close() of an open transaction; commit or roll back first")
         self.state = CLOSED
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} can't be copied or pickled: whoever needs one begins its own")
 
     def __del__(self) -> None:
         if self.state is OPEN and self._pid == getpid() and (lost := self._forget()):

@@ -7,6 +7,7 @@ where that can't be written.
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from contextlib import suppress
@@ -42,6 +43,7 @@ from spillable_stream.cli.output import (
     system_error,
     watch_output,
 )
+from spillable_stream.cli.terminal_size import bound_terminal_size
 from spillable_stream.termination import interrupting_on_signals
 
 __all__ = [
@@ -75,6 +77,7 @@ def main() -> None:
     status: str | int | None
     try:
         with interrupting_on_signals():
+            bound_terminal_size(os.environ)
             _prepare_output()
             sys.exit(app())
     except KeyboardInterrupt as e:  # before the verb, or at its very end

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ __all__ = [
     "as_line",
     "confirm",
     "cut_short",
+    "decoded",
     "ending",
     "fail",
     "print_object",
@@ -47,6 +49,9 @@ __all__ = [
 
 HEALTHY, UNHEALTHY, UNKNOWN = 0, 1, 2
 """The exit statuses: all is well, it is not, and that can't be told."""
+
+_UsageError: Any = typer.BadParameter.__base__  # typer has no public name for it
+_ARGUMENTS = "spillable.arguments"  # what a context remembers of the call
 
 _HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # of pairs; the others stand for the bytes of a path
 
@@ -62,6 +67,7 @@ class _Run:
 _run: ContextVar[_Run | None] = ContextVar("spillable verb", default=None)
 
 _T = TypeVar("_T", str, list[str])
+_Text = TypeVar("_Text", str, str | None, list[str] | None)
 
 
 def _refuse_empty_path(value: _T) -> _T:
@@ -87,6 +93,22 @@ ChannelPaths = Annotated[
 ]
 
 
+def decoded(value: _Text) -> _Text:
+    """Return a name, or several, whose bytes are UTF-8 in whatever locale: one without those letters leaves them apart.
+
+    Raises:
+        typer.BadParameter: it is not UTF-8.
+    """
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [decoded(each) for each in value]
+    try:
+        return value.encode("utf-8", "surrogateescape").decode()
+    except UnicodeError:
+        raise typer.BadParameter(f"{shown(value)} is not text in UTF-8") from None
+
+
 def _remember(value: bool) -> bool:
     if (run := _run.get()) is not None:
         run.as_json = value
@@ -100,11 +122,14 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask. Without a terminal
 class _Verbs(TyperGroup):
     """The verbs, each of which Ctrl-C, SIGTERM and SIGHUP end with a line and a status, wherever they come."""
 
-    def make_context(self, *args: Any, **more: Any) -> Any:
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **named: Any) -> Any:
+        given = tuple(args)  # typer takes them out of the list
         try:
-            return super().make_context(*args, **more)
+            context = super().make_context(info_name, args, *more, **named)
         except KeyboardInterrupt as e:
             raise cut_short(e) from None
+        context.meta[_ARGUMENTS] = given
+        return context
 
     def invoke(self, ctx: Any) -> Any:
         name_as_in_files()  # as ``-o`` has them
@@ -114,6 +139,11 @@ class _Verbs(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt as e:
             raise cut_short(e, as_json=run.as_json) from None
+        except _UsageError as e:
+            if not _wants_object(e.ctx, ctx.meta[_ARGUMENTS]):
+                raise
+            print_object({"error": OptionError.__name__, "text": e.format_message()})
+            raise typer.Exit(UNKNOWN) from None
         finally:
             _run.reset(before)
 
@@ -236,6 +266,15 @@ def cut_short(
         except OSError:
             forget_output()
     return typer.Exit(status_after(error))
+
+
+def _wants_object(context: Any, arguments: Sequence[str]) -> bool:
+    """Tell whether a call that its verb refuses asks for an object, which typer may not have read by then.
+
+    The ``--json`` of a verb that prints lines is a parameter of another name.
+    """
+    options = [*itertools.takewhile(lambda argument: argument != "--", arguments)]
+    return context is not None and "--json" in options and any(p.name == "as_json" for p in context.command.params)
 
 
 @contextmanager

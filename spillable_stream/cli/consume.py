@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spillable_stream.channel.place import PLACES, parse_place
-from spillable_stream.cli.app import ChannelPath, app, ending, time_span, until_signal
+from spillable_stream.cli.app import ChannelPath, app, decoded, ending, time_span, until_signal
 from spillable_stream.cli.output import mark_output, say, status_of_output, sync_output, untaken_output, write_lines
 from spillable_stream.counted import counted
 from spillable_stream.errors import CommitOutcomeUnknownError, OptionError, SpillableError
@@ -27,7 +27,7 @@ _KEPT_BYTES = 16 << 20  # of the last events; more of them are read a second tim
 _POLL_SECONDS = 0.2
 _FAR_POLL_SECONDS = 1.0
 
-_Group = Annotated[str, typer.Option("--group", "-g", help="The group that takes.")]
+_Group = Annotated[str, typer.Option("--group", "-g", callback=decoded, help="The group that takes.")]
 _Max = Annotated[int | None, typer.Option("--max", min=1, help="The most events; all that are there by default.")]
 _Wait = Annotated[
     float,
@@ -53,7 +53,7 @@ def take(
     group: _Group = "default",
     max_events: _Max = None,
     wait: _Wait = 0.0,
-    as_json: _JsonLines = False,
+    json_lines: _JsonLines = False,
 ) -> None:
     """Take events and print them, a body a line (of a typed channel, a JSON object a line).
 
@@ -71,7 +71,7 @@ def take(
     taken, stands, untaken = 0, "nothing was taken", ""
     saying = ending(path, interrupted=lambda: stands, failed=lambda: untaken)
     with saying, Channel(path, create=False) as channel:
-        taking = _Taking(channel, group, as_json)
+        taking = _Taking(channel, group, json_lines)
         try:
             while max_events is None or taken < max_events:
                 limit = _AT_ONCE if max_events is None else min(_AT_ONCE, max_events - taken)
@@ -135,7 +135,7 @@ class _Taking:
             with self._channel.port().snapshot() as state:
                 found = state.groups.get(self._group)
         except SpillableError as e:
-            return f"where the group {self._group!r} is can't be told: {e}{untaken_output(is_known=False)}"
+            return f"the position of the group {self._group!r} is not known: {e}{untaken_output(is_known=False)}"
         if found is None:
             return "nothing was taken" + untaken_output()
         stands = f"the group {self._group!r} takes the event {found.position + 1:,} next"
@@ -152,7 +152,7 @@ def tail(
     follow: _Follow = False,
     start: _From = None,
     delayed: _Delayed = None,
-    as_json: _JsonLines = False,
+    json_lines: _JsonLines = False,
 ) -> None:
     """Print the last events, a body a line, and take nothing.
 
@@ -172,9 +172,9 @@ def tail(
             raise OptionError("--delayed prints all events of its file: leave out -n, --from and --follow")
         with until_signal() if follow else nullcontext(), Channel(path, create=False, readonly=True) as channel:
             if delayed is None:
-                _Tail(channel, as_json).run(10 if count is None else count, start, follow)
+                _Tail(channel, json_lines).run(10 if count is None else count, start, follow)
             else:
-                _print_delayed(channel, delayed, as_json)
+                _print_delayed(channel, delayed, json_lines)
 
 
 def _print_delayed(channel: Channel, file: str, as_json: bool) -> None:

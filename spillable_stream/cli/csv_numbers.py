@@ -70,7 +70,7 @@ def _changed(rows: CsvRows, table: pa.Table) -> Iterator[tuple[int, str, str]]:
 
 
 def _codes(rows: CsvRows, table: pa.Table, among: Collection[str]) -> Iterator[tuple[int, str, str]]:
-    """Yield what columns of numbers hold that is written as no number: postal codes, phone numbers, hexadecimals."""
+    """Yield what columns of numbers hold that is not written as a number: postal codes, phone numbers, hexadecimals."""
     import pyarrow.compute as pc
 
     numbers = [field for field in table.schema if field.name in among and _is_number(field.type)]
@@ -81,8 +81,8 @@ def _codes(rows: CsvRows, table: pa.Table, among: Collection[str]) -> Iterator[t
         column = texts.column(field.name)
         for at in pc.indices_nonzero(pc.match_substring_regex(column, _CODE)).to_pylist():
             why = (
-                f"{column[at]} is written as no number, and the type {field.type}, which earlier rows suggested, would "
-                f"forget how: {_AS_STRINGS}"
+                f"{column[at]} is not written as a number, and the type {field.type}, which earlier rows suggested, "
+                f"would lose how it is written: {_AS_STRINGS}"
             )
             yield at + rows.first_row, field.name, why
 

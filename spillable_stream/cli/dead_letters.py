@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spillable_stream.cli.app import AsJson, app, ending, print_object
+from spillable_stream.cli.app import AsJson, app, decoded, ending, print_object
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 
@@ -21,8 +22,10 @@ __all__ = ["dead_letters"]
 _Path = Annotated[str, typer.Argument(metavar="PATH", help="The channel of dead letters.")]
 _Id = Annotated[int, typer.Argument(metavar="ID", help="The dead letter's write-order ID.")]
 _To = Annotated[str, typer.Argument(metavar="TO", help="The channel to put them back into.")]
-_Group = Annotated[str, typer.Option("--group", "-g", help="The group that takes the dead letters.")]
+_Group = Annotated[str, typer.Option("--group", "-g", callback=decoded, help="The group that takes the dead letters.")]
 _Count = Annotated[int, typer.Option("-n", "--lines", min=1, help="How many of the first ones to list.")]
+
+_ATTEMPTS = re.compile("[0-9]{1,18}")  # a header may say anything
 
 dead_letters: typer.Typer = typer.Typer(
     help="List, show and put back the events that producers, workers and the flow put aside.", no_args_is_help=True
@@ -114,7 +117,7 @@ def _line(reason: Reason) -> str:
     if not reason.error and not reason.origin:
         return "an event without a reason: no worker, producer or flow put it here"
     origin = f"from {reason.origin}" + (f" event {reason.event}" if reason.event else "")
-    tries = f", {counted(int(reason.attempts), 'attempt')}" if reason.attempts.isdecimal() else ""
+    tries = f", {counted(int(reason.attempts), 'attempt')}" if _ATTEMPTS.fullmatch(reason.attempts) else ""
     return f"{reason.error.partition(chr(10))[0]} ({origin}{tries})"
 
 

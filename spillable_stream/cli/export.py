@@ -66,16 +66,18 @@ def export(
             raise OptionError("an export is continued where it was, so it needs a file: give its path, not -")
         if os.path.exists(out) and not os.path.isfile(out):
             raise OptionError(f"{out} is not a file, and an export would replace it: give the path of a file")
+        if why := FileSystem().why_impossible(Path(out)):
+            raise OptionError(f"no file can be at {out}: {why}; give another path")
         kind = kind or export_format(out)
         delimiter = csv_delimiter(delimiter, is_csv=kind is ExportFormat.CSV) or delimiter_of(out) or COMMA
         with Channel(path, create=False, readonly=True) as channel:
             require_outside(FileSystem(), Path(out), out)
             work = Export(channel, Path(out), _plan(channel, start, end, kind, delimiter))
             if work.replaces:
-                confirm(path, f"{out} is there. Replace it?", yes)
+                confirm(path, f"{out} exists. Replace it?", yes)
             exports.append(work)
             if work.done_id >= work.plan.first_id and not as_json:
-                say(f"continuing behind the event {work.done_id:,} of {work.plan.first_id:,} to {work.plan.last_id:,}")
+                say(f"continuing after the event {work.done_id:,} of {work.plan.first_id:,} to {work.plan.last_id:,}")
             with shown_progress("export") as progress:
                 count = work.run(progress, any_file=yes)
         if as_json:

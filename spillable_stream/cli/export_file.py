@@ -164,7 +164,8 @@ class Export:
             raise OptionError(f"{self._directory / _PLAN} can't be read ({e}): remove {self._directory}") from e
         if found.asked() != wanted.asked():
             raise OptionError(
-                f"{self._directory} is left of an export of {found.asked()}: continue that one, or remove the directory"
+                f"{self._directory} is what remains of an export of {found.asked()}: continue that one, or remove the "
+                "directory"
             )
         return found
 
@@ -226,7 +227,9 @@ class Export:
             except (BlockingIOError, FileNotFoundError):
                 is_held = False
             if not is_held:
-                raise ChannelBusyError(f"another export writes {self._out} now: wait for its end, or give another file")
+                raise ChannelBusyError(
+                    f"another export is writing {self._out}: wait until it ends, or give another file"
+                )
             yield
         finally:
             os.close(descriptor)
@@ -237,7 +240,7 @@ class Export:
             return
         with suppress(OSError):  # nothing was begun
             self._directory.rmdir()
-        raise ChannelBusyError(f"{self._out} was written meanwhile, by another export perhaps: look at it, then repeat")
+        raise ChannelBusyError(f"{self._out} was written meanwhile, perhaps by another export: check it, and repeat")
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────────
 
@@ -354,7 +357,7 @@ def _naming(out: Path) -> Iterator[None]:
         raise
     except NOT_ARROW as e:
         if isinstance(e, OSError) and e.errno is not None:
-            raise StorageError(f"exporting to {out} failed: {e.strerror or e}; run it again when that is mended") from e
+            raise StorageError(f"exporting to {out} failed: {e.strerror or e}; run it again once that is fixed") from e
         why = f"{out} can't hold the events in this format ({e}); --format arrow holds all that a channel does"
         raise SchemaError(f"{why}. Remove {out}.partial") from e
 

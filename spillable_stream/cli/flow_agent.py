@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, app, fail, time_span, until_signal
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, app, decoded, fail, time_span, until_signal
 from spillable_stream.cli.flow_options import ClassMap, ConfigurationFiles, SystemProperties, pairs
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.log_records import fields, log_of
+from spillable_stream.shown_value import shown
 
 if TYPE_CHECKING:
     from spillable_stream.flow.agent import Agent
@@ -25,6 +27,8 @@ __all__ = ["agent", "log_level"]
 _log = log_of("spillable_stream.flow")
 
 _MONITORING_PORT = "41414"
+_PORT = re.compile("[0-9]{1,5}")
+_MOST_PORT = 65_535
 _JAVA = "is ignored: it is an option of Java's"
 _LEVELS = {
     "ALL": logging.DEBUG,
@@ -54,7 +58,10 @@ class _Run:
 @app.command()
 def agent(
     conf_file: ConfigurationFiles,
-    name: Annotated[str, typer.Option("--name", "-n", metavar="AGENT", help="The agent's name in the configuration.")],
+    name: Annotated[
+        str,
+        typer.Option("--name", "-n", metavar="AGENT", callback=decoded, help="The agent's name in the configuration."),
+    ],
     conf: Annotated[str, typer.Option("--conf", "-c", metavar="DIR", help="The directory of core-site.xml.")] = "",
     define: SystemProperties = None,
     no_reload_conf: Annotated[bool, typer.Option("--no-reload-conf", help="Do not look for changed files.")] = False,
@@ -98,9 +105,9 @@ def agent(
     for library in _TALKATIVE:
         logging.getLogger(library).setLevel(logging.WARNING)
     if zookeeper or zookeeper_path:
-        _refuse("a configuration in ZooKeeper is not read; write it to a file, and say --conf-file")
+        _refuse("a configuration in ZooKeeper is not read; write it to a file, and give --conf-file")
     if conf_uri:
-        _refuse("a configuration at an address is not read; fetch it to a file, and say --conf-file")
+        _refuse("a configuration at an address is not read; fetch it to a file, and give --conf-file")
     java_options = {"--classpath": classpath, "--plugins-path": plugins_path, "--backup-directory": backup_directory}
     for option in [name for name, value in java_options.items() if value] + [f"-X{value}" for value in java or ()]:
         _log.warning("%s %s", option, _JAVA)
@@ -189,8 +196,8 @@ def _monitoring(running: Agent, system: Mapping[str, str]) -> Monitoring | None:
     kind, port = system.get("flume.monitoring.type", "").lower(), system.get("flume.monitoring.port", _MONITORING_PORT)
     if kind not in ("http", "prometheus"):
         if kind:
-            _log.warning("flume.monitoring.type = %s is not served; say http or prometheus", kind)
+            _log.warning("flume.monitoring.type = %s is not served; give http or prometheus", kind)
         return None
-    if not port.isdigit():
-        _refuse(f"flume.monitoring.port = {port} is not a port")
+    if not _PORT.fullmatch(port) or int(port) > _MOST_PORT:
+        _refuse(f"flume.monitoring.port = {shown(port)} is not a port; give 0 to {_MOST_PORT}")
     return Monitoring(running, int(port), prometheus=kind == "prometheus")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, app, ending, fail, until_signal
+from spillable_stream.cli.app import UNKNOWN, app, decoded, ending, fail, until_signal
 from spillable_stream.cli.flow_options import ClassMap, SystemProperties, loaded_configuration, pairs
 from spillable_stream.cli.input_source import CHUNK_BYTES, InputSource
 from spillable_stream.counted import counted
@@ -34,7 +34,7 @@ def tap(
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="End after so many events.")] = None,
     every: Annotated[int, typer.Option("--every", min=1, help="Show each n-th event.")] = 1,
     where: Annotated[
-        list[str] | None, typer.Option("--where", metavar="HEADER=VALUE", help="Only such events.")
+        list[str] | None, typer.Option("--where", metavar="HEADER=VALUE", callback=decoded, help="Only such events.")
     ] = None,
     from_start: Annotated[bool, typer.Option("--from-start", help="Begin with the first event that is kept.")] = False,
     no_follow: Annotated[bool, typer.Option("--no-follow", help="End at the last event.")] = False,
@@ -108,15 +108,19 @@ def send(
     conf_file: Annotated[
         list[str] | None, typer.Option("--conf-file", "-f", metavar="FILE", help="A configuration instead of a PATH.")
     ] = None,
-    name: Annotated[str, typer.Option("--name", "-n", metavar="AGENT", help="The agent in it.")] = "",
+    name: Annotated[str, typer.Option("--name", "-n", metavar="AGENT", callback=decoded, help="The agent in it.")] = "",
     source: Annotated[
-        str, typer.Option("--source", metavar="SOURCE", help="The source whose interceptors and channels to use.")
+        str,
+        typer.Option(
+            "--source", metavar="SOURCE", callback=decoded, help="The source whose interceptors and channels to use."
+        ),
     ] = "",
     define: SystemProperties = None,
     mapped: ClassMap = None,
     filename: Annotated[str, typer.Option("--filename", "-F", help="The file; standard input by default.")] = "-",
     header: Annotated[
-        list[str] | None, typer.Option("--header", metavar="KEY=VALUE", help="A header of all events.")
+        list[str] | None,
+        typer.Option("--header", metavar="KEY=VALUE", callback=decoded, help="A header of all events."),
     ] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Lines of a transaction, at most.")] = 1000,
 ) -> None:
@@ -131,7 +135,7 @@ def send(
     Exit status: 0 all are stored, 1 it failed, 2 there is no such channel, source or file, or neither was said.
     """
     if bool(path) == bool(conf_file) or bool(conf_file) != bool(name and source):
-        fail(path, OptionError("say a PATH, or --conf-file, --name and --source"), False, UNKNOWN)
+        fail(path, OptionError("give a PATH, or --conf-file, --name and --source"), False, UNKNOWN)
     count, done = 0, "sent" if conf_file else "stored"
     with ending(path, interrupted=lambda: f"at least {counted(count, 'event', 'are')} {done}"):
         put = _put_into(path) if path else _put_through(conf_file or [], name, source, define, mapped)

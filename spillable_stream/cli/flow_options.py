@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, fail
+from spillable_stream.cli.app import UNKNOWN, decoded, fail
 from spillable_stream.errors import SpillableError
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ ConfigurationFiles = Annotated[
     list[str], typer.Option("--conf-file", "-f", metavar="FILE", help="The configuration; of several a later one wins.")
 ]
 AgentName = Annotated[
-    str | None, typer.Option("--name", "-n", metavar="AGENT", help="One agent; by default all of the files'.")
+    str | None,
+    typer.Option("--name", "-n", metavar="AGENT", callback=decoded, help="One agent; by default all of the files'."),
 ]
 SystemProperties = Annotated[
     list[str] | None, typer.Option("--define", "-D", metavar="KEY=VALUE", help="What ${sys:KEY} stands for.")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spillable_stream.channel.place import PLACES, parse_place
-from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, print_object
+from spillable_stream.channel.seek_target import event_id
+from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, decoded, ending, print_object
 from spillable_stream.cli.output import say
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["groups"]
 
 _FILE_WIDTH = 200  # where the output is not a terminal
-_GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
+_GroupName = Annotated[str, typer.Argument(metavar="GROUP", callback=decoded, help="The group's name.")]
 _Place = Annotated[str, typer.Argument(metavar="PLACE", help=f"{PLACES}.")]
 _From = Annotated[str, typer.Option("--from", metavar="PLACE", help="Where it begins: earliest, latest, or an ID.")]
 
@@ -72,13 +73,14 @@ def create_group(path: ChannelPath, group: _GroupName, start: _From = "earliest"
     from spillable_stream.channel.channel import Channel
 
     with ending(path), Channel(path, create=False) as channel:
-        if not (start in ("earliest", "latest") or start.isdigit()):
+        if start not in ("earliest", "latest") and event_id(start) is None:
             raise OptionError(
-                f"a group can't begin at {shown(start)}: give earliest, latest or an ID, and 'groups seek' then"
+                f"a group can't begin at {shown(start)}: give earliest, latest or an ID, and move it with 'groups seek'"
             )
         check_group(group)
         if left := _given_up(channel, start):
-            confirm(path, f"Let {counted(left, 'event')} leave, for which {group!r} would be the first group?", yes)
+            lost = f"{counted(left, 'event')} that nobody has taken"
+            confirm(path, f"Create {group!r} as the first group, and let {lost} leave the channel?", yes)
         position = channel.port().create_group(group, start)
         typer.echo(f"{path}: the group {group!r} takes the event {position + 1:,} next")
 
@@ -131,7 +133,7 @@ def seek_group(path: ChannelPath, group: _GroupName, place: _Place, yes: Yes = F
         typer.echo(f"{path}: the group {group!r} takes the event {channel.seek(group, target):,} next")
         if channel.port().query_note(group) and _next_of(channel, group) != before:
             say(
-                f"a Spark query reads as {group!r}, and is refused with its checkpoint now: seek back to {before}, or "
+                f"a Spark query reads as {group!r}, and its checkpoint no longer fits: seek back to {before}, or "
                 "give it a new checkpointLocation"
             )
 
@@ -153,7 +155,7 @@ def _next_of(channel: Channel, group: str) -> str:
 
 def _passed_over(channel: Channel, group: str, target: SeekTarget) -> int:
     """Return how many events that a group has yet to take come before a place."""
-    from spillable_stream.channel.seek_target import event_id, time_of
+    from spillable_stream.channel.seek_target import time_of
     from spillable_stream.state.ranges import count_of
 
     with channel.port().snapshot() as state:

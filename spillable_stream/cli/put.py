@@ -11,7 +11,7 @@ import typer
 
 from spillable_stream.channel.due_time import due_ms
 from spillable_stream.channel.ttl import ttl_us
-from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, print_object, time_span
+from spillable_stream.cli.app import AsJson, ChannelPath, app, decoded, ending, print_object, time_span
 from spillable_stream.cli.csv_rows import csv_delimiter
 from spillable_stream.cli.input_source import STANDARD_INPUT, are_of_events
 from spillable_stream.cli.load_input import Format, Input, format_of, open_input
@@ -37,7 +37,8 @@ _Delimiter = Annotated[
     typer.Option("--delimiter", metavar="CHARACTER", help="The character between values of CSV, as ';' or tab."),
 ]
 _Name = Annotated[
-    str | None, typer.Option("--name", help="The load's name, so that standard input can be given again.")
+    str | None,
+    typer.Option("--name", callback=decoded, help="The load's name, so that standard input can be given again."),
 ]
 
 
@@ -130,7 +131,7 @@ def _stands(load: Load, rows: int, *, is_faulty: bool = False) -> str:
         is_faulty: whether the next ones can't be.
     """
     if load.name:
-        mended = " once the rest is mended" if is_faulty else ""
+        mended = " once the rest is corrected" if is_faulty else ""
         return f"{counted(rows, 'row', 'are')} stored; the same command continues{mended}"
     more = f", and perhaps {load.unsettled:,} more" if load.unsettled else ""
     return f"{counted(rows, 'row', 'are')} stored{more}; what was read of standard input, or a pipe, is not read again"

@@ -31,7 +31,7 @@ __all__ = [
     "starting_position",
 ]
 
-_EVENT_ID = re.compile(r"[0-9]+\+?")
+_EVENT_ID = re.compile(r"[0-9]{1,100}\+?")
 _NAMED_GROUPS = 20  # named in an error message
 
 

@@ -117,7 +117,11 @@ class Log(Protocol):
         """Return where the log ends; the same object as before if it is known that nobody has appended since.
 
         Raises:
-            CorruptionError: that is damaged; opening the channel again rebuilds it.
+            ChannelClosedError: another thread closed the channel meanwhile.
+            CorruptionError: that is damaged, and opening the channel again rebuilds it; or a slot of a store is.
+            NotAChannelError: a channel in a store is not there any more.
+            StorageError: the storage refused.
+            UnsafeStoreError: a store has overwritten a slot, or lost it.
         """
 
     def latest_position(self) -> CommitPoint:
@@ -132,8 +136,12 @@ class Log(Protocol):
         """Return the state at the log's end, and where that is.
 
         Raises:
+            ChannelBusyError: others change the log too fast to be read.
             CorruptionError: the log is damaged.
             DataLossError: events are missing.
+            NotAChannelError: a channel in a store is not there any more, or another one is in its place.
+            StorageError: the storage refused.
+            UnsafeStoreError: a store has lost slots that were known. The next call continues with what is there.
         """
 
     def follow(self, state: ChannelState, start: Positions, end: Positions) -> int:
@@ -142,6 +150,7 @@ class Log(Protocol):
         Raises:
             FileNotFoundError: what is at ``start`` was removed since: load the state.
             CorruptionError: a frame that must be whole is not; or it is invalid.
+            StorageError: the storage refused.
         """
 
     @property
@@ -182,7 +191,12 @@ class Log(Protocol):
         """
 
     def heal(self, at: Followed) -> None:
-        """Settle what a holder left that died or failed; ``at`` is the state at the log's end."""
+        """Settle what a holder left that died or failed; ``at`` is the state at the log's end.
+
+        Raises:
+            CorruptionError: what it left contradicts what was published.
+            StorageError: the storage refused.
+        """
 
     def reserve(self, tier: Tier, size_bytes: int, at: Followed) -> Position:
         """Return where the next append of a tier goes.
@@ -191,6 +205,10 @@ class Log(Protocol):
             tier: the tier.
             size_bytes: the size of the append, at most.
             at: the state at the log's end, with which a new file begins.
+
+        Raises:
+            DiskSpaceError: there is no room for it.
+            StorageError: the storage refused.
         """
 
     def append(self, plan: AppendPlan, start: Position, at: Followed) -> Position | None:

@@ -117,7 +117,10 @@ class ProducerClaim(Protocol):
 
 
 class ChannelPort(Protocol):
-    """What the users of a channel's engine may ask. Thread-safe."""
+    """What the users of a channel's engine may ask. Thread-safe.
+
+    What looks at the log, or adds to it, raises what `snapshot` raises, and besides that what it says itself.
+    """
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────
 
@@ -131,11 +134,19 @@ class ChannelPort(Protocol):
         """Hold the state still, up to date, while it is looked at: ``with port.snapshot() as state``.
 
         Raises:
+            ChannelBusyError: others change the channel too fast to be followed, or recover or repair it.
             ChannelClosedError: the channel was closed, removed, or failed.
+            CorruptionError: the log, or the head, is damaged; a `DataLossError` if events are missing.
+            NotAChannelError: a channel in a store is not there any more.
+            StorageError: the storage refused.
+            UnsafeStoreError: a store has lost acknowledged events; it is raised once.
         """
 
     def position(self) -> Hashable:
-        """Return what is committed last, as a value that every commit changes; cheap to ask."""
+        """Return what is committed last, as a value that every commit changes; cheap to ask.
+
+        Raises what `snapshot` raises.
+        """
 
     def latest_position(self) -> Hashable:
         """Return what `position` returned last, or a later value, without a look where a look costs much."""

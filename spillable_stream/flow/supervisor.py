@@ -125,7 +125,7 @@ class Supervisor:
             hung = [w.runner.name for w in starts if w.is_starting]
         for name in hung:
             _log.error(
-                "%s is still being started after %g s, and the others run without it; see what it hangs in",
+                "%s is still being started after %g s, and the others run without it; check what it waits for",
                 name,
                 _START_SECONDS,
                 extra=fields(component=name, seconds=_START_SECONDS),
@@ -160,7 +160,7 @@ class Supervisor:
             self._late += late
         for runner in late:
             _log.error(
-                "%s did not end within %g s; see what it hangs in",
+                "%s did not end within %g s; check what it waits for",
                 runner.name,
                 seconds,
                 extra=fields(component=runner.name, seconds=seconds),
@@ -184,7 +184,7 @@ class Supervisor:
         """
         found = [late.name for late in self.late() if late.components & runner.components]
         if found:
-            raise SpillableError(f"{', '.join(found)} was stopped, and has not ended; see what it hangs in")
+            raise SpillableError(f"{', '.join(found)} was stopped, and has not ended; check what it waits for")
 
     # ── watch ───────────────────────────────────────────────────────────────────────────────
 

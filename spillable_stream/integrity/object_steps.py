@@ -30,10 +30,10 @@ from spillable_stream.progress import UNTOLD, Meter
 
 __all__ = ["ObjectSteps"]
 
-_FAR_SLOTS = 10_000  # what is that far behind the log's end, and no slot, is a stray
+_FAR_SLOTS = 10_000  # what is that far beyond the log's end is not a slot, but a stray
 _SHOWN_MISSING = 100
 _HEADER = "the file's header is damaged"
-_OTHER_BEFORE = "the slot was appended behind another one than is there: objects were removed or overwritten"
+_OTHER_BEFORE = "the slot was appended after one that is not there now: objects were removed or overwritten"
 _IDS = {FrameType.PUT, FrameType.COMMIT}
 
 
@@ -127,7 +127,7 @@ class ObjectSteps:
             text = "a repair began the log anew with this slot, and was not finished: it has no checkpoint"
             self._findings.damage(self._unsaid.path, text)
         for stray in [n for n in self._listed if n > self.last_number]:
-            self._findings.note(Path(slot_key(stray)), "the object is far behind the end of the log, and no slot")
+            self._findings.note(Path(slot_key(stray)), "the object is far beyond the end of the log, and not a slot")
 
     # ── objects ─────────────────────────────────────────────────────────────────────────────────
 
@@ -290,7 +290,7 @@ class ObjectSteps:
         if checkpoint is None:
             return
         if self.token is not None and checkpoint.tail.token != self.token:
-            text = "the checkpoint is of another slot than the one that is there"
+            text = "the checkpoint is of a slot that is not the one there now"
             self._findings.damage(Path(checkpoint_key(number)), text, 0)
             return
         if self._unsaid is not None:

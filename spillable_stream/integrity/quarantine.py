@@ -83,7 +83,7 @@ class Quarantine:
         except (FileNotFoundError, StorageError) as e:
             if path.parent != self._layout.backup_checkpoint_dir:
                 raise
-            _log.warning("no copy was made of %s: %s", path, e, extra=fields(self._layout.path, file=path))
+            _log.warning("%s could not be copied: %s", path, e, extra=fields(self._layout.path, file=path))
 
     def _place(self, path: Path) -> Path:
         """Return where the copy of a file goes: by the role of its directory, wherever that is."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from spillable_stream.errors import CorruptionError, OptionError, StorageError
+from spillable_stream.errors import CorruptionError, OptionError
 from spillable_stream.format.batch import decode_batch
 from spillable_stream.format.file_names import delayed_name, seed_name
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, MOST_HEADER_BYTES, file_seed, message_of, parse_header
@@ -26,10 +26,11 @@ from spillable_stream.storage.filesystem import FileSystem
 __all__ = ["unnamed_delays"]
 
 _COPIES = "/files/"  # what comes before a key in quarantine
+_GIVE = "give it as spillable verify and repair name it"
 
 
 def unnamed_delays(
-    channel: str, state: ChannelState, schemas: Sequence[pa.Schema], file: str, store: Store | None = None
+    channel: str, state: ChannelState, schemas: Sequence[pa.Schema], file: str, store: Store | None
 ) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
     """Yield when delayed events are due and these, a frame at a time: all whole ones of a file that no COMMIT names.
 
@@ -61,7 +62,7 @@ def unnamed_delays(
                     payload = pa.py_buffer(opened.read(frame.offset + HEADER_SIZE_BYTES, header.length))
                     yield frame.dues, decode_batch(message_of(header, payload), schemas[header.schema_id])
     except (FileNotFoundError, ObjectMissingError) as e:
-        raise OptionError(f"there is no {file}; give it as spillable verify and repair name it") from e
+        raise OptionError(f"there is no {file}; {_GIVE}") from e
     if not count:
         text = "it has no delayed events of this channel that can be read, or another name than it had in the channel"
         raise CorruptionError(text, file)
@@ -70,7 +71,7 @@ def unnamed_delays(
 def _opened(file: str, store: Store | None) -> AbstractContextManager[Readable]:
     if store is not None:
         return nullcontext(StoredObject(store, file))
-    try:
-        return closing(FileSystem().open(Path(file), readonly=True))
-    except IsADirectoryError as e:
-        raise StorageError(f"{file} is a directory") from e
+    fs, path = FileSystem(), Path(file)
+    if why := fs.why_impossible(path):
+        raise OptionError(f"{file} can't be read: {why}; {_GIVE}")
+    return closing(fs.open(path, readonly=True))

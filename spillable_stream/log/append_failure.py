@@ -67,7 +67,10 @@ class AppendFailure:
             self.sync_or_distrust(file, head)
         except StorageError as e:
             _log.warning(
-                "%s gets nothing more, the log continues in a new file: %s", file.path, e, extra=fields(file=file.path)
+                "nothing more is appended to %s; the log continues in a new file: %s",
+                file.path,
+                e,
+                extra=fields(file=file.path),
             )
         else:
             self._end.publish(head._replace(state=HeadState.CLEAN))

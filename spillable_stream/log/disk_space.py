@@ -79,7 +79,7 @@ def require_space(fs: FileSystem, directory: Path, given: int | None, size_bytes
     required, free = required_bytes(fs, directory, given), fs.free_bytes(directory)
     if free - size_bytes < required:
         default = " (the default)" if given is None else ""
-        refused = f"{size_bytes:,} bytes more are not put there" if size_bytes else "nothing is put there"
+        refused = f"{size_bytes:,} bytes more are refused" if size_bytes else "puts are refused"
         raise DiskSpaceError(
             f"the file system of {directory} has {free:,} bytes free, {named('minimumRequiredSpace')} is "
             f"{required:,}{default}: {refused}; make room, or take events: takes still work"

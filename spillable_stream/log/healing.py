@@ -88,7 +88,9 @@ class Healing:
             if len(self._policy.next_numbers(head.file_id + 1)) == 1:
                 raise
             path = self._files.path(head.file_id)
-            _log.warning("%s gets nothing more, the log continues in a new file: %s", path, e, extra=fields(file=path))
+            _log.warning(
+                "nothing more is appended to %s; the log continues in a new file: %s", path, e, extra=fields(file=path)
+            )
             self._failure.distrust(head)
         else:
             self._failure.sync_cut(file, head)

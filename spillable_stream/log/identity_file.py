@@ -62,15 +62,17 @@ def has_identity(fs: FileSystem, path: Path) -> bool:
 
 
 def require_directory(fs: FileSystem, path: Path) -> None:
-    """Refuse a path that leads to a file.
+    """Refuse a path that leads to a file, or at which no directory can be.
 
     Raises:
-        NotAChannelError: it does.
+        NotAChannelError: it is such a path.
     """
     if fs.is_file(path):
         raise NotAChannelError(
             f"{path} is not a channel: it is a file, and a channel is a directory; give the directory"
         )
+    if why := fs.why_impossible(path / IDENTITY):
+        raise NotAChannelError(f"{path} is not a channel: {why}; give the path of a directory")
 
 
 def planned_layout(path: Path, options: CreationOptions) -> Layout:
@@ -187,7 +189,7 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
             what += f", but the data of a channel; if that was removed, 'spillable repair {path}' writes it anew"
         raise NotAChannelError(f"{path} is not a channel: it {what}", is_missing=True) from None
     except NONSENSE as e:
-        mend = f"'spillable repair {path}' writes it anew if the other files say it, else restore it from a copy"
+        mend = f"'spillable repair {path}' writes it anew if the other files say it, or restore it from a copy"
         raise CorruptionError(f"the channel's identity can't be read ({e}); {mend}", str(file)) from e
     if version in (OBJECT_FORMAT_VERSION, EXTENDED_FORMAT_VERSION) and "dataDirs" not in value:
         raise NotAChannelError(f"{path} holds a channel of objects, not of files: open it as object+file://{path}")

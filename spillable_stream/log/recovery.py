@@ -58,7 +58,7 @@ class RecoveredLog(NamedTuple):
     torn_bytes: int
 
 
-def oldest_file(fs: FileSystem, wal: WriteAheadLog, last: int | None = None) -> tuple[int, FileHeader]:
+def oldest_file(fs: FileSystem, wal: WriteAheadLog, last: int | None) -> tuple[int, FileHeader]:
     """Return the first data file from which an unbroken chain leads to the last, and its header.
 
     Args:
@@ -86,7 +86,7 @@ def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog, checkpoints: Che
     Args:
         fs: the file system.
         wal: the log, whose lock is held.
-        checkpoints: which prove that a file that they were made of was whole.
+        checkpoints: which prove that a file that they cover was whole.
 
     Raises:
         CorruptionError: the file's header was whole once, and is damaged; nothing is removed then.
@@ -113,11 +113,11 @@ def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog, checkpoints: Che
 def _known_end(wal: WriteAheadLog) -> TierEnd:
     """Return what the head published of this tier, even before a reboot: a lower bound of what was synced."""
     known = wal.lock.head.read_any_boot()
-    return NO_TIER if known is None else wal.policy.end(known)
+    return NO_TIER if known is None else wal.end_within(known)
 
 
 def require_log_of_checkpoint(fs: FileSystem, wal: WriteAheadLog, made_at: Position, time_us: int) -> None:
-    """Prove that the log got to where a checkpoint was made of it.
+    """Prove that the log reaches the place at which a checkpoint was created.
 
     It did not where the data directory is older than the checkpoint: one of them was restored, or is elsewhere and was
     left out of a copy. Damage before the checkpoint proves nothing: the checkpoint makes up for it.
@@ -196,7 +196,7 @@ def recover(
     files = wal.layout.log_files(fs, wal.tier)
     last = files[-1]
     if start.file_id > last:
-        text = f"{log_name(start.file_id)} is missing, which a checkpoint needs; {RESTORE_IT}"
+        text = f"{log_name(start.file_id)} is missing, and a checkpoint needs it; {RESTORE_IT}"
         raise CorruptionError(text, str(wal.layout.path))
     offset = start.offset
     if start.file_id < last:

@@ -7,9 +7,11 @@ from pathlib import Path
 from spillable_stream.errors import OptionError
 from spillable_stream.objects.cloud_store import CloudStore
 from spillable_stream.objects.directory_store import DirectoryStore
+from spillable_stream.objects.identity import IDENTITY
 from spillable_stream.objects.location import DIRECTORY, Location
 from spillable_stream.objects.store import Store
 from spillable_stream.shown_value import shown
+from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["open_store"]
 
@@ -23,10 +25,13 @@ def open_store(location: Location, provider: str = "") -> Store:
 
     Raises:
         ImportError: the location is in a cloud, and obstore is not installed.
-        OptionError: a provider is named for a directory, which needs no credentials.
+        OptionError: a provider is named for a directory, which needs no credentials; or no directory can be there.
     """
     if location.scheme != DIRECTORY:
         return CloudStore(location, provider)
     if provider:
         raise OptionError(f"{location} is a directory: leave out the provider of credentials {shown(provider)}")
-    return DirectoryStore(Path(location.prefix))
+    directory = Path(location.prefix)
+    if why := FileSystem().why_impossible(directory / IDENTITY):
+        raise OptionError(f"no store can be at {location}: {why}; give the path of a directory")
+    return DirectoryStore(directory)

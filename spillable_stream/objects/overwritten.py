@@ -58,7 +58,7 @@ def find_lost(slots: Slots, known: Tail, loaded: Checkpoint) -> UnsafeStoreError
     if last < known.number:
         found = f"ends with slot {last}, and slot {known.number} was there"
     elif loaded.chain.token_of(known.number) not in (None, known.token):
-        found = f"continues with other slots: slot {known.number} is another one than the one that was there"
+        found = f"continues with other slots: slot {known.number} is not the one that was there"
     else:
         return None
     return UnsafeStoreError(

@@ -61,7 +61,7 @@ class ReadAhead:
         Raises:
             BehindError: slots after the tail were collected, or a repair began the log anew.
             CorruptionError: a slot is damaged.
-            DataLossError: a slot was appended behind another one than the one that is there.
+            DataLossError: a slot was appended after one that is not the one there now.
             StoreError: the store refused or failed.
         """
         found: list[Slot] = []
@@ -86,7 +86,7 @@ class ReadAhead:
             return BehindError()
         before = self._tail.number
         return DataLossError(
-            f"slot {slot.number} was appended behind another slot {before} than the one that is there: objects of the "
+            f"slot {slot.number} was appended after a slot {before} that is not the one there now: objects of the "
             "channel were removed or overwritten, and others took their places. Run `spillable verify`, and `spillable "
             "repair` to continue without what is lost",
             f"{self._slots.store.root}/{slot_key(slot.number)}",

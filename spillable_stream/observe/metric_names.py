@@ -179,7 +179,7 @@ METRICS: tuple[Metric, ...] = (
            "Whether puts for which memory has no room go to disk without waiting: 1 or 0.",
            _of_channel(lambda s: s.overflow_active)),
     Metric("spillable_channel_lost_events", Kind.GAUGE, _CHANNEL,
-           "Events that went with a memory tier or with damage, as long as the channel remembers them.",
+           "Events lost with a memory tier or to damage, as long as the channel remembers them.",
            _of_channel(lambda s: count_of(s.lost))),
     Metric("spillable_channel_doubtful_events", Kind.GAUGE, _CHANNEL,
            "IDs that a lost memory tier may have used: nobody knows.",

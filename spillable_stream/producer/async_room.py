@@ -75,7 +75,7 @@ class AsyncRoom:
                             return send(max_block_ms=0)
                     except ProducerTimeoutError as e:
                         if late:
-                            raise ProducerTimeoutError(f"{max_block_ms:,} ms made no room: {e}") from None
+                            raise ProducerTimeoutError(f"no room within {max_block_ms:,} ms: {e}") from None
                 elif late:
                     raise ProducerTimeoutError(
                         f"no room within {max_block_ms:,} ms: {counted(len(self._queue) - 1, 'other send', 'are')} "

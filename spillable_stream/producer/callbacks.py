@@ -45,7 +45,7 @@ class Callbacks:
                 batch.conclude(result)
             except BaseException as e:  # its futures still get the result
                 _log.error(
-                    "a batch for %s could not be told to all",
+                    "not everybody could be told about a batch for %s",
                     batch.destination.name,
                     exc_info=e,
                     extra=batch.log_fields(),

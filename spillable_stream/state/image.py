@@ -127,7 +127,7 @@ class DelaysImage(TypedDict, total=False):
 
 
 class RestoresImage(TypedDict, total=False):
-    """What a channel knows of the backups that it was made of; empty if it never was.
+    """What a channel knows of the backups that it was restored from; empty if it never was.
 
     The key: of each restore the last event of the backup, and its token.
     """

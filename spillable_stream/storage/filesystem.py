@@ -23,6 +23,12 @@ __all__ = ["FileSystem", "given_file_system"]
 
 _MEMORY_TYPES = {"tmpfs", "ramfs"}
 
+_IMPOSSIBLE = {
+    errno.ELOOP: "its symbolic links lead in a circle",
+    errno.ENAMETOOLONG: "it, or a name in it, is too long for the file system",
+    errno.ENOTDIR: "it, or a part of it, is a file and not a directory",
+}
+
 
 class FileSystem:
     """The operating system's files.
@@ -94,6 +100,14 @@ class FileSystem:
     def is_file(self, path: Path) -> bool:
         """Tell whether a path leads to a regular file."""
         return os.path.isfile(path)
+
+    def why_impossible(self, path: Path) -> str:
+        """Return why nothing can be at a path, in words; "" if something is there, or may be."""
+        try:
+            os.stat(path)
+        except OSError as e:
+            return _IMPOSSIBLE.get(e.errno or 0, "")
+        return ""
 
     def size_bytes(self, path: Path) -> int:
         """Return the size of a file in bytes; 0 if it is missing."""

@@ -121,7 +121,7 @@ class Judge:
         """Return the error of a call that did not return in time."""
         return WorkerTimeoutError(
             f"{self._function} did not return within {self._config.timeout:g} s for {work} of {self._path}; its thread "
-            "can't be ended and runs on"
+            "can't be stopped, and keeps running"
         )
 
     def too_many_late(self, calls: int) -> WorkerTimeoutError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -15,8 +15,6 @@ from spillable_stream.channel.channel_set import ChannelSet, is_pattern, may_be_
 from spillable_stream.objects.location import Location
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import stores_in_memory
-
-Make = Callable[[str], str]
 
 
 @pytest.fixture(params=["directory", "directory store", "store"])

@@ -257,7 +257,7 @@ def test_a_put_is_refused_and_not_in_doubt_where_the_store_refuses_to_show_what_
     store_of(channel).schedule = refuse_proofs
     with pytest.raises(CommitOutcomeUnknownError):
         channel.flush()
-    with pytest.raises(StorageError, match="nothing was put now") as raised:
+    with pytest.raises(StorageError, match="this put stored nothing") as raised:
         put(channel, b"not put")
     assert raised.value.stored_nothing and not isinstance(raised.value, CommitOutcomeUnknownError)
     mend_store(channel)

@@ -25,6 +25,7 @@ from spillable_stream.cli.app import (
     as_line,
     confirm,
     cut_short,
+    decoded,
     ending,
     fail,
     print_object,
@@ -352,3 +353,47 @@ def test_every_verb_takes_a_time_with_a_unit(path: Path, verb: str) -> None:
     assert "not a time" not in run(*verb.format(path).split(), input="").output
     refused = run(*re.sub(r"\d+(ms|m|h)\b", "5x", verb).format(path).split(), input="")
     assert refused.exit_code == 2 and "'5x' is not a time" in " ".join(refused.output.replace("│", "").split())
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        ("stats --json", "Missing argument 'PATH'."),
+        ("stats {} --jsn --json", "No such option: --jsn"),
+        ("verify {} more --json", "unexpected extra argument"),
+        ("top {} --interval soon --json", "'soon' is not a time"),
+        ("groups list --json", "Missing argument 'PATH'."),
+        ("backup {} --json", "Missing argument 'COPY'."),
+        ("dead-letters show {} first --json", "'first' is not a valid int"),
+        ("check-store --json s3://bucket/orders --races 0", "--races"),
+    ],
+)
+def test_a_call_that_is_not_understood_is_an_object_for_a_program(path: Path, verb: str, said: str) -> None:
+    done = run(*verb.format(path).split())
+    assert (done.exit_code, done.stderr) == (UNKNOWN, ""), done.output
+    found = json.loads(done.stdout)
+    assert found["error"] == "OptionError" and said in found["text"]
+
+
+@pytest.mark.parametrize(
+    "verb", ["take --json", "tail --json --max", "stats -- --json --jsn", "create --json", "--json"]
+)
+def test_a_call_that_asks_for_no_object_is_refused_in_words(verb: str) -> None:
+    done = run(*verb.split())
+    assert (done.exit_code, done.stdout) == (UNKNOWN, "") and "Usage:" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [(None, None), ("grüße", "grüße"), ("gr\udcc3\udcbc\udcc3\udc9fe", "grüße"), (["\udcc3\udcb6"], ["ö"])],
+)
+def test_a_name_is_text_also_where_the_locale_lacks_its_letters(
+    given: str | list[str] | None, text: str | list[str] | None
+) -> None:
+    assert decoded(given) == text
+
+
+@pytest.mark.parametrize("given", ["\udcff", "\ud800", ["a", "\udcc3"]])
+def test_a_name_that_is_not_utf_8_is_refused(given: str | list[str]) -> None:
+    with pytest.raises(typer.BadParameter, match="is not text in UTF-8"):
+        decoded(given)

@@ -56,6 +56,14 @@ def test_dead_letters_of_all_are_listed_and_put_back_as_they_were(tmp_path: Path
             assert [event.headers for event in tx.take_many(9)] == [own] * 3
 
 
+@pytest.mark.parametrize("attempts", ["9" * 5000, "²", "-1", ""])
+def test_a_header_that_is_not_a_number_of_attempts_is_left_out(tmp_path: Path, attempts: str) -> None:
+    headers = {"dead_letter_error_code": "OSError", "dead_letter_channel": "orders", "dead_letter_attempts": attempts}
+    with Channel(tmp_path / "dead", minimum_required_space=0) as channel, channel.put_transaction() as tx:
+        tx.put(Event(b"x", headers))
+    assert run("dead-letters", "list", tmp_path / "dead").stdout == "1: OSError (from orders)\n"
+
+
 @pytest.mark.parametrize("verb", ["list", "show", "replay"])
 def test_a_typed_channel_is_not_a_channel_of_dead_letters(tmp_path: Path, path: Path, verb: str) -> None:
     for place, schema in ((tmp_path / "typed", pa.schema([("n", pa.int64())])), (path, None)):

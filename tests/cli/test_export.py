@@ -155,7 +155,7 @@ def test_an_export_that_is_killed_leaves_no_file_and_is_continued(path: Path, tm
     with Channel(path, create=False) as channel:
         put(channel, b"later")
     done = run("export", path, out)
-    assert done.exit_code == 0 and "continuing behind the event" in done.stderr
+    assert done.exit_code == 0 and "continuing after the event" in done.stderr
     ids = [json.loads(line)["write_order_id"] for line in out.open()]
     assert ids == list(range(1, 30_001)), "those that were there when it began"
     assert not list(tmp_path.glob("*.partial"))

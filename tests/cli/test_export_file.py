@@ -136,7 +136,7 @@ def test_an_export_of_something_else_is_not_continued(path: Path, tmp_path: Path
         work = Export(channel, tmp_path / "f.jsonl", plan(channel))
         with pytest.raises(KeyboardInterrupt):
             work.run(interrupt)
-        with pytest.raises(OptionError, match="is left of an export of the channel"):
+        with pytest.raises(OptionError, match="is what remains of an export of the channel"):
             Export(channel, tmp_path / "f.jsonl", ExportPlan("another", 1, 20, "jsonl", ["body"]))
         with pytest.raises(KeyboardInterrupt):
             Export(channel, tmp_path / "f.csv", plan(channel, format="csv")).run(interrupt)
@@ -160,7 +160,8 @@ def test_of_two_exports_to_one_file_at_once_one_is_refused_and_the_other_is_whol
 
         later = Export(channel, out, plan(channel))
         assert Export(channel, out, plan(channel)).run(export_too) == 20
-        assert refused and set(refused) == {f"another export writes {out} now: wait for its end, or give another file"}
+        said = f"another export is writing {out}: wait until it ends, or give another file"
+        assert refused and set(refused) == {said}
         whole = out.read_bytes()
         assert len(bodies(out)) == 20
         with pytest.raises(ChannelBusyError, match=f"{out} was written meanwhile"):

@@ -301,6 +301,8 @@ def test_the_level_of_the_log_is_the_one_of_flumes_start_scripts() -> None:
         (["-f", "/no/file"], 2, "can't read /no/file (No such file or directory)"),
         (["-n", "a2"], 1, "there is no agent 'a2'"),
         (["--once", "-Dflume.monitoring.type=http", "-Dflume.monitoring.port=x"], 2, "is not a port"),
+        (["--once", "-Dflume.monitoring.type=http", "-Dflume.monitoring.port=²"], 2, "is not a port"),
+        (["--once", "-Dflume.monitoring.type=http", "-Dflume.monitoring.port=65536"], 2, "is not a port"),
     ],
 )
 def test_what_it_cannot_do_is_said(place: Path, more: list[str], status: int, text: str) -> None:

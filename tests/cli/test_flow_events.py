@@ -140,7 +140,7 @@ a1.channels.other.type = memory
 
 def test_a_channel_or_a_source_must_be_said(tmp_path: Path) -> None:
     for wrong in (["send"], ["send", tmp_path, "-f", "x"], ["send", "-f", "x", "-n", "a1"]):
-        assert "say a PATH, or --conf-file, --name and --source" in run(*wrong, status=2)
+        assert "give a PATH, or --conf-file, --name and --source" in run(*wrong, status=2)
 
 
 def test_a_tap_counts_events_and_not_what_it_skipped(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:

@@ -57,6 +57,22 @@ def test_a_process_that_names_files_in_ascii_lists_every_group_and_changes_one_t
     assert said("groups", "seek", path, "plain", "latest")[0] == 0
 
 
+def test_a_process_that_names_files_in_ascii_knows_a_group_by_the_name_that_it_is_given(path: Path) -> None:
+    def said(*verb: object) -> tuple[int, bytes]:
+        environment = {**os.environ, "PYTHONPATH": str(command_line.ROOT), **command_line.ASCII_FILES}
+        process = command_line.start(*verb, stderr=subprocess.PIPE, env=environment)
+        _, err = process.communicate(timeout=120)
+        return process.returncode, err
+
+    with Channel(path, minimum_required_space=0) as channel:
+        channel.consumer("grüße").close()
+    for verb in (("groups", "seek", path, "grüße", "latest"), ("take", path, "--group", "grüße")):
+        status, err = said(*verb)
+        assert status == 2 and b"OptionError: the files of " in err and b"set PYTHONUTF8=1" in err, err
+    status, err = said("groups", "create", path, b"gr\xfc", "--from", "latest")
+    assert status == 2 and b"is not text in UTF-8" in err.replace(b"\n", b" "), err
+
+
 @pytest.mark.parametrize("note", ["[/bold] over", "[red]stop", "batch :boom:"])
 def test_the_list_has_an_owners_note_as_it_is(ten: Path, note: str) -> None:
     with Channel(ten, create=False) as channel:
@@ -70,7 +86,7 @@ def test_a_group_is_created_where_it_should_begin(ten: Path) -> None:
         done = run("groups", "create", ten, name, "--from", start)
         assert done.stdout == f"{ten}: the group {name!r} takes the event {begins} next\n"
     assert run("groups", "create", ten, "x", "--from", "latest").stdout.endswith("takes the event 1 next\n")
-    for name, start in (("a/b", "earliest"), ("w", "soon"), ("w", "99")):
+    for name, start in (("a/b", "earliest"), ("w", "soon"), ("w", "99"), ("w", "²"), ("w", "9" * 5000)):
         assert run("groups", "create", ten, name, "--from", start).exit_code == 2
 
 
@@ -140,7 +156,7 @@ def test_a_seek_says_where_the_checkpoint_of_a_query_expects_the_group(path: Pat
         events.close()
     for group, back in (("q", "5"), ("p", "latest")):
         moved = run("groups", "seek", path, group, "earliest")
-        assert moved.exit_code == 0 and f"refused with its checkpoint now: seek back to {back}, or give" in moved.stderr
+        assert moved.exit_code == 0 and f"its checkpoint no longer fits: seek back to {back}, or give" in moved.stderr
         assert "checkpoint" not in run("groups", "seek", path, group, "earliest").stderr, "it did not move"
         assert run("groups", "seek", path, group, back, "--yes").exit_code == 0
 
@@ -150,7 +166,7 @@ def test_a_first_group_that_begins_behind_events_is_created_only_with_yes(path: 
     with Channel(path, minimum_required_space=0) as channel:
         put(channel, *numbered(0, 3))
     refused = run("groups", "create", path, "g", "--from", start)
-    assert refused.exit_code == 2 and f"Let {left} events leave" in refused.stderr
+    assert refused.exit_code == 2 and f"let {left} events that nobody has taken leave" in refused.stderr
     with Channel(path, create=False) as channel:
         assert (channel.stats().channel_size, list(channel.stats().groups)) == (3, [])
     assert run("groups", "create", path, "g", "--from", start, "--yes").exit_code == 0
@@ -163,7 +179,7 @@ def test_a_first_group_gives_up_what_waits_before_it_and_not_what_is_only_kept(t
     with Channel(ten, create=False) as channel:
         channel.drop_group("b")
         channel.drop_group("a")
-    assert "Let 2 events leave" in run("groups", "create", ten, "g", "--from", "7").stderr
+    assert "let 2 events that nobody has taken leave" in run("groups", "create", ten, "g", "--from", "7").stderr
     assert run("groups", "create", ten, "g", "--from", "5").exit_code == 0
 
 

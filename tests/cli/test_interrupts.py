@@ -213,7 +213,7 @@ def export_is_true(place: Path, verb: str, done: Result) -> None:
         again = run(*verb.split())
         said = re.search(r"the events up to ([\d,]+) of .*; the same command continues", done.stderr)
         assert ("continuing" in again.stderr) == bool(said)
-        assert said is None or f"continuing behind the event {said[1]} of" in again.stderr
+        assert said is None or f"continuing after the event {said[1]} of" in again.stderr
         assert again.exit_code == 0
     assert not out.with_name(out.name + ".partial").exists() or "whole" in done.stderr
     copied = place / "copied"

@@ -112,12 +112,12 @@ def test_a_code_that_is_refused_is_refused_again_and_by_every_file_that_comes_la
     for stored, more in ((False, ["--typed"]), (True, ["--typed"]), (True, [])):
         done = run("put", path, file, *more)
         assert done.exit_code == 1, done.output
-        assert "Row #300002, column 'zip': 01067 is written as no number" in done.stderr
+        assert "Row #300002, column 'zip': 01067 is not written as a number" in done.stderr
         assert "load all into a new channel" in done.stderr
-        assert ("once the rest is mended" in done.stderr) is (not stored)
+        assert ("once the rest is corrected" in done.stderr) is (not stored)
     (tmp_path / "next.csv").write_text("s,zip\ny,04109\n")
     done = run("put", path, tmp_path / "next.csv")
-    assert done.exit_code == 1 and "Row #2, column 'zip': 04109 is written as no number" in done.stderr
+    assert done.exit_code == 1 and "Row #2, column 'zip': 04109 is not written as a number" in done.stderr
     with Channel(path, create=False, readonly=True) as channel:
         assert {row for batch in channel.read() for row in batch.column("zip").to_pylist()} == {10115}
 
@@ -135,7 +135,7 @@ def test_a_column_that_csv_has_added_or_made_is_of_no_codes_and_one_that_a_user_
     for channel, status in ((path, 1), (tmp_path / "made", 1), (tmp_path / "meant", 0)):
         for more in ([], ["--typed"]):
             done = run("put", channel, tmp_path / "code.csv", *more)
-            assert (done.exit_code, "written as no number" in done.stderr) == (status, bool(status))
+            assert (done.exit_code, "not written as a number" in done.stderr) == (status, bool(status))
 
 
 def test_a_load_that_met_a_code_is_done_in_a_new_channel_as_its_message_says(path: Path, tmp_path: Path) -> None:

@@ -248,7 +248,7 @@ class _Seen:
     def _needed(self, number: int) -> str:
         """Return why a data file may not go: a replay may begin at a checkpoint in it, or at no later file."""
         if any(int(Path(c).name.split("-")[1]) <= number for c in self._checkpoints):
-            return "a checkpoint was made of it"
+            return "a checkpoint needs it"
         return "" if any(later > number for later in self._headers) else "no later file makes it unneeded"
 
     def _may_be_lost(self, files: set[str], where: str, besides: str = "") -> str:

@@ -198,7 +198,7 @@ def test_a_missing_file_that_only_a_checkpoint_names_is_named(path: Path) -> Non
     reboot(path)
     log_file(path).rename(log_file(path, 7))
     found = inspect(FS, path)
-    assert (log_file(path), "log-000001 is missing: a checkpoint was made of it") in damages(found)
+    assert (log_file(path), "log-000001 is missing, and a checkpoint needs it") in damages(found)
 
 
 def test_a_channel_without_data_files_and_checkpoints_cannot_be_repaired(path: Path) -> None:

@@ -168,7 +168,7 @@ def test_an_object_far_behind_the_end_is_a_stray_unless_it_is_a_slot(store: Memo
     store.objects[slot_key(10**9)] = b"nonsense"
     read = Read(store)
     assert read.steps.last_number == 4
-    assert read.said == ["note 1000000000: the object is far behind the end of the log, and no slot"]
+    assert read.said == ["note 1000000000: the object is far beyond the end of the log, and not a slot"]
 
 
 def test_a_checkpoint_of_another_slot_is_damage_and_no_image(store: MemoryStore) -> None:
@@ -177,4 +177,4 @@ def test_a_checkpoint_of_another_slot_is_damage_and_no_image(store: MemoryStore)
     fence(store, 2, counts)
     read = Read(store)
     assert "2 image" not in read.told
-    assert read.said[0] == "damage 2: the checkpoint is of another slot than the one that is there"
+    assert read.said[0] == "damage 2: the checkpoint is of a slot that is not the one there now"

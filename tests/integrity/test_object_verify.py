@@ -130,7 +130,7 @@ def test_a_slot_that_was_appended_behind_another_one_is_damage(store: MemoryStor
     report = ss.verify(URL)
     assert not report.healthy
     (found,) = report.findings
-    assert str(found.path) == slot_key(following) and found.text.startswith("the slot was appended behind another one")
+    assert str(found.path) == slot_key(following) and found.text.startswith("the slot was appended after one")
 
 
 # ── damage ──────────────────────────────────────────────────────────────────────────────────────

@@ -356,9 +356,9 @@ def test_a_hole_that_puts_have_filled_refuses_the_next_one_and_a_repair_keeps_wh
         for _ in range(2):
             put(channel, *[b"in the hole"] * each)
         for _ in range(2):
-            with pytest.raises(ss.DataLossError, match="slot 6 was appended behind another slot 5"):
+            with pytest.raises(ss.DataLossError, match="slot 6 was appended after a slot 5"):
                 put(channel, b"never")
-    with pytest.raises(ss.DataLossError, match="slot 6 was appended behind another slot 5"):
+    with pytest.raises(ss.DataLossError, match="slot 6 was appended after a slot 5"):
         open_here(create=False)
     assert [str(found.path) for found in ss.verify(URL).findings] == [slot_key(6)]
     ss.repair(URL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,3 +107,16 @@ def test_a_recovery_removes_an_identity_that_was_being_written(path: Path) -> No
     (path / "head").unlink()
     Channel(path).close()
     assert not unfinished.exists()
+
+
+def test_a_path_at_which_no_directory_can_be_is_not_a_channel(tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    os.mkfifo(tmp_path / "pipe")
+    for path, why in (
+        (tmp_path / "circle", "its symbolic links lead in a circle"),
+        (tmp_path / ("n" * 300), "too long for the file system"),
+        (tmp_path / "pipe", "is a file and not a directory"),
+    ):
+        with pytest.raises(NotAChannelError, match=f"is not a channel: .*{why}") as raised:
+            read_identity(FileSystem(), path)
+        assert not raised.value.is_missing

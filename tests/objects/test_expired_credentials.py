@@ -155,7 +155,7 @@ def test_a_spool_keeps_what_was_put_and_the_next_handle_ships_it_once(
     with pytest.raises(StorageError) as raised:
         channel.flush()
     assert says_so(raised.value)
-    with pytest.raises(StorageError, match=r"Nothing is lost, and nothing was put now") as raised:
+    with pytest.raises(StorageError, match=r"Nothing is lost, and this put stored nothing") as raised:
         put(channel, b"2")
     assert says_so(raised.value) and says_so(channel.stats().spool.trouble)
     assert channel.stats().spool.events == 1

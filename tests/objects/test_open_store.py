@@ -38,3 +38,14 @@ def test_without_obstore_a_directory_works_and_a_cloud_says_what_to_install(
     open_store(Location.parse(f"object+file://{tmp_path}/orders")).create("log/1", b"data")
     with pytest.raises(ImportError, match=r"needs obstore: pip install 'spillable-stream\[object\]'"):
         open_store(Location.parse("s3://bucket/orders"))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("circle", "lead in a circle"), ("n" * 300, "too long"), ("file", "is a file and not a directory")],
+)
+def test_a_directory_that_can_not_be_is_refused(tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OptionError, match=f"no store can be at object\\+file://.*{why}"):
+        open_store(Location.parse(f"object+file://{tmp_path}/{name}"))

@@ -114,7 +114,7 @@ def lost(log: Overwritten) -> str:
 
 
 def test_a_log_that_has_another_slot_than_was_known_has_lost_it(log: Overwritten) -> None:
-    assert "slot 3 is another one than the one that was there" in lost(log)
+    assert "slot 3 is not the one that was there" in lost(log)
 
 
 def test_a_log_that_ends_before_a_slot_that_was_known_has_lost_it(log: Overwritten) -> None:

@@ -240,7 +240,7 @@ def test_a_flush_takes_no_longer_than_it_was_told(produce: MakeProducer, target:
     target.hold()
     handler = add(logger, produce(), flush_timeout_seconds=0)
     logger.info("x")
-    with pytest.raises(ProducerTimeoutError, match="1 event is still on the way"):
+    with pytest.raises(ProducerTimeoutError, match="1 event is still under way"):
         handler.flush()
 
 

@@ -112,3 +112,17 @@ def test_a_copy_has_its_name_when_it_is_synced_and_not_before(tmp_path: Path) ->
 
 
 # ── forks ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_path_at_which_nothing_can_be_is_told_from_one_that_is_missing(tmp_path: Path) -> None:
+    fs = FileSystem()
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    (tmp_path / "file").write_bytes(b"")
+    for path, why in (
+        (tmp_path / "circle", "its symbolic links lead in a circle"),
+        (tmp_path / ("n" * 300), "too long for the file system"),
+        (tmp_path / "file" / "x", "is a file and not a directory"),
+    ):
+        assert why in fs.why_impossible(path)
+    for path in (tmp_path, tmp_path / "file", tmp_path / "missing" / "x"):
+        assert fs.why_impossible(path) == ""

@@ -27,7 +27,7 @@ def run(*arguments: object, input: str | bytes | None = None) -> Result:
 def start(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
     """Start a verb as a program of its own."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "spillable_stream", *map(str, arguments)]
+    command = [sys.executable, "-m", "spillable_stream", *(a if isinstance(a, bytes) else str(a) for a in arguments)]
     return subprocess.Popen(command, **{"env": environment, **options})  # type: ignore[call-overload, no-any-return]
 
 

@@ -56,6 +56,7 @@ def test_a_channel_that_refuses_is_asked_again_ever_later() -> None:
 
 def test_late_calls_are_said_with_the_event_and_what_to_do() -> None:
     assert str(judge().late(Work([(1, 9)]))) == (
-        "print did not return within 5 s for the events 1 to 9 of /data/orders; its thread can't be ended and runs on"
+        "print did not return within 5 s for the events 1 to 9 of /data/orders; its thread "
+        "can't be stopped, and keeps running"
     )
     assert "10 calls of print have not returned within 5 s" in str(judge().too_many_late(10))

@@ -84,7 +84,7 @@ def compressor(codec: str) -> Compressor:
         return _Frames()
     if name in ("snappy", "lz4"):
         return _Blocks("snappy" if name == "snappy" else "lz4_raw")
-    raise OptionError(f"files can't be compressed with {codec}; say one of {', '.join(EXTENSIONS)}")
+    raise OptionError(f"files can't be compressed with {codec}; give one of {', '.join(EXTENSIONS)}")
 
 
 def compressed(data: bytes, codec: str) -> bytes:

@@ -271,7 +271,7 @@ def resolve(path: str, system: Mapping[str, str], environment: Mapping[str, str]
     if scheme == "file":
         return Resolved("/" + path.partition(":")[2].lstrip("/"), LocalFiles(), True)
     if scheme not in _SCHEMES or "://" not in path:
-        raise OptionError(f"the path {path} has a scheme that is not supported; say file:, hdfs:, s3:, gs: or abfs:")
+        raise OptionError(f"the path {path} has a scheme that is not supported; give file:, hdfs:, s3:, gs: or abfs:")
     return _of_arrow(path, scheme, environment)
 
 

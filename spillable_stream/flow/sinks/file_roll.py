@@ -72,7 +72,7 @@ class FileRoll(BatchSink):
             else serializer
         )
         if path_manager.upper() not in ("DEFAULT", "ROLLTIME"):
-            raise OptionError(f"there is no path manager {shown(path_manager)}; say DEFAULT or ROLLTIME")
+            raise OptionError(f"there is no path manager {shown(path_manager)}; give DEFAULT or ROLLTIME")
         self._by_time = path_manager.upper() == "ROLLTIME"
         self._prefix, self._extension = path_manager_prefix, path_manager_extension
         self._file: OutputFile | None = None

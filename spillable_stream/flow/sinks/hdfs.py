@@ -129,15 +129,17 @@ def _checked_kind(file_type: str, codec: str | None, write_format: str) -> str:
     """Return the file type in lower case; refuse options that do not fit together."""
     kind = file_type.lower()
     if kind not in ("sequencefile", "datastream", "compressedstream"):
-        raise OptionError(f"there is no file type {shown(file_type)}; say SequenceFile, DataStream or CompressedStream")
+        raise OptionError(
+            f"there is no file type {shown(file_type)}; give SequenceFile, DataStream or CompressedStream"
+        )
     if kind == "compressedstream" and not codec:
-        raise OptionError("a CompressedStream needs a codec; say hdfs.codeC = gzip")
+        raise OptionError("a CompressedStream needs a codec; give hdfs.codeC = gzip")
     if codec:
         compressor(codec)
         if kind == "datastream":
-            raise OptionError("a DataStream is not compressed; say hdfs.fileType = CompressedStream, or no hdfs.codeC")
+            raise OptionError("a DataStream is not compressed; give hdfs.fileType = CompressedStream, or no hdfs.codeC")
     if write_format.capitalize() not in ("Writable", "Text"):
-        raise OptionError(f"there is no write format {shown(write_format)}; say Writable or Text")
+        raise OptionError(f"there is no write format {shown(write_format)}; give Writable or Text")
     return kind
 
 

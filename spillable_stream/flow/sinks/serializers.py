@@ -92,10 +92,10 @@ def serializer(name: str, properties: Mapping[str, str] | None = None, *, append
         )
     module, _, found = name.replace(":", ".").rpartition(".")
     if not module:
-        raise OptionError(f"there is no serializer {shown(name)}; say TEXT, HEADER_AND_TEXT or module:Class")
+        raise OptionError(f"there is no serializer {shown(name)}; give TEXT, HEADER_AND_TEXT or module:Class")
     try:
         return cast(Serializer, getattr(importlib.import_module(module), found)(**given))
     except (ImportError, AttributeError, ValueError, TypeError) as e:
         raise OptionError(
-            f"there is no serializer {shown(name)} ({e}); say TEXT, HEADER_AND_TEXT or module:Class"
+            f"there is no serializer {shown(name)} ({e}); give TEXT, HEADER_AND_TEXT or module:Class"
         ) from e

@@ -67,11 +67,11 @@ class Exec(EventSource):
         super().__init__()
         self._arguments = [*shlex.split(shell), command] if shell else command.split()
         if not command.split():
-            raise OptionError("exec needs a command; say one as tail -F /var/log/app.log")
+            raise OptionError("exec needs a command; give one such as tail -F /var/log/app.log")
         try:
             codecs.lookup(charset)
         except LookupError as e:
-            raise OptionError(f"there is no character set {shown(charset)}; say one such as UTF-8") from e
+            raise OptionError(f"there is no character set {shown(charset)}; give one such as UTF-8") from e
         self._restart = restart
         self._throttle_seconds = restart_throttle / 1000
         self._log_std_err = log_std_err

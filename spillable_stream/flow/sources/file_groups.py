@@ -46,7 +46,7 @@ class FileGroup:
         directory, slash, pattern = path.rpartition("/")
         if not slash or not pattern:
             raise OptionError(
-                f"the file group {shown(name)} is {shown(path)}; say a directory and a pattern, as /var/log/.*[.]log"
+                f"the file group {shown(name)} is {shown(path)}; give a directory and a pattern, as /var/log/.*[.]log"
             )
         try:
             self._pattern = JavaPattern(pattern)
@@ -107,5 +107,5 @@ def file_groups(groups: Mapping[str, str], *, cached: bool) -> list[FileGroup]:
         OptionError: there are none, or as `FileGroup` raises.
     """
     if not groups:
-        raise OptionError("taildir needs a file group; say filegroups = g1 and filegroups.g1 = /var/log/app/.*[.]log")
+        raise OptionError("taildir needs a file group; give filegroups = g1 and filegroups.g1 = /var/log/app/.*[.]log")
     return [FileGroup(name, path, cached=cached) for name, path in groups.items()]

@@ -131,7 +131,7 @@ class Http(NetworkSource):
         except ClientDisconnect:  # nobody waits for an answer
             self.counters.event_read_fail += 1
             _log.debug(
-                "%s: a client was gone before its request was there", self.name, extra=fields(component=self.name)
+                "%s: a client left before its request was complete", self.name, extra=fields(component=self.name)
             )
             return
         headers = {"Retry-After": _RETRY_AFTER_SECONDS} if status == 503 else None

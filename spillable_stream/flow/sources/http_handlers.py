@@ -128,5 +128,5 @@ def handler(name: str, properties: Mapping[str, str]) -> Handler:
         words = properties.get("mandatoryParameters", "").split(",")
         return BlobHandler(tuple(word.strip() for word in words if word.strip()))
     raise OptionError(
-        f"there is no handler {shown(name)}; say JSONHandler or BLOBHandler, or give an object with events(request)"
+        f"there is no handler {shown(name)}; give JSONHandler, BLOBHandler, or an object with events(request)"
     )

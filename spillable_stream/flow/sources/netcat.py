@@ -57,7 +57,7 @@ class Netcat(StreamSource):
         try:
             self._encoding = codecs.lookup(encoding).name
         except LookupError as e:
-            raise OptionError(f"there is no character set {shown(encoding)}; say one such as utf-8") from e
+            raise OptionError(f"there is no character set {shown(encoding)}; give one such as utf-8") from e
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection; see `StreamSource.serve`."""

@@ -333,5 +333,5 @@ def _is_blob(deserializer: str) -> bool:
             "channel with `spillable`, or put what a reader of your own gives into the channel with a `Producer`"
         )
     if name != "line" and not name.endswith("linedeserializer$builder"):
-        raise OptionError(f"there is no deserializer {shown(deserializer)}; say LINE or BlobDeserializer")
+        raise OptionError(f"there is no deserializer {shown(deserializer)}; give LINE or BlobDeserializer")
     return False

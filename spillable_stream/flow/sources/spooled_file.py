@@ -94,7 +94,7 @@ class Decoding:
                 codecs.lookup(name)
             except LookupError as e:
                 raise OptionError(
-                    f"there is no character set {shown(name)}; say one such as UTF-8 or ISO-8859-1"
+                    f"there is no character set {shown(name)}; give one such as UTF-8 or ISO-8859-1"
                 ) from e
 
     @property

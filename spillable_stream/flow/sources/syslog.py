@@ -247,4 +247,4 @@ def _charset(name: str) -> str:
     try:
         return codecs.lookup(name).name
     except LookupError as e:
-        raise OptionError(f"there is no character set {shown(name)}; say one such as UTF-8") from e
+        raise OptionError(f"there is no character set {shown(name)}; give one such as UTF-8") from e

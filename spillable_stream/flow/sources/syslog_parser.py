@@ -71,7 +71,7 @@ class SyslogParser:
         words = keep_fields.lower().split() if isinstance(keep_fields, str) else [w.lower() for w in keep_fields]
         if unknown := [w for w in words if w not in ("all", "none", "true", "false", *_FIELDS)]:
             raise OptionError(
-                f"keepFields = {shown(unknown[0])} is not known; say all, none, or some of {' '.join(_FIELDS)}"
+                f"keepFields = {shown(unknown[0])} is not known; give all, none, or some of {' '.join(_FIELDS)}"
             )
         everything = {"all", "true"} & set(words)
         self._keep = set(_FIELDS) if everything else {w for w in words if w in _FIELDS}

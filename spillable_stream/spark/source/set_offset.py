@@ -59,8 +59,8 @@ class SetOffset:
         single = Offset.of(value)
         whose = f"the channel {single.channel} alone" if single else f"another source (its offset is {shown(value)})"
         raise CheckpointMismatchError(
-            f"the Spark checkpoint belongs to {whose}, and {whole} is read as a set of channels, be it of one; use the "
-            "checkpoint's own source, or a new checkpointLocation"
+            f"the Spark checkpoint belongs to {whose}, and {whole} is read as a set of channels, even if of one; use "
+            "the checkpoint's own source, or a new checkpointLocation"
         )
 
     def to_json(self) -> OffsetJson:

@@ -52,7 +52,7 @@ def test_a_take_frees_its_files_without_a_checkpoint(open_channel: Open, path: P
     assert needed is not None and needed > 2
     assert log_files(channel)[0] == needed
     assert spares(channel) != []
-    assert list((path / "checkpoint").glob("checkpoint-*")) == [], "none was made of a file that is gone"
+    assert list((path / "checkpoint").glob("checkpoint-*")) == [], "none needs a file that is gone"
 
 
 def test_a_channel_without_a_checkpoint_begins_with_its_oldest_file(open_channel: Open, path: Path) -> None:

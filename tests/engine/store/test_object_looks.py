@@ -157,7 +157,7 @@ def test_an_append_behind_a_slot_that_the_store_overwrote_is_told_and_the_channe
     with pytest.raises(UnsafeStoreError, match=OVERWRITTEN):
         put(channel, b"next")
     for handle in (channel, other):
-        with pytest.raises(DataLossError, match="slot 3 was appended behind another slot 2"):
+        with pytest.raises(DataLossError, match="slot 3 was appended after a slot 2"):
             peek(handle)
     for handle in (channel, other):
         handle.close()
@@ -208,7 +208,7 @@ def test_whoever_had_slots_in_whose_places_others_have_put_theirs_since_the_buck
     channel = open_handle()
     put(channel, b"0")
     continue_elsewhere(channel, open_handle(), puts)
-    with pytest.raises(UnsafeStoreError, match=r"slot 3 is another one than the one that was there.* are lost"):
+    with pytest.raises(UnsafeStoreError, match=r"slot 3 is not the one that was there.* are lost"):
         use(channel)
     assert peek(channel) == [b"%d" % number for number in range(puts + 1)]
     put(channel, b"stored")

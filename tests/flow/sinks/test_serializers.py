@@ -44,5 +44,5 @@ def test_a_serializer_can_be_a_class_of_ones_own() -> None:
 def test_the_serializer_that_is_not_here_is_refused_with_the_way_out(name: str) -> None:
     with pytest.raises(OptionError, match="is not supported; use a sink of type parquet"):
         serializer(name)
-    with pytest.raises(OptionError, match="there is no serializer 'json'; say TEXT"):
+    with pytest.raises(OptionError, match="there is no serializer 'json'; give TEXT"):
         serializer("json")
