@@ -23,7 +23,7 @@ SHAPES = Path(__file__).parent / "plain.json"
 """The shapes of channels that use no retention, as the last version without it wrote them."""
 
 _PLAIN = ("events", "spilled")
-_MASKED = {"channel", "time", "token", "boot", "up"}
+_MASKED = {"channel", "time", "token", "boot", "up", "recovery", "recoveries"}
 
 
 def shape(path: Path) -> dict[str, list[list[Any]]]:

@@ -75,8 +75,11 @@ def test_positions_of_files_are_byte_for_byte_what_they_were(tmp_path: Path) -> 
     positions = Positions({1001: Place("/var/log/a.log", MARK)}, 2)
     file = PositionFile(tmp_path / "positions.json")
     file.write(positions)
-    assert file.marks.read_bytes() == MARKS
+    assert file.marks.read_bytes() == MARKS + b"\n"  # since positions are added behind it
     assert file.path.read_bytes() == b'[{"inode": 1001, "pos": 14, "file": "/var/log/a.log"}]'
+    assert file.read() == positions
+    file.close()
+    file.marks.write_bytes(MARKS)
     assert file.read() == positions
 
 

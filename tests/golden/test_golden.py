@@ -96,5 +96,5 @@ def test_the_documentations_worked_example_is_in_the_golden_channel() -> None:
 
 
 def test_a_channel_that_keeps_nothing_is_on_disk_what_it_was(tmp_path: Path) -> None:
-    """`plain.json` was made by the last version that could not keep events; the tokens of groups were added since."""
+    """`plain.json` is of the last version that kept no events; since then groups and recoveries got tokens."""
     assert json.loads(json.dumps(shapes(tmp_path))) == json.loads(SHAPES.read_text())

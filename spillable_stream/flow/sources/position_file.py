@@ -111,7 +111,8 @@ class PositionFile:
         flume, before = _as_flume(positions), read_file(self.path)
         # A crash between the two leaves Flume's old file, so ours knows both.
         written = [crc32(flume), *([] if before is None else [crc32(before)])]
-        own = {"version": 1, **_some(positions.places.values(), positions.number), "flume": written}
+        files = [_entry(place) for place in positions.places.values()]
+        own: dict[str, object] = {"version": 1, "number": positions.number, "flume": written, "files": files}
         if self.source:
             own["source"] = self.source
         data = json.dumps(own).encode() + b"\n"
@@ -137,7 +138,7 @@ class PositionFile:
         Raises:
             StorageError: the disk refused; which of the positions a restart finds is not known.
         """
-        text = json.dumps(_some(changed, number)).encode()
+        text = json.dumps({"number": number, "files": [_entry(place) for place in changed]}).encode()
         line = b"%08x %b\n" % (crc32(text), text)
         descriptor = self._descriptor
         if descriptor is None or self._end + len(line) > self._most_bytes or not descriptor.is_at(self.marks):
@@ -171,10 +172,6 @@ class PositionFile:
                 f"{self.path} is the position file of {found}: give {self.source} a positionFile of its own. "
                 f'If it is the same source under a new name, replace the name in the entry "source" of {self.marks}'
             )
-
-
-def _some(places: Iterable[Place], number: int) -> dict[str, object]:
-    return {"number": number, "files": [_entry(place) for place in places]}
 
 
 def _entry(place: Place) -> dict[str, object]:

@@ -128,7 +128,7 @@ def test_the_deserializer_that_is_not_here_is_refused_with_the_way_out(spool: Pa
     for name in ("AVRO", "org.apache.flume.serialization.AvroEventDeserializer$Builder"):
         with pytest.raises(OptionError, match="Spark's format `avro`"):
             SpoolDir(spool, deserializer=name)
-    with pytest.raises(OptionError, match="say LINE or BlobDeserializer"):
+    with pytest.raises(OptionError, match="give LINE or BlobDeserializer"):
         SpoolDir(spool, deserializer="XML")
 
 
