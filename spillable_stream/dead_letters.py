@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import ExitStack
+
+import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event_columns import batch_from_events
 from spillable_stream.channel.taken_events import events_from_batch
+from spillable_stream.errors import PutTooLargeError, SchemaError
+from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.names import check_group
+from spillable_stream.state.ranges import count_of
 from spillable_stream.workers.letters import event_of, not_for_letters, table_of
 from spillable_stream.workers.making import require_another
 from spillable_stream.workers.transfer import Transfer, transfer_name
@@ -23,6 +29,8 @@ def replay(
     dead: Channel | str | os.PathLike[str], to: Channel | str | os.PathLike[str], *, group: str = "default"
 ) -> int:
     """Put all dead letters back into a channel, each once, in order, without the headers that were added to them.
+
+    All are those that are there now; what is put aside meanwhile is for the next call.
 
     It takes them as a group of the dead-letter channel. A call that is interrupted, or killed, leaves no event
     duplicated and none lost: the next call with the same channels and group continues. Events that are put back get
@@ -62,12 +70,27 @@ def _replay(dead: Channel, to: Channel, group: str) -> int:
     consumer, replayed = Consumer(dead.engine(), group, resume=True), 0
     try:
         transfer = Transfer(consumer, to, transfer_name("replay", dead.uuid, group))
+        with dead.engine().snapshot() as state:
+            last_id = state.last_id  # a worker may put aside again, at once, what is put back
         limit = min(_EVENTS, to.options["transaction_capacity"])
-        while ranges := consumer.claim(limit):
-            letters = [event for read in consumer.read(ranges) for event in events_from_batch(read)]
-            batch = table_of(letters) if to.typed else batch_from_events([event_of(letter) for letter in letters])
-            consumer.commit(ranges, transfer.store(ranges, batch))
-            replayed += len(letters)
+        while (ranges := consumer.claim(limit)) and ranges[0][0] <= last_id:
+            count = count_of(ranges)
+            try:
+                prepared = transfer.store(ranges, _as_they_were(consumer.read(ranges), to))
+            except (PutTooLargeError, SchemaError):
+                if count == 1:
+                    raise
+                consumer.release(ranges)
+                limit = count // 2  # those before the one that does not fit go back
+                continue
+            consumer.commit(ranges, prepared)
+            replayed += count
     finally:
         consumer.close()
     return replayed
+
+
+def _as_they_were(found: Iterable[ReadBatch], to: Channel) -> pa.RecordBatch | pa.Table:
+    """Return what dead letters were, for a channel; raises a SchemaError where one does not fit."""
+    letters = [event for read in found for event in events_from_batch(read)]
+    return table_of(letters, to.schema) if to.typed else batch_from_events([event_of(letter) for letter in letters])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-__all__ = ["keyword_of", "name_as_in_files", "name_as_keywords", "name_of", "named", "named_like", "nearest_name"]
+__all__ = ["keyword_of", "name_as_in_files", "name_of", "named", "named_like", "nearest_name"]
 
 _MOST_COMPARED = 200  # characters: several times as many as any name has
 _as_keywords = True
@@ -66,9 +66,3 @@ def name_as_in_files() -> None:
     """Call options by their names in camelCase: this process gets them from Spark, a file or the command line."""
     global _as_keywords
     _as_keywords = False
-
-
-def name_as_keywords() -> None:
-    """Call options as keyword arguments, as at first."""
-    global _as_keywords
-    _as_keywords = True

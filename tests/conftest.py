@@ -18,12 +18,11 @@ from typing import Any
 import pytest
 
 from demo.cluster.pythons import quick_pythons
-from spillable_stream import Channel, log_records
+from spillable_stream import Channel, log_records, option_names
 from spillable_stream.engine import held_groups
 from spillable_stream.engine.local import opening, readonly_view
 from spillable_stream.engine.store import object_owners
 from spillable_stream.log import wal
-from spillable_stream.option_names import name_as_keywords
 from spillable_stream.state import block_index
 from tests.lab.size import sized
 from tests.support import store_limits
@@ -125,7 +124,7 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        name_as_keywords()
+        option_names._as_keywords = True
 
 
 @pytest.fixture

@@ -12,8 +12,10 @@ import spillable_stream as ss
 from spillable_stream import Channel, ChannelFullError, Event, GroupOwnedError, OptionError, SchemaError
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.workers.letters import ARROW_STREAM
-from tests.support.events import peek, put
+from spillable_stream.state.ranges import Range
+from spillable_stream.workers.letters import ARROW_STREAM, arrow_stream
+from spillable_stream.workers.transfer import Transfer
+from tests.support.events import ids, peek, put
 from tests.support.fake_targets import FakeTarget
 
 
@@ -125,3 +127,61 @@ def test_an_event_that_is_an_arrow_stream_itself_is_put_back_as_an_event(channel
         assert ss.dead_letters.replay(dead, channel) == 2
     with channel.take_transaction() as tx:
         assert [(e.body, e.headers) for e in tx.take_many(10)] == [(given.body, given.headers)] * 2
+
+
+def test_a_letter_that_does_not_fit_is_the_next_one_and_those_before_it_are_put_back(
+    channel: Channel, tmp_path: Path
+) -> None:
+    rows = pa.record_batch({"n": pa.array([1], pa.int64())})
+    a_row = Event(arrow_stream(rows), {"content_type": ARROW_STREAM})
+    with Channel(tmp_path / "mixed", minimum_required_space=0) as dead:
+        with dead.put_transaction() as tx:
+            tx.put_many([Event(b"0"), Event(b"1"), Event(b"2"), Event(b"3"), Event(b"4"), a_row, Event(b"6")])
+        for _ in range(2):
+            with pytest.raises(SchemaError, match="the dead letter 6 holds rows"):
+                ss.dead_letters.replay(dead, channel)
+        assert (peek(channel), ids(dead)) == ([b"0", b"1", b"2", b"3", b"4"], [6, 7])
+
+
+def test_rows_are_put_back_that_came_in_columns_of_several_types_which_all_fit(tmp_path: Path) -> None:
+    """As from two channels, or from before a column was added."""
+    several = pa.array([1], pa.int32()), pa.array([2], pa.int64())
+    with Channel(tmp_path / "dead", minimum_required_space=0) as dead:
+        with dead.put_transaction() as tx:
+            for values in several:
+                rows = pa.record_batch({"n": values})
+                tx.put(Event(arrow_stream(rows), {"content_type": ARROW_STREAM}))
+        schema = pa.schema([("n", pa.int64()), ("s", pa.string())])
+        with Channel(tmp_path / "t", schema=schema, minimum_required_space=0) as typed:
+            assert ss.dead_letters.replay(dead, typed) == 2
+            with typed.take_transaction() as tx:
+                assert tx.take_many(5) == [{"n": 1, "s": None}, {"n": 2, "s": None}]
+
+
+def test_rows_that_do_not_fit_are_refused_by_a_schema_error(tmp_path: Path) -> None:
+    with Channel(tmp_path / "dead", minimum_required_space=0) as dead:
+        with dead.put_transaction() as tx:
+            for column in ({"n": pa.array([1], pa.int64())}, {"n": pa.array(["x"])}, {"other": pa.array([1])}):
+                tx.put(Event(arrow_stream(pa.record_batch(column)), {"content_type": ARROW_STREAM}))
+        with Channel(tmp_path / "t", schema=pa.schema([("n", pa.int64())]), minimum_required_space=0) as typed:
+            with pytest.raises(SchemaError, match=r"the dead letter 2: the column 'n' has another type"):
+                ss.dead_letters.replay(dead, typed)
+            assert typed.stats().channel_size == 1
+
+
+def test_letters_that_come_during_a_replay_are_left_to_the_next_one(
+    channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that is still not mended puts them aside again: the replay would never end."""
+    with Channel(tmp_path / "few", minimum_required_space=0) as few:
+        put(few, b"0", b"1")
+        store = Transfer.store
+
+        def and_fail_again(transfer: Transfer, ranges: list[Range], batch: pa.RecordBatch) -> int:
+            if few.stats().last_id < 100:
+                put(few, b"again")
+            return store(transfer, ranges, batch)
+
+        monkeypatch.setattr(Transfer, "store", and_fail_again)
+        assert ss.dead_letters.replay(few, channel) == 2
+        assert peek(few) == [b"again"]

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import random
+import runpy
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+import spillable_stream as ss
 from spillable_stream import Channel
+from spillable_stream.errors import SendFailedError
 from tests.lab.children import wait_until
 from tests.support.events import peek
 
@@ -76,3 +83,19 @@ def test_a_tail_that_is_terminated_sends_what_it_read(tmp_path: Path) -> None:
     child.terminate()
     assert child.wait(60) == 128 + signal.SIGTERM
     assert stored(channel) == 2_500
+
+
+def test_a_tail_whose_lines_the_channel_refuses_fails_and_continues_there_once_it_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, path = tmp_path / "app.log", tmp_path / "channel"
+    log.write_bytes(b"".join(b"line %d\n" % i for i in range(2_500)))
+    tail: Any = runpy.run_path(str(TAIL))["tail"]
+    with Channel(path, overflow_capacity=1_500, transaction_capacity=1_000, keep_alive=0) as channel:
+        with monkeypatch.context() as impatient, pytest.raises(SendFailedError, match="ChannelFullError"):
+            impatient.setattr(ss, "Producer", partial(ss.Producer, retries=0))
+            tail(log, channel, follow=False)
+        assert stored(path) == 1_000
+    with Channel(path, overflow_capacity=10_000) as channel:
+        tail(log, channel, follow=False)
+        assert peek(channel) == log.read_bytes().splitlines()

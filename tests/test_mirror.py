@@ -58,6 +58,7 @@ SCENARIOS = {
     "engine/store/test_delay_merging_meanwhile": "what happens while waiting events of a store are copied",
     "engine/store/test_deliveries_in_a_store": "events that wait in a store",
     "engine/test_large_deliveries": "what large backlogs of events that wait cost",
+    "engine/local/test_flush": "memory that a flush, or the last close, moves to disk",
     "engine/local/test_memory_elsewhere": "memory tiers of copies, on other mounts and of other hosts",
     "engine/test_ownerless_time": "how long a group has had no owner, from process to process",
     "engine/test_large_state": "a state larger than a frame",

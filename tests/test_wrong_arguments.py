@@ -194,6 +194,7 @@ PRODUCERS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "flush(timeout_seconds)": (lambda w, v: w.producer.flush(v), NO_SECONDS),
     "close(timeout_seconds)": (lambda w, v: w.producer.close(v), NO_SECONDS),
     "AsyncProducer.send(deliver_after=)": (lambda w, v: send_async(w, deliver_after=v), NO_TIME),
+    "AsyncProducer.send(callback=)": (lambda w, v: send_async(w, callback=v), NO_FUNCTION),
     "ProducerHandler(producer)": (lambda w, v: ss.ProducerHandler(v), (None, *NO_OBJECT)),
     "ProducerHandler(key=)": (lambda w, v: ss.ProducerHandler(w.producer, key=v), NO_TEXT),
     "ProducerHandler(max_block_ms=)": (

@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,11 +39,19 @@ def batches(file: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def drain(file: BinaryIO, producer: ss.Producer) -> None:
-    """Send what is in the file from here on."""
-    end = file.tell()
+    """Send what is in the file from here on, and wait until it is stored.
+
+    A send takes the lines over. Its future says that they are in the channel, or raises what kept them out. Nothing
+    behind a batch that failed is stored, so the next run continues there.
+    """
+    end, sent = file.tell(), deque[Future[ss.Result]]()
     for lines in batches(file):
         end += sum(map(len, lines)) + len(lines)
-        producer.send_many(lines, sequence=end)
+        sent.append(producer.send_many(lines, sequence=end))
+        while sent and sent[0].done():
+            sent.popleft().result()
+    for future in sent:
+        future.result()
 
 
 def is_rotated(file: BinaryIO, path: Path) -> bool:

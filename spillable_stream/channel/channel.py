@@ -399,7 +399,7 @@ class Channel:
         """
         from spillable_stream.channel.event_table import events_from
 
-        return events_from(self.engine(), str(self.path), start, n)
+        return events_from(self.engine(), start, n)
 
     def tail(self, n: int = 10) -> EventTable:
         """Return the last events, in order, and take nothing.
@@ -411,7 +411,7 @@ class Channel:
         """
         from spillable_stream.channel.event_table import last_events
 
-        return last_events(self.engine(), str(self.path), n)
+        return last_events(self.engine(), n)
 
     def range_of(self, start: SeekTarget | None = None, end: ReadEnd | None = None) -> tuple[int, int]:
         """Return the write-order IDs of the first and the last event that `read` would have now.

@@ -16,7 +16,8 @@ import glob
 import os
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from spillable_stream.engine import open_engine
@@ -93,25 +94,48 @@ class ChannelSet:
         """Whether a look costs requests to a store."""
         return any(map(is_location, self._paths))
 
-    def find(self, create: Callable[[str], None] | None = None, *, is_new: bool = True) -> list[SetMember]:
+    def find(
+        self,
+        create: Callable[[str], None] | None = None,
+        *,
+        is_new: bool = True,
+        read_at: Mapping[str, str] = MappingProxyType({}),
+    ) -> list[SetMember]:
         """Return the channels that are there now: those that fit a pattern by name, each once.
 
         Args:
             create: creates the channel at a path, where one that is named is missing; None: it is not created.
             is_new: whether one that is named and missing is an error; else it may be back later.
+            read_at: by UUID, at which paths channels were read before: copies of these elsewhere are passed over.
 
         Raises:
             NotAChannelError: at a path without a wildcard there is none.
+            OptionError: there is a channel and a copy of it.
             StorageError: the storage refused.
         """
-        found: dict[str, SetMember] = {}  # by UUID
+        found: dict[str, list[SetMember]] = {}  # by UUID
         for path in self._paths:
             if self._is_pattern(path):
                 members = [self._member(fits, None, may_be_missing=True) for fits in _matching(path)]
             else:
                 members = [self._member(path, create, may_be_missing=not is_new)]
-            found |= {member.uuid: member for member in members if member and member.uuid not in found}
-        return list(found.values())
+            for member in filter(None, members):
+                others = found.setdefault(member.uuid, [])
+                if not any(_is_same_place(other.path, member.path) for other in others):
+                    others.append(member)
+        return [self._original(members, read_at.get(uuid)) for uuid, members in found.items()]
+
+    def _original(self, members: list[SetMember], read_at: str | None) -> SetMember:
+        """Return which of a channel and its copies is read: the only one there is, or that which was read before."""
+        if len(members) == 1:
+            return members[0]
+        for member in members:
+            if member.path == read_at:
+                return member
+        raise OptionError(
+            f"{self} has the channel {members[0].uuid} at {members[0].path} and at {members[1].path}: one is a copy of "
+            "the other, and both may have other events by now. Move the copy to where the set does not find it"
+        )
 
     def _is_pattern(self, path: str) -> bool:
         """Tell whether a path is a pattern: one that is a channel as it is written is that channel."""
@@ -145,6 +169,16 @@ class ChannelSet:
                     return None
                 raise
         return SetMember(path, self._known[path])
+
+
+def _is_same_place(path: str, other: str) -> bool:
+    """Tell whether two paths name one channel, and not a copy of it."""
+    if path == other or is_location(path) or is_location(other):
+        return path == other
+    try:
+        return os.path.samefile(path, other)
+    except FileNotFoundError:  # one is gone meanwhile: the next look finds the other
+        return True
 
 
 def none_fits(channels: ChannelSet) -> NotAChannelError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from spillable_stream.channel.event_columns import EventColumns
 from spillable_stream.engine.delayed_puts import DelayedChunk, chunks_of
 from spillable_stream.format.dues import stretch_of
 from spillable_stream.format.row_values import row_reader
-from spillable_stream.format.views import without_others
+from spillable_stream.format.views import copy_of
 
 __all__ = ["DelayedEvents"]
 
@@ -79,7 +80,7 @@ class DelayedEvents:
             self._flush()
 
     def add_batch(self, batch: pa.RecordBatch, dues_ms: Sequence[int], each_us: int = 0) -> None:
-        """Add the rows of a batch in the channel's schema.
+        """Add a copy of the rows of a batch in the channel's schema.
 
         Args:
             batch: the rows.
@@ -88,7 +89,8 @@ class DelayedEvents:
         """
         self._flush()
         if batch.num_rows:
-            batch = without_others(batch)
+            with suppress(pa.ArrowCapacityError):  # more than one message can have: it is divided later
+                batch, _ = copy_of(batch)
             self._batches.append((dues_ms, batch, each_us))
             self.size_bytes += batch.nbytes
 

@@ -9,14 +9,14 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from spillable_stream.arguments import instance
-from spillable_stream.channel.figures import age_text, ranges_text, size_text
+from spillable_stream.channel.figures import age_text, size_text
 from spillable_stream.channel.stats import ChannelStats, GroupStats, TierStats, WorkerStats
 from spillable_stream.channel.worker_status import worker_text
 from spillable_stream.counted import counted
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.telemetry import Sample
-from spillable_stream.state.ranges import count_of
+from spillable_stream.state.ranges import count_of, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -151,13 +151,13 @@ def _losses(stats: ChannelStats) -> str:
     found = []
     if stats.lost:
         count = count_of(stats.lost)
-        found.append(f"<b>{counted(count, 'event')} lost</b> with a memory tier: IDs {ranges_text(stats.lost)}")
+        found.append(f"<b>{counted(count, 'event')} lost</b> with a memory tier: IDs {listed(stats.lost)}")
     if stats.doubtful:
-        found.append(f"perhaps lost, if they were ever put: IDs {ranges_text(stats.doubtful)}")
+        found.append(f"perhaps lost, if they were ever put: IDs {listed(stats.doubtful)}")
     removed = [(name, g.removed) for name, g in stats.groups.items() if g.removed]
     found += [
         f"<b>{counted(count_of(ranges), 'event', 'were')} removed</b> before {escape(name)} took them: IDs "
-        f"{ranges_text(ranges)}"
+        f"{listed(ranges)}"
         for name, ranges in removed[:_MOST_NAMES]
     ]
     if len(removed) > _MOST_NAMES:
@@ -228,7 +228,7 @@ def _row(tag: str, name: str, *numbers: str) -> str:
 # ── a plot ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def plot_channel(engine: Engine, ax: Axes | None = None) -> Axes:
+def plot_channel(engine: Engine, ax: Axes | None) -> Axes:
     """Draw what the tiers of a channel held until now, as `plot_samples` does; raises what that raises.
 
     Args:

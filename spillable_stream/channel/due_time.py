@@ -107,6 +107,8 @@ def _delay_ms(given: object) -> int:
 def _moment_ms(given: object) -> int:
     if not isinstance(given, datetime):
         raise OptionError(f"deliver_at is {shown(given)}; give a datetime with its time zone. Nothing was put")
+    if given != given:  # of pandas
+        raise OptionError("deliver_at is NaT, which says no time; leave it out for now. Nothing was put")
     if given.utcoffset() is None:
         raise OptionError(
             f"deliver_at is {given.isoformat()}, which says no time zone; give one, as "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -15,6 +14,7 @@ from spillable_stream.channel.arrow_batches import read_batches
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.channel.figures import size_text
 from spillable_stream.channel.seek_target import SeekTarget
+from spillable_stream.channel.taken_events import ID_FIELD
 from spillable_stream.counted import counted
 from spillable_stream.engine.engine import Engine
 
@@ -52,12 +52,12 @@ class EventTable:
     def rows(self) -> list[dict[str, Any]]:
         """Return the events as dictionaries, of their columns and ``write_order_id``.
 
-        Headers of an event channel are a dictionary, too.
+        Headers of an event channel are a dictionary, too; of nulls, no headers and an empty body.
         """
         found: list[dict[str, Any]] = self.table.to_pylist()
         if not self.typed:
             for row in found:
-                row["headers"] = dict(row["headers"])
+                row["headers"], row["body"] = dict(row["headers"] or ()), row["body"] or b""
         return found
 
     def columns(self) -> list[str]:
@@ -68,12 +68,11 @@ class EventTable:
         return _html(self)
 
 
-def events_from(engine: Engine, path: str, start: SeekTarget, n: int) -> EventTable:
+def events_from(engine: Engine, start: SeekTarget, n: int) -> EventTable:
     """Return up to ``n`` events from one on.
 
     Args:
         engine: the channel.
-        path: what users call it.
         start: the first one, said as in `Channel.seek`.
         n: how many at most.
 
@@ -82,15 +81,15 @@ def events_from(engine: Engine, path: str, start: SeekTarget, n: int) -> EventTa
         OptionError: ``n`` is less than 1, or ``start`` can't be used.
     """
     left, found = min(whole_number("n", n), sys.maxsize), []
-    for batch in _batches(engine, start):
+    for batch in read_batches(engine, start, max_bytes=_BATCH_BYTES):
         found.append(batch.slice(0, left))
         left -= found[-1].num_rows
         if not left:
             break
-    return _table(engine, path, found)
+    return _table(engine, found)
 
 
-def last_events(engine: Engine, path: str, n: int) -> EventTable:
+def last_events(engine: Engine, n: int) -> EventTable:
     """Return the last ``n`` events; the arguments and errors are those of `events_from`."""
     n = min(whole_number("n", n), sys.maxsize)
     with engine.snapshot() as state:
@@ -100,18 +99,15 @@ def last_events(engine: Engine, path: str, n: int) -> EventTable:
         start = max(first, last - back + 1)
         found = [] if start > last else list(read_batches(engine, start, last, max_bytes=_BATCH_BYTES))
         if start <= first or sum(batch.num_rows for batch in found) >= n:
-            table = _table(engine, path, found)
-            return EventTable(path, table.typed, table.table.slice(max(0, len(table) - n)))
+            table = _table(engine, found)
+            return EventTable(table.channel, table.typed, table.table.slice(max(0, len(table) - n)))
         back *= 4
 
 
-def _batches(engine: Engine, start: SeekTarget) -> Iterator[pa.RecordBatch]:
-    return read_batches(engine, start, max_bytes=_BATCH_BYTES)
-
-
-def _table(engine: Engine, path: str, batches: list[pa.RecordBatch]) -> EventTable:
-    schema = engine.schemas()[-1].append(pa.field(ID_COLUMN, pa.int64()))
-    return EventTable(path, engine.is_typed(), pa.Table.from_batches([b.cast(schema) for b in batches], schema))
+def _table(engine: Engine, batches: list[pa.RecordBatch]) -> EventTable:
+    schema = engine.schemas()[-1].append(ID_FIELD)
+    table = pa.Table.from_batches([b.cast(schema) for b in batches], schema)
+    return EventTable(str(engine.path), engine.is_typed(), table)
 
 
 def body_text(body: bytes, most: int = _MOST_CHARACTERS) -> str:

@@ -1,15 +1,9 @@
-"""Numbers as people read them: counts, sizes, ages, rates and ranges of IDs."""
+"""Numbers as people read them: counts, sizes, ages and rates."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+__all__ = ["age_text", "rate_text", "short_text", "size_text"]
 
-from spillable_stream.counted import counted
-from spillable_stream.state.ranges import Range
-
-__all__ = ["age_text", "ranges_text", "rate_text", "short_text", "size_text"]
-
-_MOST_RANGES = 10
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _AGES = ((86_400, "d"), (3600, "h"), (60, "min"))
 _THOUSANDS = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**4, "k"))
@@ -43,10 +37,3 @@ def short_text(number: int) -> str:
             value = number / (1000 if unit == "k" else length)  # four digits fit as they are
             return f"{value:.0f}{unit}" if value >= 100 or value == int(value) else f"{value:.1f}{unit}"
     return f"{number:,}"
-
-
-def ranges_text(ranges: Sequence[Range]) -> str:
-    """Return ranges of write-order IDs, as ``3 to 4, 9``; of many, the first ones."""
-    shown = ", ".join(f"{a:,} to {b:,}" if a < b else f"{a:,}" for a, b in ranges[:_MOST_RANGES])
-    more = len(ranges) - _MOST_RANGES
-    return shown + (f" … {counted(more, 'more range')}" if more > 0 else "")

@@ -35,7 +35,8 @@ class KnownWorkers:
 
     def stats(self) -> tuple[WorkerStats, ...]:
         """Return what each of them does, in the order in which they were created."""
-        return tuple(worker.stats() for worker in list(self._workers.values()))
+        found = [ref() for ref in self._workers.valuerefs()]  # at once: others may come meanwhile
+        return tuple(worker.stats() for worker in found if worker is not None)
 
     def leave(self) -> None:
         """In a forked child: forget them, and leave them to the parent."""

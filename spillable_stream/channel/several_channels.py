@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,7 +22,14 @@ from spillable_stream.objects.location import channel_path
 from spillable_stream.objects.self_test import one_test
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["PlannedDirectories", "WantedChannel", "check_channel", "find_or_create", "open_channels"]
+__all__ = [
+    "PlannedDirectories",
+    "WantedChannel",
+    "check_channel",
+    "enter_together",
+    "find_or_create",
+    "open_channels",
+]
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -69,19 +76,45 @@ def open_channels(wanted: Sequence[WantedChannel], agree: Callable[[list[int]], 
     """
     with ExitStack() as stack:
 
-        def open_one(one: WantedChannel, create: bool) -> Channel:
-            return stack.enter_context(one.open(create))
-
         def settle(found: Sequence[Channel | None]) -> None:
             if agree is not None:
                 agree([one.most_events(there) for one, there in zip(wanted, found, strict=True)])
 
-        with stored_together():
-            opened = find_or_create(
-                wanted, open_one, WantedChannel.check, lambda calls: [call() for call in calls], settle
-            )
+        opened = enter_together(
+            stack, wanted, WantedChannel.open, WantedChannel.check, lambda calls: [call() for call in calls], settle
+        )
         stack.pop_all()
     return opened
+
+
+def enter_together(
+    stack: ExitStack,
+    wanted: Sequence[W],
+    open_one: Callable[[W, bool], AbstractContextManager[T]],
+    check: Callable[[W], PlannedDirectories],
+    run: Callable[[Sequence[Callable[[], Any]]], list[Any]],
+    settle: Callable[[Sequence[T | None]], object] | None = None,
+) -> list[T]:
+    """Open channels as `find_or_create` does, and leave them at the end of a stack.
+
+    Options that differ are stored when all are open; none is if one can't be opened.
+
+    Args:
+        stack: gets what leaves each channel again; those that are open when another one refuses are on it.
+        wanted: the channels.
+        open_one: as in `find_or_create`; entering what it returns opens the channel.
+        check: as in `find_or_create`.
+        run: likewise.
+        settle: likewise.
+
+    Raises what these raise.
+    """
+
+    def enter(one: W, create: bool) -> T:
+        return stack.enter_context(open_one(one, create))
+
+    with stored_together():
+        return find_or_create(wanted, enter, check, run, settle)
 
 
 def find_or_create(

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.ownerless_groups import ownerless_groups
 from spillable_stream.engine.telemetry import Counters
 from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
@@ -308,7 +309,7 @@ def _stats(engine: Engine, *, as_known: bool) -> ChannelStats:
             torn_bytes=files.torn_bytes,
             unhealthy=engine.log.failed is not None,
             groups={name: _group(state, name) for name in state.groups},
-            without_owner=tuple(g.name for g in engine.ownerless_groups(state)),
+            without_owner=tuple(g.name for g in ownerless_groups(engine.owners, state)),
             sinks=dict(state.sinks),
             producers={name: state.producers.last(name) for name in state.producers},
             counters=replace(engine.counters),

@@ -56,13 +56,16 @@ def _ids(first_id: int, rows: int) -> pa.Array:
 
 
 def events_from_batch(read: ReadBatch) -> list[Event]:
-    """Return what was read from an event channel as events.
+    """Return what was read from an event channel as events; a null for a body is an empty one.
 
     Raises:
         SchemaError: a header is not text: an earlier version took bytes that are not UTF-8.
     """
+    column = read.batch.column(1)
+    if column.null_count:  # Spark wrote some, or an Arrow batch had them
+        column = column.fill_null(b"")
     try:
-        headers, bodies = header_maps(read.batch.column(0)), read.batch.column(1).to_pylist()
+        headers, bodies = header_maps(read.batch.column(0)), column.to_pylist()
     except _NO_OBJECT as e:
         raise _not_given(read, e) from e
     seconds = read.time_us / 1e6

@@ -15,7 +15,7 @@ from enum import Enum
 from os import getpid
 from threading import get_ident
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from spillable_stream.engine.append_plan import NOTHING_COMMITTED, CommitResult
 from spillable_stream.engine.engine import Engine
@@ -114,6 +114,9 @@ class Transaction:
         if self.state is OPEN:
             raise TransactionStateError("close() of an open transaction; commit or roll back first")
         self.state = CLOSED
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} can't be copied or pickled: whoever needs one begins its own")
 
     def __del__(self) -> None:
         if self.state is OPEN and self._pid == getpid() and (lost := self._forget()):

@@ -248,7 +248,7 @@ def _create_files(fs: FileSystem, layout: Layout, options: ChannelOptions, schem
         fs.remove(layout.log_file(file_id))
     fs.remove(layout.head)
     lock = CommitLock(fs, layout)
-    wal = WriteAheadLog(lock, Tier.DISK, max_file_size_bytes=1 << 62)
+    wal = WriteAheadLog(lock, Tier.DISK)
     try:
         lock.publish(CommitPoint(NO_TIER, checkpoint_ms=time.time_ns() // 1_000_000))
         wal.create_first_file(ChannelState(options, schemas).small, 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pyarrow as pa
@@ -17,7 +16,6 @@ from spillable_stream.engine.committer import Committer
 from spillable_stream.engine.follower import Follower, Snapshot
 from spillable_stream.engine.group_owners import GroupOwners
 from spillable_stream.engine.log_port import ChannelPath, Log, Reader, refuse_to_write
-from spillable_stream.engine.ownerless_groups import OwnerlessGroup, ownerless_groups
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.telemetry import Counters, FileCounts, Samples
 from spillable_stream.engine.tier_ports import CheckpointingPort, UpkeepPort
@@ -76,7 +74,6 @@ class Engine(ABC):
         active_calls: the calls under way: a close waits for them, and no call may start inside another.
         counters: the counters of this handle.
         readers: the event readers of the groups that took last, by group. There may be thousands of groups.
-        ownerless_groups: returns the automatic groups that nobody owns, given a state.
         prepare_put: called before a put transaction begins: makes what puts need, such as a memory tier.
         put_bytes: returns the most payload bytes of a put transaction that can go to memory; 0 without such a tier.
         store_usage: returns what this handle has asked of an object store; None on a disk.
@@ -85,19 +82,16 @@ class Engine(ABC):
     """
 
     appender: Appender
-    append_alone: Callable[[Request], CommitResult]
     checkpointing: CheckpointingPort
     commit: _Commit
     committer: Committer
     committing: Callable[[], AbstractContextManager[None]]
     deliveries: Deliveries
-    ends: Callable[[], dict[int | str, int]]
     follow: _Follow
     follower: Follower
     is_typed: Callable[[], bool]
     log: Log
     make_room: Callable[[], None]
-    ownerless_groups: Callable[[ChannelState], list[OwnerlessGroup]]
     owners: GroupOwners
     prepare_put: Callable[[], None]
     put_bytes: Callable[[], int]
@@ -118,16 +112,15 @@ class Engine(ABC):
 
     def _wire(self, owners: GroupOwners, committer: Committer) -> None:
         """Bind the verbs to the parts; `log`, `follower` and `appender` are set."""
-        log, follower, appender = self.log, self.follower, self.appender
+        log, follower = self.log, self.follower
         self.owners = owners
         self.committer = committer
         # Bound methods rather than delegating ones: every put and take would pay for the extra call.
         self.commit = committer.commit
-        self.committing, self.append_alone = appender.committing, appender.append_alone
+        self.committing = self.appender.committing
         self.follow, self.wait_for = follower.follow, follower.wait_for
-        self.schemas, self.is_typed, self.ends = follower.schemas, follower.is_typed, follower.ends
+        self.schemas, self.is_typed = follower.schemas, follower.is_typed
         self.require_open, self.require_not_closed = log.require_open, log.require_not_closed
-        self.ownerless_groups = partial(ownerless_groups, owners)
 
     # ── views of the parts ──────────────────────────────────────────────────────────────────
 

@@ -19,7 +19,6 @@ from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.options_by_place import refuse_options_of_disks, refuse_options_of_stores
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import CorruptionError, NotAChannelError
-from spillable_stream.log.commit_lock import do_nothing
 from spillable_stream.log.identity_file import has_identity, read_identity
 from spillable_stream.log.nesting import PlannedDirectories
 from spillable_stream.objects.disk_cache import DiskCache
@@ -64,7 +63,7 @@ def ensure_channel(
     fs: FileSystem,
     path: ChannelPath,
     new: Callable[[], NewChannel] | None,
-    prepare: Callable[[], None] = do_nothing,
+    prepare: Callable[[], None] = lambda: None,
 ) -> str | None:
     """Create a channel unless there is one.
 

@@ -44,13 +44,18 @@ class PeriodicThread:
         return self._thread is not None and self._thread.is_alive()
 
     def ensure(self) -> None:
-        """Start the thread if it is not there and may begin."""
+        """Start the thread if it is not there and may begin; at the end of the process there is none."""
         with self._mutex:
             if not self.is_alive() and self._may_begin():
                 self._ended = threading.Event()
                 thread = threading.Thread(target=_run, args=(self._work, self._ended), name=self._name, daemon=True)
-                thread.start()
-                self._thread = thread
+                try:
+                    thread.start()
+                except RuntimeError:
+                    if threading.main_thread().is_alive():
+                        raise
+                else:
+                    self._thread = thread
 
     def end(self) -> None:
         """End the thread, and wait for the work that is under way; `ensure` may start another one."""

@@ -6,11 +6,12 @@ in any of the channels tells which batch may be in some of them only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Collection, Iterable, Mapping
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import ProducerClaim
-from spillable_stream.errors import OptionError
+from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.noted import Noted
 from spillable_stream.format.numbered_batch import BY_PRODUCER, MAX_NOTE_BYTES, NumberedBatch, Numbers
 from spillable_stream.format.packing import MALFORMED, pack, unpack
@@ -28,25 +29,27 @@ class BatchNumbers:
     Args:
         producer: the name, as ``a1.r1``.
         channels: the channels, by name.
+        optional: those of them that need not have any batch. They are asked when the first one goes there (`join`).
 
     Attributes:
-        newest: the newest batch that one of the channels has, as `claim` found it; None if none has any.
+        newest: the newest batch that one of the other channels has, as `claim` found it; None if none has any.
 
     Raises:
         OptionError: no producer can have such a name.
     """
 
-    def __init__(self, producer: str, channels: Mapping[str, Channel]) -> None:
+    def __init__(self, producer: str, channels: Mapping[str, Channel], optional: Collection[str] = ()) -> None:
         self.producer: str = check_producer(producer)
         self.newest: Noted | None = None
-        self._channels = channels
+        self._channels, self._optional = channels, optional
         self._claims: dict[str, ProducerClaim] = {}  # by channel
-        self._is_claimed = False
+        self._mutex = threading.Lock()
+        self._is_claimed = self._is_released = False
         self._last: dict[str, int] = {}  # of each channel
         self._parts_before: Mapping[str, int] = {}  # of the newest batch
 
     def claim(self) -> None:
-        """Claim the name in every channel, and look what they have of it; once.
+        """Claim the name in every channel that is not optional, and look what they have of it; once.
 
         Raises:
             ProducerBusyError: another live processor or producer has the name in one of the channels.
@@ -55,20 +58,46 @@ class BatchNumbers:
         if self._is_claimed:
             return
         self._refuse_twins()
+        required = [name for name in self._channels if name not in self._optional]
+        self._is_released = False
         try:
-            for name, channel in self._channels.items():
-                self._claims[name] = channel.put_port().claim_producer(self.producer)
-            self._look()
+            for name in required:
+                self._claim(name)
+            self._look(required)
         except BaseException:
             self.release()
             raise
         self._is_claimed = True
 
+    def _claim(self, channel: str) -> None:
+        claim = self._channels[channel].put_port().claim_producer(self.producer)
+        with self._mutex:
+            if not self._is_released:
+                self._claims[channel] = claim
+                return
+        claim.release()
+        raise SpillableError(f"{self.producer} was closed while it was claimed in {channel}")
+
+    def join(self, channel: str) -> None:
+        """Claim the name in an optional channel, too, and look what it has of it; once. Nothing to do in the others.
+
+        It may be called in a thread of its own, and hang as long as the channel does: nothing else waits for it.
+
+        Raises what `claim` raises.
+        """
+        if channel in self._last:
+            return
+        if channel not in self._claims:
+            self._claim(channel)
+        self._last[channel] = self._channels[channel].last_batch(self.producer).sequence
+
     def release(self) -> None:
         """Give up the name."""
-        for claim in self._claims.values():
+        with self._mutex:
+            self._is_released = True
+            claims, self._claims = list(self._claims.values()), {}
+        for claim in claims:
             claim.release()
-        self._claims = {}
 
     def _refuse_twins(self) -> None:
         names: dict[str, str] = {}
@@ -77,10 +106,10 @@ class BatchNumbers:
             if other != name:
                 raise OptionError(f"{other} and {name} are one channel, {channel.path}; name it once")
 
-    def _look(self) -> None:
-        found = {name: channel.last_batch(self.producer) for name, channel in self._channels.items()}
+    def _look(self, channels: Iterable[str]) -> None:
+        found = {name: self._channels[name].last_batch(self.producer) for name in channels}
         self._last = {name: last.sequence for name, last in found.items()}
-        number = max(self._last.values())
+        number = max(self._last.values(), default=0)
         if number:
             note = next(last.note for last in found.values() if last.sequence == number)
             self._parts_before, of_source = _read_note(note)
@@ -101,7 +130,7 @@ class BatchNumbers:
 
     def has(self, number: int) -> bool:
         """Tell whether a channel has its part of a batch, or of a later one."""
-        return any(last >= number for last in self._last.values())
+        return any(last >= number for last in list(self._last.values()))
 
     def compare(self, number: int, parts: Mapping[str, int]) -> None:
         """Warn where a batch that was in some channels before a restart has other parts now; once.

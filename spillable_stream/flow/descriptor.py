@@ -28,6 +28,13 @@ class Descriptor:
         self._forgotten = finalize(self, os.close, self.number)
         self._forgotten.atexit = False
 
+    def is_at(self, path: Path) -> bool:
+        """Tell whether a path is still that of the open file: else a restart would not find what is written to it."""
+        try:
+            return os.path.samestat(os.stat(path), os.fstat(self.number))
+        except OSError:
+            return False
+
     def close(self) -> None:
         """Close it, once.
 

@@ -21,7 +21,7 @@ from spillable_stream.flow.configuration.substitution import Lookups
 __all__ = ["load"]
 
 _COMMAND_TIMEOUT_SECONDS = 60.0
-_MOST_BYTES = 16 << 20  # of a file: some 40,000 agents
+_MOST_BYTES = 1 << 20  # of a file: some 2,500 agents, which are checked in a few seconds
 
 
 @checked
@@ -46,7 +46,7 @@ def load(
         The agents, each with what of it runs, and the findings.
 
     Raises:
-        OSError: a file can't be read, is larger than 16 MiB, or is not a text.
+        OSError: a file can't be read, is larger than 1 MiB, or is not a text.
         ImportError: the extra ``flow`` is not installed.
         OptionError: there is no file, or one is not a path.
     """
@@ -70,7 +70,12 @@ def _content(path: str) -> bytes:
     with open(path, "rb") as file:
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
-        raise OSError(errno.EFBIG, f"a configuration larger than {_MOST_BYTES >> 20} MiB is not read", path)
+        raise OSError(
+            errno.EFBIG,
+            f"a configuration larger than {_MOST_BYTES >> 20} MiB is not read: give each agent a file of its own, and "
+            "what they share by several -f",
+            path,
+        )
     if (offset := content.find(b"\0")) >= 0:
         raise OSError(errno.EINVAL, f"its byte {offset} is 0, as no byte of a configuration in UTF-8 is", path)
     return content

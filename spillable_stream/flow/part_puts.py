@@ -8,11 +8,11 @@ from functools import partial
 
 import pyarrow as pa
 
+from spillable_stream.call_threads import CallThreads
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.engine.port import NoRoomYetError, ProducerClaim
 from spillable_stream.errors import UnsafeStoreError
-from spillable_stream.flow.call_threads import CallThreads
 from spillable_stream.flow.routed_batch import RoutedBatch
 from spillable_stream.format.numbered_batch import NumberedBatch
 

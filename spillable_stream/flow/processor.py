@@ -31,6 +31,7 @@ from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import AnyInterceptor, InterceptorChain
 from spillable_stream.flow.left_out import LeftOut
 from spillable_stream.flow.noted import Noted
+from spillable_stream.flow.optional_puts import OptionalPuts
 from spillable_stream.flow.part_puts import PartPuts
 from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.routed_batch import Processed, RoutedBatch
@@ -70,6 +71,7 @@ class ChannelProcessor:
         entrance: where batches can be seen as they come.
         left_out: the events that optional channels did not get.
         puts: the puts into its channels, for those that deliver batches themselves.
+        optional_puts: those into its optional channels, likewise.
 
     Raises:
         OptionError: there are no channels, the selector or ``times`` names one that is not there, no producer has such
@@ -109,7 +111,11 @@ class ChannelProcessor:
         self.puts: PartPuts = PartPuts(self._channels)
         checked_times = self._checked_times({} if times is None else times)
         rejects = None if dead_letter is None else self._name_of(dead_letter)
-        self._numbers = None if producer is None else BatchNumbers(producer, self._channels)
+        aside = self.selector.never_required() - {rejects}
+        if aside.issuperset(self._channels):  # there is nobody to wait for but them
+            aside = set()
+        self.optional_puts: OptionalPuts = OptionalPuts(called, aside, self.puts, self.left_out)
+        self._numbers = None if producer is None else BatchNumbers(producer, self._channels, aside)
         self._mutex = threading.RLock()
         self._is_started = self._is_closed = False
         self._turn = 0  # of the next batch without a number
@@ -180,6 +186,7 @@ class ChannelProcessor:
                     ending.callback(self._numbers.release)
                 ending.callback(self.puts.close)
                 ending.callback(self.left_out.close)
+                ending.callback(self.optional_puts.close)
             self._is_closed = True
 
     def __enter__(self) -> Self:
@@ -303,30 +310,33 @@ class ChannelProcessor:
     def _deliver(self, routed: RoutedBatch) -> Processed:
         if routed.number is not None and self._numbers is not None:
             self._numbers.compare(routed.number, routed.result.stored)
-        failures = self._put_all(routed, routed.required, is_optional=False)
+        failures = self._put_required(routed)
         if failures:
             too_large = next((e for e in failures.values() if isinstance(e, TOO_LARGE)), None)
             if too_large is not None and routed.is_nowhere:
                 raise too_large
             raise routed.delivery_error(self.producer, failures)
-        for name, error in self._put_all(routed, routed.optional, is_optional=True).items():
-            self.left_out.add(name, routed.optional[name].num_rows, error)
+        rest = {name: part for name, part in routed.optional.items() if name not in routed.done}
+        self.optional_puts.put(rest, lambda name: self._put(routed, name, rest[name], is_optional=True))
         return routed.result
 
-    def _put_all(
-        self, routed: RoutedBatch, parts: Mapping[str, pa.RecordBatch], *, is_optional: bool
-    ) -> dict[str, Exception]:
-        """Put parts into the channels that do not have theirs, and return what failed."""
-        names = [name for name in parts if name not in routed.done]
+    def hanging(self) -> list[Channel]:
+        """Return the optional channels in which a put is still under way, though nobody waits for it."""
+        return [self._channels[name] for name in self.optional_puts.under_way()]
+
+    def _put_required(self, routed: RoutedBatch) -> dict[str, Exception]:
+        """Put parts into the required channels that do not have theirs, and return what failed."""
+        names = [name for name in routed.required if name not in routed.done]
         if not names:
             return {}
-        return self.puts.at_once(names, lambda name: self._put(routed, name, parts[name], is_optional))
+        return self.puts.at_once(names, lambda name: self._put(routed, name, routed.required[name], is_optional=False))
 
-    def _put(self, routed: RoutedBatch, name: str, part: pa.RecordBatch, is_optional: bool) -> Exception | None:
+    def _put(self, routed: RoutedBatch, name: str, part: pa.RecordBatch, *, is_optional: bool) -> Exception | None:
         """Put a part into a channel; return why that failed."""
         number, numbered, claim = routed.number, None, None
         try:
             if number is not None and self._numbers is not None:
+                self._numbers.join(name)
                 numbered, claim = self._numbers.numbered(name, number, routed.note), self._numbers.claim_in(name)
             self.puts.put(routed, name, part, numbered, claim, may_wait=not is_optional)
         except Exception as e:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
+from spillable_stream.channel.channel import Channel
+from spillable_stream.counted import counted
 from spillable_stream.error_text import text_of
 from spillable_stream.flow.closing import channels_of, close_at_once, closes
 from spillable_stream.flow.processor import ChannelProcessor
@@ -39,6 +41,7 @@ class RunningFlow:
         self.supervisor: Supervisor = Supervisor(must_stop=must_stop)
         self._owns_channels, self._must_stop = owns_channels, must_stop
         self._is_lag_unknown = False  # and that was said
+        self._hanging: list[Channel] = []  # optional channels in which a put of a source that ended hangs
 
     # ── start and end ───────────────────────────────────────────────────────────────────────
 
@@ -80,8 +83,10 @@ class RunningFlow:
 
     def _end(self, wired: Wired, seconds: float, may_drain: Callable[[], bool] = lambda: False) -> bool:
         ended = self._end_sources(wired.sources.values(), seconds)
-        while may_drain() and not self.is_drained():
+        while (drains := may_drain()) and not self.is_drained():
             time.sleep(_DRAIN_LOOK_SECONDS)
+        if drains:
+            self._tell_left()
         ended = not self.supervisor.stop(wired.sinks.values(), seconds) and ended
         return (not self._owns_channels or self._close(wired.places, seconds)) and ended
 
@@ -97,11 +102,13 @@ class RunningFlow:
                 close_at_once({runner.name: processor.close}, 0.0)
             else:
                 closes(runner.name, processor.close)
+                self._hanging += processor.hanging()
         return not late
 
     def _close(self, places: Places, seconds: float) -> bool:
         """Close channels; those in which something may hang in the time of a stop, and tell whether all are closed."""
-        hung, closings, failed = channels_of(self.supervisor.late()), dict[str, Callable[[], object]](), False
+        hung, closings = [*channels_of(self.supervisor.late()), *self._hanging], dict[str, Callable[[], object]]()
+        failed = False
         for name, place in places.items():
             if place.channel in hung:
                 closings[name] = place.channel.close
@@ -128,17 +135,25 @@ class RunningFlow:
     def is_drained(self) -> bool:
         """Whether the sinks have taken everything from their channels, but for what they hold in open files.
 
+        What only sinks take that stand by does not count: they are not asked while the others of their group work.
         False where a channel can't say, as while its store is away.
         """
-        held: dict[str, int] = {}
-        name, found = "", True
+        return self._left(self._asked_channels()) == {}
+
+    def _asked_channels(self) -> set[str]:
+        return {name for runner in self.wired.sinks.values() for name in runner.asked_channels}
+
+    def _left(self, channels: Collection[str]) -> dict[str, int] | None:
+        """Return how many events the sinks have yet to take from each channel that has some; None if one can't say."""
+        found: dict[str, int] = {}
+        name = ""
         try:
-            for runner in self.wired.sinks.values():
-                for sink in runner.sinks:
-                    name = sink.channel_name
-                    held[name] = held.get(name, 0) + sink.held_events()
-            for name, events in held.items():
-                found = found and self.wired.places[name].lag_events() <= events
+            for name in channels:
+                found[name] = self.wired.places[name].lag_events()
+            for sink in (sink for runner in self.wired.sinks.values() for sink in runner.sinks):
+                name = sink.channel_name
+                if name in found:
+                    found[name] -= sink.held_events()
         except Exception as e:
             if not self._is_lag_unknown:
                 _log.error(
@@ -148,9 +163,20 @@ class RunningFlow:
                     extra=fields(component=name),
                 )
             self._is_lag_unknown = True
-            return False
+            return None
         self._is_lag_unknown = False
-        return found
+        return {name: events for name, events in found.items() if events > 0}
+
+    def _tell_left(self) -> None:
+        """Say what stays in channels whose sinks only stand by."""
+        every = {sink.channel_name for runner in self.wired.sinks.values() for sink in runner.sinks}
+        for name, events in (self._left(every - self._asked_channels()) or {}).items():
+            _log.warning(
+                "the channel %s keeps %s: its sinks stand by while another one of their group works",
+                name,
+                counted(events, "event"),
+                extra=fields(component=name, count=events),
+            )
 
     def is_finished(self) -> bool:
         """Whether all sources are at their end, and the sinks have taken everything."""

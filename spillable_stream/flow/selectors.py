@@ -84,6 +84,10 @@ class Selector:
         """Return the channels that the selector's own properties name."""
         return set()
 
+    def never_required(self) -> set[str]:
+        """Return the channels that need not take any event, whatever comes: no source waits long for one of these."""
+        return set()
+
     def select(self, batch: pa.RecordBatch, number: int) -> Routes:
         """Return where the events of a batch go.
 
@@ -108,6 +112,8 @@ class Replicating(Selector):
     def named(self) -> set[str]:
         """Return the optional channels."""
         return set(self.optional)
+
+    never_required = named
 
     def select(self, batch: pa.RecordBatch, number: int) -> Routes:
         """Return all events for each channel."""
@@ -156,6 +162,11 @@ class Multiplexing(Selector):
         """Return all channels that a value or the default leads to."""
         lists = (self.default, *self.mapping.values(), *self.optional.values())
         return {name for names in lists for name in names}
+
+    def never_required(self) -> set[str]:
+        """Return the channels to which a value leads as an optional one, and none as a required one."""
+        required = {name for names in (self.default, *self.mapping.values()) for name in names}
+        return self.named() - required
 
     def _required(self, value: str) -> tuple[str, ...]:
         return (self.mapping.get(value) or self.default) if value.strip() else self.default

@@ -6,10 +6,9 @@ prolongs a penalty.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import DeliveryError, OptionError
@@ -57,9 +56,12 @@ class SinkProcessor:
 
     Attributes:
         sinks: the sinks, by name, in order.
+        standing_by: those that are not asked while the others work. Events that only they take stay in the channel, and
+            a drain does not wait for them.
     """
 
     sinks: Mapping[str, GroupedSink] = {}
+    standing_by: Sequence[GroupedSink] = ()
     _surroundings: Surroundings = REAL
 
     def configure(self, sinks: Mapping[str, GroupedSink], surroundings: Surroundings = REAL) -> None:
@@ -111,11 +113,20 @@ class Default(SinkProcessor):
         return sink.process()
 
 
+class _Penalty(NamedTuple):
+    """Until when a sink is left out, its priority, and how often it failed in a row."""
+
+    until_ms: float
+    priority: int
+    in_a_row: int
+
+
 class Failover(SinkProcessor):
     """Asks the sink with the highest priority, and the next one when that fails.
 
     A sink that fails for the k-th time in a row is left out for 2^k seconds, at most ``maxpenalty``. Then it is tried,
-    and if it says READY it is among the live ones again, at once.
+    and if it says READY it is among the live ones again, at once. The lower ones stand by meanwhile, also where they
+    take from other channels.
 
     Args:
         priority: the sinks' priorities; higher first. Sinks without one come after all others, as −1, −2, …
@@ -127,12 +138,12 @@ class Failover(SinkProcessor):
         self.priority: dict[str, int] = dict(priority or {})
         self.maxpenalty = maxpenalty
         self._live: dict[int, str] = {}
-        self._failed: list[tuple[float, int, str, int]] = []  # until when, priority, name, failures in a row
+        self._failed: dict[str, _Penalty] = {}
 
     def configure(self, sinks: Mapping[str, GroupedSink], surroundings: Surroundings = REAL) -> None:
         """Set the sinks. Of two with one priority the second is not used; a warning says so."""
         super().configure(sinks, surroundings)
-        self._live, self._failed, lowest = {}, [], 0
+        self._live, self._failed, lowest = {}, {}, 0
         for name in sinks:
             if name in self.priority:
                 priority = self.priority[name]
@@ -149,11 +160,16 @@ class Failover(SinkProcessor):
                 )
                 continue
             self._live[priority] = name
+        self._stand_by()
 
     @property
     def active(self) -> str | None:
         """The sink that is asked first now; None while none is live."""
         return self._live[max(self._live)] if self._live else None
+
+    def _stand_by(self) -> None:
+        asked = {self.active, *self._failed}
+        self.standing_by: Sequence[GroupedSink] = [sink for name, sink in self.sinks.items() if name not in asked]
 
     def process(self) -> SinkStatus:
         """Try those whose penalty is over, then the active one, then the next.
@@ -161,31 +177,48 @@ class Failover(SinkProcessor):
         Raises:
             DeliveryError: none is left.
         """
-        now_ms, failures = self._now_ms(), dict[str, Exception]()
-        while self._failed and self._failed[0][0] < now_ms:
-            until_ms, priority, name, in_a_row = heapq.heappop(self._failed)
+        try:
+            return self._round()
+        finally:
+            self._stand_by()
+
+    def _round(self) -> SinkStatus:
+        failures: dict[str, Exception] = {}
+        empty: dict[str, SinkStatus] = {}  # channels, and what a sink said that found nothing there
+        for name in self._due():
+            priority, in_a_row = self._failed[name].priority, self._failed[name].in_a_row
+            sink = self.sinks[name]
             try:
-                status = self.sinks[name].process()
+                status = sink.process()
             except Exception as e:
                 failures[name] = e
                 self._penalize(priority, name, in_a_row + 1, e)
                 continue
             if status.value == "ready":
                 self._live[priority] = name
+                del self._failed[name]
                 _say_it_works(name)
-            else:  # it is not penalized for it
-                heapq.heappush(self._failed, (until_ms, priority, name, in_a_row))
-            return status
+            if status.value == "ready" or not sink.found_nothing:
+                return status
+            empty[sink.channel_name] = status  # it is not penalized for it; nor are those of other channels
         while self._live:
             priority = max(self._live)
             name = self._live[priority]
+            sink = self.sinks[name]
             try:
-                return self.sinks[name].process()
+                return empty[sink.channel_name] if sink.channel_name in empty else sink.process()
             except Exception as e:
                 failures[name] = e
                 del self._live[priority]
                 self._penalize(priority, name, 1, e)
+        if empty:
+            return next(iter(empty.values()))
         raise DeliveryError("All sinks failed to process, nothing left to failover to", failures)
+
+    def _due(self) -> list[str]:
+        """Return the sinks whose penalty is over, the one that has been over longest first."""
+        now_ms = self._now_ms()
+        return sorted((name for name, p in self._failed.items() if p.until_ms < now_ms), key=self._failed.__getitem__)
 
     def _penalize(self, priority: int, name: str, in_a_row: int, error: Exception) -> None:
         penalty_ms = min(self.maxpenalty, _UNIT_MS << min(in_a_row, _MOST_DOUBLINGS))
@@ -196,7 +229,7 @@ class Failover(SinkProcessor):
             text_of(error),
             extra=fields(component=name, seconds=penalty_ms / 1000),
         )
-        heapq.heappush(self._failed, (self._now_ms() + penalty_ms, priority, name, in_a_row))
+        self._failed[name] = _Penalty(self._now_ms() + penalty_ms, priority, in_a_row)
 
 
 class LoadBalance(SinkProcessor):

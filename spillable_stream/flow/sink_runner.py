@@ -28,15 +28,23 @@ _SLICE_SECONDS = 0.5
 _NOTES_SECONDS = 14.0
 
 
-class _SinkProcessor(Protocol):
-    """Chooses among the sinks of a group."""
+class _Asked(Protocol):
+    """A sink, or what chooses among the sinks of a group."""
 
     @property
     def trouble(self) -> str:
         """What keeps some of the events from being taken though a round may work."""
 
     def process(self) -> Status:
-        """Ask one of the sinks."""
+        """Take and write, or let one of the sinks do so."""
+
+
+class _SinkProcessor(_Asked, Protocol):
+    """Chooses among the sinks of a group."""
+
+    @property
+    def standing_by(self) -> Sequence[Sink]:
+        """The sinks that are not asked while the others work."""
 
 
 class SinkRunner(RoundsRunner):
@@ -58,7 +66,8 @@ class SinkRunner(RoundsRunner):
         self.sinks: list[Sink] = [sink for sink, _, _ in sinks]
         self._places = list(sinks)
         self._empty: dict[int, Sink] = {}  # by channel that the last round found empty, a sink of it
-        self._processor: _SinkProcessor = processor or self.sinks[0]
+        self._group = processor
+        self._processor: _Asked = processor or self.sinks[0]
         self._backoff = Backoff(_INCREMENT_MS, _MOST_MS)
         self._opened = False
         self._drained = False
@@ -72,6 +81,12 @@ class SinkRunner(RoundsRunner):
     def channels(self) -> list[Channel]:
         """The channels that its sinks take from."""
         return [channel for _, channel, _ in self._places]
+
+    @property
+    def asked_channels(self) -> set[str]:
+        """The names of the channels that its sinks take from now: not those of sinks that only stand by."""
+        standing_by = () if self._group is None else self._group.standing_by
+        return {sink.channel_name for sink in self.sinks if sink not in standing_by}
 
     @property
     def finished(self) -> bool:
@@ -151,7 +166,8 @@ class SinkRunner(RoundsRunner):
             self._backoff.ready()
             return 0.0
         self._empty = {id(channel): sink for sink, channel, _ in self._places if sink.found_nothing}
-        self._drained = all(id(channel) in self._empty for _, channel, _ in self._places)
+        asked = self.asked_channels
+        self._drained = all(id(c) in self._empty for sink, c, _ in self._places if sink.channel_name in asked)
         due = min(sink.due_seconds() for sink in self.sinks)
         return min(self._backoff.nothing(), max(due, 0.001))
 

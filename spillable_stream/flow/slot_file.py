@@ -25,7 +25,7 @@ from spillable_stream.flow.descriptor import Descriptor
 from spillable_stream.flow.durable_file import read_file, replace_file
 from spillable_stream.log_records import fields, log_of
 
-__all__ = ["SlotFile", "newest_value"]
+__all__ = ["SlotFile", "newest_value", "write_over"]
 
 _log = log_of("spillable_stream.flow")
 
@@ -85,7 +85,7 @@ class SlotFile:
             StorageError: the disk refused; which of the two values a restart finds is not known.
         """
         descriptor = self._descriptor
-        if descriptor is None or _size_of(value) > self._slot_bytes or not self._names(descriptor):
+        if descriptor is None or _size_of(value) > self._slot_bytes or not descriptor.is_at(self.path):
             self.replace(value)
             return
         try:
@@ -113,13 +113,6 @@ class SlotFile:
         except OSError as e:
             raise StorageError(f"can't open {self.path} ({e.strerror}); let this user write to it") from e
 
-    def _names(self, descriptor: Descriptor) -> bool:
-        """Whether the name is still the open file's: else a restart would not find what is written to it."""
-        try:
-            return os.path.samestat(os.stat(self.path), os.fstat(descriptor.number))
-        except OSError:
-            return False
-
     def close(self) -> None:
         """Close it; each value that was written is durable already."""
         descriptor, self._descriptor = self._descriptor, None
@@ -129,7 +122,7 @@ class SlotFile:
 
 
 def write_over(descriptor: int, slot: bytes, offset: int) -> None:
-    """Write over a slot, durably; raises OSError."""
+    """Write over a slot, or behind the end of a file, durably; raises OSError."""
     view = memoryview(slot)
     while view.nbytes:
         written = os.pwrite(descriptor, view, offset)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from spillable_stream.errors import CorruptionError, EventTooLargeError, SchemaError
-from spillable_stream.format.conversion import cast_column
+from spillable_stream.format.conversion import cast_column, has_demands, is_allowed
 from spillable_stream.format.dues import pack_dues
 from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, PUT, TTL_SIZE_BYTES, Frame
 from spillable_stream.format.types import NOT_ARROW, check_field, has_dictionary, stored_schema
@@ -46,7 +46,7 @@ FAR_FRAME_BYTES = 1 << 20
 """How large they are in an object store, where a task downloads a whole frame for one event of it."""
 
 _LARGE_BYTES = 256 << 10  # below, validating the whole buffers is cheaper than copying the slice
-_last_required: tuple[pa.Schema | None, list[int]] = None, []  # a schema, and its columns that are not nullable
+_last_demands: tuple[pa.Schema | None, list[int], list[int]] = None, [], []  # of one schema
 _INDEX = "__index_level_"  # as Arrow names the columns of an index of pandas that has no name
 
 _last_plain = EVENT_SCHEMA  # the last schema without views
@@ -289,20 +289,29 @@ def accept_batch(batch: pa.RecordBatch, schema: pa.Schema, but: str = "") -> pa.
     except NOT_ARROW as e:
         raise SchemaError(_unsound(whole, e)) from e
     fitted = batch if equal else fit_batch(whole, schema)
-    for i in _required_columns(schema):
+    required, strict_inside = _demands(schema)
+    for i in required:
         if fitted.column(i).null_count:
             raise mismatch(f"the column {schema.names[i]!r} has nulls and is not nullable", schema, batch.schema)
+    for i in strict_inside:
+        if not is_allowed(fitted.column(i)):
+            why = f"the column {schema.names[i]!r} has a null where its type has none"
+            raise mismatch(why, schema, batch.schema)
     return fitted
 
 
-def _required_columns(schema: pa.Schema) -> list[int]:
-    """Return the numbers of the columns that are not nullable: of the last schema again, for Arrow makes its fields."""
-    global _last_required
-    known, columns = _last_required
+def _demands(schema: pa.Schema) -> tuple[list[int], list[int]]:
+    """Return the numbers of the columns that are not nullable, and of those whose types forbid nulls inside.
+
+    They are those of the last schema again, for Arrow makes its fields.
+    """
+    global _last_demands
+    known, required, strict_inside = _last_demands
     if known is not schema:
-        columns = [i for i, field in enumerate(schema) if not field.nullable]
-        _last_required = schema, columns
-    return columns
+        required = [i for i, field in enumerate(schema) if not field.nullable]
+        strict_inside = [i for i, t in enumerate(schema.types) if has_demands(t)]
+        _last_demands = schema, required, strict_inside
+    return required, strict_inside
 
 
 def _copy_of_slice(batch: pa.RecordBatch) -> pa.RecordBatch:

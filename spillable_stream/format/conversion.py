@@ -7,7 +7,7 @@ import pyarrow as pa
 from spillable_stream.format.types import WITHOUT_VIEWS, is_list, is_list_view
 from spillable_stream.format.widening import is_list_for
 
-__all__ = ["cast_column"]
+__all__ = ["cast_column", "has_demands", "is_allowed"]
 
 
 def cast_column(column: pa.Array, target: pa.DataType) -> pa.Array:
@@ -20,7 +20,7 @@ def cast_column(column: pa.Array, target: pa.DataType) -> pa.Array:
         pyarrow.ArrowException: the values do not fit.
     """
     found = _converted(column, target)
-    if not _is_allowed(found):
+    if not is_allowed(found):
         raise pa.ArrowInvalid(f"there is a null where the type {target} has none")
     return found
 
@@ -95,10 +95,10 @@ def _with_values(column: pa.Array, target: pa.DataType, own: int, values: pa.Arr
 # ── nulls ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _is_allowed(column: pa.Array) -> bool:
+def is_allowed(column: pa.Array) -> bool:
     """Tell whether a column has no null where its type forbids one. Inside a null parent, nulls are allowed."""
     t = column.type
-    if not len(column) or not _has_demands(t):
+    if not len(column) or not has_demands(t):
         return True
     if pa.types.is_struct(t):
         valid = column.is_valid()
@@ -109,15 +109,15 @@ def _is_allowed(column: pa.Array) -> bool:
         parts = [(t.key_field, column.keys[start:end]), (t.item_field, column.items[start:end])]
     else:
         parts = [(t.value_field, column.flatten())]
-    return all((field.nullable or not inside.null_count) and _is_allowed(inside) for field, inside in parts)
+    return all((field.nullable or not inside.null_count) and is_allowed(inside) for field, inside in parts)
 
 
-def _has_demands(t: pa.DataType) -> bool:
+def has_demands(t: pa.DataType) -> bool:
     """Tell whether a type forbids nulls anywhere inside, apart from the keys of maps, which are never null."""
     if pa.types.is_struct(t):
-        return any(not f.nullable or _has_demands(f.type) for f in t)
+        return any(not f.nullable or has_demands(f.type) for f in t)
     if pa.types.is_map(t):
-        return not t.item_field.nullable or _has_demands(t.key_type) or _has_demands(t.item_type)
+        return not t.item_field.nullable or has_demands(t.key_type) or has_demands(t.item_type)
     if is_list(t) or is_list_view(t) or pa.types.is_fixed_size_list(t):
-        return not t.value_field.nullable or _has_demands(t.value_type)
+        return not t.value_field.nullable or has_demands(t.value_type)
     return False

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from spillable_stream.format.types import WITHOUT_VIEWS, has_extension, is_list, is_list_view
 
-__all__ = ["has_views", "without_others"]
+__all__ = ["copy_of", "has_views", "without_others"]
 
 _SMALL_BYTES = 1 << 10  # so much may come with each frame; looking for it would cost as much
 _MOST_BYTES = 1 << 30  # more is divided first: a view's offset has 31 bits
@@ -30,6 +30,19 @@ def without_others(batch: pa.RecordBatch) -> pa.RecordBatch:
     if _are_same(cut, columns):
         return batch
     return pa.RecordBatch.from_arrays(cut, schema=batch.schema)
+
+
+def copy_of(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+    """Return a copy of a batch, and how many bytes it holds: what is in the batch, and nothing else.
+
+    A slice holds the whole arrays that it is a part of, an array that numpy made holds all of numpy's, and the
+    application may change that. The batch has no dictionaries.
+
+    Raises:
+        pyarrow.ArrowCapacityError: it is larger than Arrow can write at once.
+    """
+    message = without_others(batch).serialize()
+    return pa.ipc.read_record_batch(message, batch.schema), message.size
 
 
 def has_views(t: pa.DataType) -> bool:

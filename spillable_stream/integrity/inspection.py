@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from spillable_stream.engine.local.loading import restored
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
 from spillable_stream.engine.local.position_hint import parse_position_hint, read_position_hint
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
@@ -24,7 +23,7 @@ from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.log.wal import Position
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.progress import UNTOLD, Meter
-from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.channel_state import ChannelState, restored
 from spillable_stream.state.image import image_of
 from spillable_stream.state.memory_loss_rules import (
     appends_may_be_missing,

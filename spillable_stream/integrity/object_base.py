@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spillable_stream.engine.local.loading import restored
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.integrity.findings import Finding, Findings, Severity
@@ -14,7 +13,7 @@ from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.checkpoints import Checkpoint, checkpoint_key
 from spillable_stream.objects.slots import Slots, slot_key
 from spillable_stream.option_types import ChannelOptions
-from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.channel_state import ChannelState, restored
 
 __all__ = ["Base", "find_base"]
 
@@ -79,10 +78,10 @@ def _found(slots: Slots, inventory: ObjectInventory) -> Base:
     for checkpoint in [c for c in checkpoints if c.tail.number > trimmed]:
         fault = _fault(slots, checkpoint)
         if fault is None:
-            return Base(checkpoint.tail.number, checkpoint.tail, restored(checkpoint.state.image()), missing=missing)
+            return Base(checkpoint.tail.number, checkpoint.tail, checkpoint.state.copy(), missing=missing)
         missing[checkpoint.tail.number] = fault
     newest = checkpoints[-1]
-    return Base(newest.tail.number, newest.tail, restored(newest.state.image()), is_proven=False, missing=missing)
+    return Base(newest.tail.number, newest.tail, newest.state.copy(), is_proven=False, missing=missing)
 
 
 def _first(slots: Slots, *, is_needed: bool) -> Base | Finding:

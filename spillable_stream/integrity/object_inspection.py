@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from spillable_stream.engine.local.loading import restored
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.packing import pack, unpack
 from spillable_stream.integrity.delayed_check import readable_delays
@@ -203,7 +202,7 @@ class _Inspector:
         groups = self._inventory.queries
         steps = ObjectSteps(self._store, self._inventory, findings, base.tail, base.number, groups, self._meter)
         exact = base.tail is not None
-        replay = TolerantReplay(steps, restored(base.state.image()), findings, exact=exact, on_image=self._compare)
+        replay = TolerantReplay(steps, base.state.copy(), findings, exact=exact, on_image=self._compare)
         replay.run(Position(base.number, 0))
         return steps, replay
 

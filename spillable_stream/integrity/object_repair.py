@@ -20,7 +20,6 @@ from __future__ import annotations
 import os
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.local.loading import restored
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import ChannelBusyError, CorruptionError
 from spillable_stream.format.file_names import Tier
@@ -52,7 +51,7 @@ _NO_SLOT = (
 )
 
 
-def repair_objects(location: Location, progress: OnProgress | None = None) -> Report:
+def repair_objects(location: Location, progress: OnProgress | None) -> Report:
     """Make a damaged channel whole again; `spillable_stream.integrity.repair.repair` explains it.
 
     Args:
@@ -155,7 +154,7 @@ class _Repair:
 
     def _append(self, tail: Tail) -> tuple[Tail, ChannelState]:
         """Append what is lost, and from where on slots are needed; return the log's end and the state there."""
-        state = restored(self._inspection.state.image())
+        state = self._inspection.state.copy()
         appending = Appending(self._slots, self._writer, Patience(_PATIENCE_SECONDS))
         state.trimmed = trimmed = self._trimmed(state, tail.number + 1)
         plan = AppendPlan(state, Tier.DISK, start=appending.begin_bytes(tail))

@@ -19,7 +19,7 @@ __all__ = ["examine_objects", "report_of_objects", "store_at", "verify_objects"]
 _MOST_LOOKS = 10
 
 
-def verify_objects(location: Location, meter: Meter = UNTOLD) -> Report:
+def verify_objects(location: Location, meter: Meter) -> Report:
     """Read everything in a channel, and return what is wrong where; `spillable_stream.integrity.verify` explains it.
 
     Args:

@@ -25,7 +25,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.local.loading import restored
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
 from spillable_stream.engine.requests import Control, Move
 from spillable_stream.errors import ChannelBusyError, CorruptionError
@@ -240,7 +239,7 @@ class _Repair:
 
     def _image(self, moved: list[Block]) -> StateImage:
         """Return the state that is left, all of it on disk."""
-        state = restored(self._inspection.state.image())
+        state = self._inspection.state.copy()
         for block in moved:
             state.blocks.disk.insert(block)
         state.blocks.memory.clear()

@@ -18,7 +18,6 @@ from typing import cast
 
 import pyarrow as pa
 
-from spillable_stream.engine.local.loading import restored
 from spillable_stream.format.batch import decode_batch, decode_schema
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameHeader, FrameType, frame_size, message_of
@@ -35,7 +34,7 @@ from spillable_stream.log.frames import Damage, LocatedFrame
 from spillable_stream.log.wal import Position
 from spillable_stream.names import is_name
 from spillable_stream.state.blocks import Blocks
-from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.channel_state import ChannelState, restored
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range
 
@@ -332,7 +331,7 @@ class TolerantReplay:
         if self.steps.last_id is not None:
             self._damage.close(self.steps.last_id + 1)
         self.state.groups.pop(_PLACEHOLDER, None)
-        self.state = restored(self.state.image())
+        self.state = self.state.copy()
         self.state.next_transaction += doubt.transactions
         self._skipped = doubt.skipped(self.state)
         if self.state.groups:

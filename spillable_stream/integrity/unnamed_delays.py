@@ -30,7 +30,7 @@ _GIVE = "give it as spillable verify and repair name it"
 
 
 def unnamed_delays(
-    channel: str, state: ChannelState, schemas: Sequence[pa.Schema], file: str, store: Store | None = None
+    channel: str, state: ChannelState, schemas: Sequence[pa.Schema], file: str, store: Store | None
 ) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
     """Yield when delayed events are due and these, a frame at a time: all whole ones of a file that no COMMIT names.
 

@@ -18,7 +18,7 @@ from spillable_stream.integrity.object_verify import verify_objects
 from spillable_stream.log.identity_file import require_directory
 from spillable_stream.log.look_again import looks
 from spillable_stream.objects.location import Location, channel_path
-from spillable_stream.progress import UNTOLD, Meter, OnProgress
+from spillable_stream.progress import Meter, OnProgress
 from spillable_stream.storage.filesystem import FileSystem, given_file_system
 
 __all__ = ["examine", "report_of", "verify"]
@@ -53,7 +53,7 @@ def verify(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progre
     return report
 
 
-def examine(fs: FileSystem, path: Path, meter: Meter = UNTOLD) -> Inspection:
+def examine(fs: FileSystem, path: Path, meter: Meter) -> Inspection:
     """Inspect a channel, again while others change what was found wrong.
 
     Args:

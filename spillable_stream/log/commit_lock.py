@@ -21,10 +21,10 @@ from spillable_stream.log.head import Head
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
-from spillable_stream.storage.lock import FileLock, do_nothing
+from spillable_stream.storage.lock import FileLock
 from spillable_stream.storage.lock_queue import open_lock_queue
 
-__all__ = ["CommitLock", "do_nothing"]
+__all__ = ["CommitLock"]
 
 
 class CommitLock:
@@ -48,8 +48,8 @@ class CommitLock:
         self.fs = fs
         self.layout = layout
         self.failed: str | None = None
-        self.require_directories: Callable[[], None] = do_nothing
-        self.meanwhile: Callable[[], object] = do_nothing
+        self.require_directories: Callable[[], None] = lambda: None
+        self.meanwhile: Callable[[], object] = lambda: None
         self._lock = FileLock.open(fs, layout.lock, create=create)
         self._turns = open_lock_queue(self._lock.file)
         try:
@@ -63,7 +63,7 @@ class CommitLock:
         self._closed = False
 
     @contextlib.contextmanager
-    def locked(self, timeout_seconds: float, prepare: Callable[[], None] = do_nothing) -> Iterator[None]:
+    def locked(self, timeout_seconds: float, prepare: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Hold the lock within the block, and release it wherever an interrupt (Ctrl-C) strikes.
 
         Args:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from spillable_stream.format.head_page import TierEnd
+from collections.abc import Callable
+from operator import attrgetter
+
+from spillable_stream.format.file_names import MEMORY, Tier
+from spillable_stream.format.head_page import CommitPoint, TierEnd
 from spillable_stream.log.commit_lock import CommitLock
-from spillable_stream.log.tier_files import TierFiles
 
 __all__ = ["PublishedEnd"]
 
@@ -14,12 +17,16 @@ class PublishedEnd:
 
     Args:
         lock: the commit lock and head.
-        policy: the tier's.
+        tier: the tier.
+
+    Attributes:
+        within: returns the tier's end of what the head says.
     """
 
-    def __init__(self, lock: CommitLock, policy: TierFiles) -> None:
+    def __init__(self, lock: CommitLock, tier: Tier) -> None:
+        self.within: Callable[[CommitPoint], TierEnd] = attrgetter(tier.value)
         self._lock = lock
-        self._policy = policy
+        self._tier = tier
 
     def published(self) -> TierEnd:
         """Return what the head publishes of this tier.
@@ -27,11 +34,11 @@ class PublishedEnd:
         Raises:
             CorruptionError: the head is damaged; opening the channel again rebuilds it.
         """
-        return self._policy.end(self._lock.published())
+        return self.within(self._lock.published())
 
     def current(self) -> TierEnd:
         """Return what the head says of this tier; while the lock is held, without a look at it."""
-        return self._policy.end(self._lock.current())
+        return self.within(self._lock.current())
 
     def publish(self, end: TierEnd, last_id: int | None = None) -> None:
         """Write the head; the lock is held.
@@ -40,4 +47,9 @@ class PublishedEnd:
             end: this tier's end.
             last_id: the last write-order ID, where it changes.
         """
-        self._lock.publish(self._policy.with_end(self._lock.current(), end, last_id))
+        disk, memory, last, checkpoint_ms, pid = self._lock.current()
+        if self._tier is MEMORY:
+            memory = end
+        else:
+            disk = end
+        self._lock.publish(CommitPoint(disk, memory, last if last_id is None else last_id, checkpoint_ms, pid))

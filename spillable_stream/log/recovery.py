@@ -58,7 +58,7 @@ class RecoveredLog(NamedTuple):
     torn_bytes: int
 
 
-def oldest_file(fs: FileSystem, wal: WriteAheadLog, last: int | None = None) -> tuple[int, FileHeader]:
+def oldest_file(fs: FileSystem, wal: WriteAheadLog, last: int | None) -> tuple[int, FileHeader]:
     """Return the first data file from which an unbroken chain leads to the last, and its header.
 
     Args:
@@ -113,7 +113,7 @@ def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog, checkpoints: Che
 def _known_end(wal: WriteAheadLog) -> TierEnd:
     """Return what the head published of this tier, even before a reboot: a lower bound of what was synced."""
     known = wal.lock.head.read_any_boot()
-    return NO_TIER if known is None else wal.policy.end(known)
+    return NO_TIER if known is None else wal.end_within(known)
 
 
 def require_log_of_checkpoint(fs: FileSystem, wal: WriteAheadLog, made_at: Position, time_us: int) -> None:

@@ -115,8 +115,8 @@ class Spares:
         """Tell whether there are spare data files or segments."""
         return bool(self._all() or self._layout.spare_segments(self._fs))
 
-    def keep(self, most_bytes: int) -> bool:
-        """Remove all spares but those used last, of so many bytes together, and tell whether there were others.
+    def keep(self, most_bytes: int) -> None:
+        """Remove all spares but those used last, of so many bytes together.
 
         Spare segments, in any order, get what the data files leave.
         """
@@ -128,7 +128,6 @@ class Spares:
         for path in extra:
             self._fs.remove(path)
         self._sync_directories(extra)
-        return bool(extra)
 
     def _all(self) -> list[Path]:
         return self._layout.spares(self._fs, Tier.DISK)

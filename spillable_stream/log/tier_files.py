@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import attrgetter
 from pathlib import Path
 from typing import Protocol
 
 from spillable_stream.format.file_names import Tier
-from spillable_stream.format.head_page import CommitPoint, TierEnd
 from spillable_stream.log.disk_space import with_room
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.preallocation import Preallocation
@@ -27,14 +25,9 @@ class TierFiles(Protocol):
 
     Attributes:
         preallocation: what is reserved of the file that is written.
-        end: returns the tier's end of what the head says.
     """
 
     preallocation: Preallocation
-    end: Callable[[CommitPoint], TierEnd]
-
-    def with_end(self, point: CommitPoint, end: TierEnd, last_id: int | None) -> CommitPoint:
-        """Return what the head says with another end of the tier; ``last_id`` None leaves the last ID as it is."""
 
     def reserve(self, file: File, start: int, end: int, most_bytes: int) -> None:
         """Reserve space for an append between two offsets, in a file of at most so many bytes."""
@@ -88,15 +81,10 @@ class DiskFiles:
     """
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
-        self.end: Callable[[CommitPoint], TierEnd] = attrgetter("disk")
         self.preallocation: Preallocation = Preallocation(fs)
         self.spares: Spares = Spares(fs, layout)
         self._fs = fs
         self._layout = layout
-
-    def with_end(self, point: CommitPoint, end: TierEnd, last_id: int | None) -> CommitPoint:
-        _, memory, last, checkpoint_ms, pid = point
-        return CommitPoint(end, memory, last if last_id is None else last_id, checkpoint_ms, pid)
 
     def reserve(self, file: File, start: int, end: int, most_bytes: int) -> None:
         self.preallocation.reserve(file, start, end, most_bytes)
@@ -155,14 +143,9 @@ class MemoryFiles:
     """
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
-        self.end: Callable[[CommitPoint], TierEnd] = attrgetter("memory")
         self.preallocation: Preallocation = Preallocation(fs)
         self._fs = fs
         self._layout = layout
-
-    def with_end(self, point: CommitPoint, end: TierEnd, last_id: int | None) -> CommitPoint:
-        disk, _, last, checkpoint_ms, pid = point
-        return CommitPoint(disk, end, last if last_id is None else last_id, checkpoint_ms, pid)
 
     def reserve(self, file: File, start: int, end: int, most_bytes: int) -> None:
         """Do nothing: how many pages there are is counted elsewhere."""

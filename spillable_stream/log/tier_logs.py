@@ -53,12 +53,8 @@ class Tiers:
     """
 
     def __init__(self, lock: CommitLock) -> None:
-        self.disk: WriteAheadLog = WriteAheadLog(lock, Tier.DISK, max_file_size_bytes=1 << 62)
-        self.memory: WriteAheadLog = WriteAheadLog(lock, Tier.MEMORY, max_file_size_bytes=1 << 62)
-
-    def of(self, tier: Tier) -> WriteAheadLog:
-        """Return the log of a tier."""
-        return self.memory if tier is Tier.MEMORY else self.disk
+        self.disk: WriteAheadLog = WriteAheadLog(lock, Tier.DISK)
+        self.memory: WriteAheadLog = WriteAheadLog(lock, Tier.MEMORY)
 
     def records(self, start: Positions, end: Positions) -> Iterator[tuple[int, LocatedFrame]]:
         """Yield (file number, frame) of both logs between two published places, in the order of the appends.

@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import FrameHeader, Payload, encode_all
-from spillable_stream.format.head_page import HeadState, TierEnd
+from spillable_stream.format.head_page import CommitPoint, HeadState, TierEnd
 from spillable_stream.format.record import FileHeader, Record
 from spillable_stream.log.append_failure import AppendFailure
 from spillable_stream.log.commit_lock import CommitLock
@@ -56,14 +56,15 @@ class WriteAheadLog:
     Args:
         lock: the commit lock and head.
         tier: which files these are.
-        max_file_size_bytes: when to roll.
+        max_file_size_bytes: when to roll; by default never.
 
     Attributes:
+        end_within: returns the tier's end of what the head says.
         policy: how the tier's files are written and synced.
         preallocation: what is reserved of the file that is written.
     """
 
-    current: Callable[[], TierEnd]
+    end_within: Callable[[CommitPoint], TierEnd]
     published: Callable[[], TierEnd]
     publish: _Publish
     seed: Callable[[int], int]
@@ -78,7 +79,7 @@ class WriteAheadLog:
     leave_read: Callable[[int], None]
     leave_written: Callable[[int], None]
 
-    def __init__(self, lock: CommitLock, tier: Tier, max_file_size_bytes: int) -> None:
+    def __init__(self, lock: CommitLock, tier: Tier, max_file_size_bytes: int = 1 << 62) -> None:
         self.lock = lock
         self.tier = tier
         self.layout: Layout = lock.layout
@@ -86,16 +87,16 @@ class WriteAheadLog:
         policy: TierFiles = (MemoryFiles if tier is Tier.MEMORY else DiskFiles)(lock.fs, lock.layout)
         self.policy: TierFiles = policy
         files = LogFiles(lock.fs, lock.layout, tier)
-        end = PublishedEnd(lock, policy)
+        end = PublishedEnd(lock, tier)
         writing = WrittenFile(lock.fs, lock.layout, files, policy.preallocation, lambda: lock.require_directories())
         failure = AppendFailure(end, policy)
         rolling = Rolling(lock, end, policy, files, writing, failure)
         healing = Healing(lock, end, policy, files, writing, failure, rolling)
         self.preallocation: Preallocation = policy.preallocation
-        self._files, self._end, self._writing = files, end, writing
+        self._files, self._writing = files, writing
         self._failure, self._rolling = failure, rolling
         # What the parts do is bound, not delegated: an append calls some of it often.
-        self.published, self.current, self.publish = end.published, end.current, end.publish
+        self.end_within, self.published, self.publish = end.within, end.published, end.publish
         self.seed, self.records, self.end_of = files.seed, files.records, files.end_of
         self.read_file_header, self.first_frame_end = files.read_file_header, files.first_frame_end
         self.create_first_file, self.roll, self.heal = rolling.begin, rolling.roll, healing.heal
@@ -109,14 +110,14 @@ class WriteAheadLog:
             size_bytes: the size of the append.
             image: makes the image of the state now, for a new file's header.
         """
-        head = self.policy.end(self.lock.current())
+        head = self.end_within(self.lock.current())
         if head.end + size_bytes > self.max_file_size_bytes:
             head = self._rolling.roll_if_full(head, size_bytes, self.max_file_size_bytes, image)
         return Position(head.file_id, head.end)
 
     def is_directory_full(self) -> bool:
         """Tell whether the newest file's disk has no room, and that of another directory has; the lock is held."""
-        path = self.layout.log_file(self.policy.end(self.lock.current()).file_id)
+        path = self.layout.log_file(self.end_within(self.lock.current()).file_id)
         return path.parent not in with_room(self.lock.fs, self.layout, self.preallocation.minimum_required_space)
 
     def keep_for_takes(self, end: int, kept: int) -> None:
@@ -130,7 +131,7 @@ class WriteAheadLog:
             DiskSpaceError: there is no room for both.
             DataLossError: the file was removed, replaced or cut.
         """
-        file = self._writing.open(self.policy.end(self.lock.current()).file_id)
+        file = self._writing.open(self.end_within(self.lock.current()).file_id)
         self.preallocation.keep_for_takes(file, end, kept, self.max_file_size_bytes)
 
     def append(self, at: Position, entries: Sequence[Entry], last_id: int, image: MakeImage) -> Position:
@@ -146,7 +147,7 @@ class WriteAheadLog:
             StorageError: a call failed; nothing of the entries counts.
             CommitOutcomeUnknownError: a sync failed, and so did recording that it had.
         """
-        head = self.policy.end(self.lock.current())
+        head = self.end_within(self.lock.current())
         file = self._writing.open(head.file_id)
         self._writing.require_whole(file, head)
         self.lock.head.mark()
@@ -215,7 +216,7 @@ class WriteAheadLog:
         Raises:
             DataLossError: it was removed, replaced or cut.
         """
-        self._writing.open(self.policy.end(self.lock.current()).file_id)
+        self._writing.open(self.end_within(self.lock.current()).file_id)
 
     def close(self) -> None:
         """Close every file; nothing is written."""

@@ -52,6 +52,7 @@ class DirectoryStore:
         self._root = root
         self._fs = fs or FileSystem()
         self._prepared: set[Path] = set()
+        self._made: list[Path] = []  # the directories that were missing, each before those in it
         self._preparing = threading.Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -151,6 +152,14 @@ class DirectoryStore:
         """Yield the names right under the root under which there may be objects, in any order."""
         return (entry.name for entry in _entries(self._root) if entry.is_dir())
 
+    def remove_made(self) -> None:
+        """Remove the directories that this store has created and nothing is in, as after a test of the store."""
+        with self._preparing:
+            self._prepared.difference_update(self._made)
+            while self._made:
+                with contextlib.suppress(StorageError):
+                    self._fs.remove_directory(self._made.pop())
+
     def _path(self, key: str) -> Path:
         """Return the file of a key.
 
@@ -184,9 +193,9 @@ class DirectoryStore:
     def _open_temporary(self, path: Path) -> File:
         """Create a temporary file beside a path, and its directory where that is missing."""
         for attempt in range(_ATTEMPTS):
-            self._prepare(path.parent)
             temporary = path.with_name(_new_temporary())
             try:
+                self._prepare(path.parent)
                 return self._fs.open(temporary, create=True, exclusive=True)
             except StorageError as e:
                 is_gone = isinstance(e.__cause__, FileNotFoundError)
@@ -205,6 +214,8 @@ class DirectoryStore:
             return
         with self._preparing:
             if directory not in self._prepared:
+                missing = [path for path in (directory, *directory.parents) if not os.path.exists(path)]
+                self._made += reversed(missing)
                 self._fs.make_directory(directory)
                 self._fs.sync_parents(directory / _TEMPORARY)
                 self._sweep(directory)

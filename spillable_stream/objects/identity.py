@@ -188,15 +188,34 @@ def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, 
 def rewrite_identity(store: Store, channel: str, *, extended: bool = False) -> None:
     """Write the identity anew; for a repair, which has found the UUID elsewhere.
 
+    One that says this UUID by now stays: another repair wrote it, and a handle may have extended it since.
+
     Args:
         store: where.
         channel: the UUID.
         extended: whether the channel has records that earlier versions of this package can't read.
 
     Raises:
-        StoreError: the store refused or failed.
+        StoreError: the store refused or failed; or the identity is another one at each look.
+        UnsupportedFormatError: a newer version has written it meanwhile.
     """
-    store.replace(IDENTITY, _encoded(channel, extended=extended))
+    mended = _encoded(channel, extended=extended)
+
+    def changed(data: Payload) -> Payload | None:
+        try:
+            found, is_extended = _parsed(store, data)
+        except (CorruptionError, NotAChannelError):
+            return mended
+        return None if found == channel and (is_extended or not extended) else mended
+
+    for _ in range(_LOOKS):
+        try:
+            if store.change(IDENTITY, changed):
+                return
+        except ObjectMissingError:
+            if store.create(IDENTITY, mended):
+                return
+    raise _unsteady(store)
 
 
 def extend_identity(store: Store, channel: str) -> bool:
@@ -229,7 +248,11 @@ def extend_identity(store: Store, channel: str) -> bool:
         except CorruptionError:  # on the way, perhaps
             if look:
                 raise
-    raise StoreError(f"{store.root}/{IDENTITY} changes all the time; nothing was written", may_have_happened=False)
+    raise _unsteady(store)
+
+
+def _unsteady(store: Store) -> StoreError:
+    return StoreError(f"{store.root}/{IDENTITY} changes all the time; nothing was written", may_have_happened=False)
 
 
 def _encoded(channel: str, *, extended: bool = False) -> bytes:

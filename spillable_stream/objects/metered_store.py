@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.location import DIRECTORY
-from spillable_stream.objects.store import Change, Content, ObjectInfo, Store, Upload
+from spillable_stream.objects.store import Change, Content, ObjectInfo, Store, StoreError, Upload
 
 __all__ = ["MeteredStore", "StoreUsage"]
 
@@ -30,6 +30,7 @@ class StoreUsage:
         deletes: how many deleted an object; they are free.
         seconds: since when.
         dollars_a_day: what a day would cost at this pace, by list prices: requests only, of this handle only.
+        delete_refusal: why the store refuses to delete objects that nobody needs; "" if it did not refuse the last one.
     """
 
     writes: int
@@ -37,6 +38,7 @@ class StoreUsage:
     deletes: int
     seconds: float
     dollars_a_day: float
+    delete_refusal: str = ""
 
 
 class MeteredStore:
@@ -55,6 +57,7 @@ class MeteredStore:
         self._since = monotonic()
         self._mutex = threading.Lock()
         self._writes = self._reads = self._deletes = 0
+        self._refusal = ""
 
     @property
     def root(self) -> str:
@@ -68,7 +71,8 @@ class MeteredStore:
         seconds = self._monotonic() - self._since
         of_write, of_read = self._price
         dollars = (writes * of_write + reads * of_read) / 1e6
-        return StoreUsage(writes, reads, deletes, seconds, dollars * _DAY_SECONDS / seconds if seconds > 0 else 0.0)
+        a_day = dollars * _DAY_SECONDS / seconds if seconds > 0 else 0.0
+        return StoreUsage(writes, reads, deletes, seconds, a_day, self._refusal)
 
     def count(self, *, writes: int = 0, reads: int = 0, deletes: int = 0) -> None:
         """Count requests."""
@@ -113,9 +117,15 @@ class MeteredStore:
         return self._inner.get_range(key, start, end)
 
     def delete(self, key: str) -> None:
-        """Count, and do what `Store` says."""
+        """Count, remember a refusal, and do what `Store` says."""
         self.count(deletes=1)
-        self._inner.delete(key)
+        try:
+            self._inner.delete(key)
+        except StoreError as e:
+            if e.is_lasting:
+                self._refusal = str(e)
+            raise
+        self._refusal = ""
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Count a request, and one more for each further thousand objects, and do what `Store` says."""

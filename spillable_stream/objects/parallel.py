@@ -1,12 +1,17 @@
-"""Requests to a store that are under way at the same time."""
+"""Requests to a store that are under way at the same time.
+
+A process that ends waits for none of them: a store that is away answers a request minutes later, or never.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TypeVar
+
+from spillable_stream.call_threads import CallThreads
 
 __all__ = ["MOST_AT_ONCE", "begin", "in_parallel", "most_at_once"]
 
@@ -18,15 +23,15 @@ MOST_AT_ONCE = 32
 _MOST_BYTES = 64 << 20
 
 _mutex = threading.Lock()
-_pool: tuple[int, ThreadPoolExecutor] | None = None  # the process that has it; a forked child makes its own
+_shared: CallThreads | None = None  # of this process; a forked child makes its own
 
 
-def _threads() -> ThreadPoolExecutor:
-    global _pool
+def _threads() -> CallThreads:
+    global _shared
     with _mutex:
-        if _pool is None or _pool[0] != os.getpid():
-            _pool = os.getpid(), ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="spillable objects")
-        return _pool[1]
+        if _shared is None:
+            _shared = CallThreads(MOST_AT_ONCE, "spillable objects")
+        return _shared
 
 
 def most_at_once(size_bytes: int) -> int:
@@ -35,8 +40,8 @@ def most_at_once(size_bytes: int) -> int:
 
 
 def begin(call: Callable[[], T]) -> Future[T]:
-    """Begin a call in another thread."""
-    return _threads().submit(call)
+    """Begin a call in another thread; where there is none, as at the end of the process, it is made in this one."""
+    return _threads().begin_or_make(call)
 
 
 def in_parallel(calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -53,8 +58,8 @@ def in_parallel(calls: Sequence[Callable[[], T]]) -> list[T]:
 
 
 def _forget() -> None:
-    global _mutex, _pool
-    _mutex, _pool = threading.Lock(), None
+    global _mutex, _shared
+    _mutex, _shared = threading.Lock(), None
 
 
 os.register_at_fork(after_in_child=_forget)

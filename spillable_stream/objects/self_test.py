@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from spillable_stream.errors import UnsafeStoreError
+from spillable_stream.objects.directory_store import DirectoryStore
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
 
@@ -162,10 +163,12 @@ class _Check:
         self._expect(key, b"second", "it does not return an object that was created where another one was deleted")
 
     def clean_up(self) -> None:
-        """Delete all objects, as far as the store allows."""
+        """Delete all objects, and directories that were made for them, as far as the store allows."""
         for key in self._keys:
             with suppress(StoreError):
                 self._store.delete(key)
+        if isinstance(self._store, DirectoryStore):
+            self._store.remove_made()
 
     def _new_key(self) -> str:
         self._keys.append(f"{self._prefix}-{len(self._keys):04}")

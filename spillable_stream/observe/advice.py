@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from spillable_stream.channel.figures import age_text, ranges_text, size_text
+from spillable_stream.channel.figures import age_text, size_text
 from spillable_stream.channel.stats import ChannelStats
 from spillable_stream.counted import counted
 from spillable_stream.objects.location import is_location
 from spillable_stream.observe.observation import Observation
 from spillable_stream.option_names import named
-from spillable_stream.state.ranges import count_of
+from spillable_stream.state.ranges import count_of, listed
 
 __all__ = ["Advice", "Urgency", "advice_on"]
 
@@ -73,13 +73,13 @@ def _losses(stats: ChannelStats, path: str) -> Iterator[Advice]:
         yield Advice(
             Urgency.ERROR,
             f"{counted(count_of(stats.lost), 'event')} lost with a memory tier or with damage: IDs "
-            f"{ranges_text(stats.lost)}.",
+            f"{listed(stats.lost)}.",
             f"Put them again from where they came; if the loss is new, run: spillable verify {path}",
         )
     if stats.doubtful:
         yield Advice(
             Urgency.WARNING,
-            f"A lost memory tier may have had events with the IDs {ranges_text(stats.doubtful)}.",
+            f"A lost memory tier may have had events with the IDs {listed(stats.doubtful)}.",
             "Compare with where the events came from; nothing here can tell.",
         )
     for name, group in stats.groups.items():
@@ -87,7 +87,7 @@ def _losses(stats: ChannelStats, path: str) -> Iterator[Advice]:
             yield Advice(
                 Urgency.ERROR,
                 f"{counted(count_of(group.removed), 'event', 'were')} removed before {name} took them: IDs "
-                f"{ranges_text(group.removed)}.",
+                f"{listed(group.removed)}.",
                 f"Raise {named('retentionMs')} or {named('retentionBytes')}, or set "
                 f"{named('retentionUntaken')} to keep.",
             )

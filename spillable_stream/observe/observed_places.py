@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
 
 from spillable_stream.arguments import path_text
+from spillable_stream.call_threads import CallThreads
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.channel_set import channels_matching, is_pattern, require_pattern
 from spillable_stream.engine.open_engine import uuid_at
@@ -57,7 +59,7 @@ class ObservedPlaces:
         self,
         channels: Iterable[Channel | str | PathLike[str]],
         clock: Callable[[], float],
-        threads: ThreadPoolExecutor,
+        threads: CallThreads,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
@@ -105,7 +107,7 @@ class ObservedPlaces:
             self._due = self._monotonic() + _SEARCH_SECONDS
             for pattern in patterns:
                 if pattern.search is None:
-                    pattern.search = self._threads.submit(channels_matching, pattern.text)
+                    pattern.search = self._threads.begin(partial(channels_matching, pattern.text))
         searches = [pattern.search for pattern in patterns if pattern.search is not None]
         wait(searches, patience_seconds)
         before = self.channels()

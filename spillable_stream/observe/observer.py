@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from os import PathLike
 from types import TracebackType
 from typing import Self
 
+from spillable_stream.call_threads import CallThreads
 from spillable_stream.channel.channel import Channel
 from spillable_stream.observe.observation import Observation
 from spillable_stream.observe.observed_channel import ObservedChannel
@@ -43,7 +44,7 @@ class Observer:
         patience_seconds: float = 2.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._threads = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="spillable-observer")
+        self._threads = CallThreads(_MOST_THREADS, "spillable-observer")
         self._places = ObservedPlaces(channels, clock, self._threads)
         self._clock = clock
         self._patience_seconds = patience_seconds
@@ -69,7 +70,7 @@ class Observer:
             channels = self._places.channels()
             for channel in channels:
                 if channel not in self._looks:
-                    self._looks[channel] = self._threads.submit(channel.look)
+                    self._looks[channel] = self._threads.begin(channel.look)
             self._latest = [*(self._answer(channel, deadline) for channel in channels), *self._places.problems()]
             self._looked_at = self._clock()
             return self._latest
@@ -95,9 +96,11 @@ class Observer:
             look.add_done_callback(lambda _: channel.close())
 
     def close(self) -> None:
-        """Close what was opened here; a look that hangs is not waited for."""
+        """Close what was opened here; a look that hangs is not waited for, nor at the end of the process."""
         with self._mutex:
-            self._threads.shutdown(wait=not self._looks, cancel_futures=True)
+            for look in self._looks.values():
+                look.cancel()
+            self._threads.close(timeout_seconds=0.0 if self._looks else None)
             for channel in self._places.channels():
                 if channel not in self._looks:
                     channel.close()

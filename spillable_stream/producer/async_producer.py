@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import random
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -11,7 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from spillable_stream.arguments import whole_milliseconds
+from spillable_stream.arguments import function, whole_milliseconds
 from spillable_stream.channel.event import Event
 from spillable_stream.errors import OptionError
 from spillable_stream.format.arrow_input import ArrowRows
@@ -205,6 +206,12 @@ class AsyncProducer:
 
 
 def _called_in(loop: asyncio.AbstractEventLoop, callback: Callback) -> Callback:
+    if inspect.iscoroutinefunction(function("callback", callback)):
+        raise OptionError(
+            f"the callback {shown(callback)} is a coroutine function, which nobody would await: give a plain function, "
+            "or await the future that the send returns"
+        )
+
     def tell(result: Result) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(callback, result)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -139,7 +141,7 @@ class ProducerBatch:
         self.result: Result | None = None
         self.attempts: tuple[Attempt, ...] = ()
         self._most_attempts = max_reserved_attempts
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # what goes with a callback, or as garbage, may look at its future
         self._done: threading.Condition | None = None  # on the lock; None until somebody waits
         self._watchers: list[Watcher] | None = None
         self._threads = threads
@@ -170,8 +172,9 @@ class ProducerBatch:
         """Return the bodies of all events, and the headers of those that have any, by index."""
         if self.record_batch is None:
             return self.bodies, self.headers or {}
-        headers, bodies = (column.to_pylist() for column in self.record_batch.columns)
-        return bodies, {i: dict(pairs) for i, pairs in enumerate(headers) if pairs}
+        headers, bodies = self.record_batch.columns
+        bodies = bodies.fill_null(b"") if bodies.null_count else bodies
+        return bodies.to_pylist(), {i: dict(pairs) for i, pairs in enumerate(headers.to_pylist()) if pairs}
 
     def events(self, index: int = 0, count: int | None = None) -> Sequence[Any]:
         """Return events as they were sent: `Event` objects, rows, or a slice of the Arrow batch.
@@ -202,7 +205,7 @@ class ProducerBatch:
         if last is not None and last.times == times and last.first + last.events == index:
             self.timed[-1] = last._replace(events=last.events + count)
         else:
-            self.timed.append(TimedRun(index, count, times))
+            self.timed.append(TimedRun(index, count, times, self._delayed_before(index)))
 
     def times(self) -> RowTimes | None:
         """Return the times of the events; None if they count forever, from now on."""
@@ -211,8 +214,9 @@ class ProducerBatch:
 
     def _delayed_before(self, index: int) -> int:
         """Return how many of the events before one wait until they are due: these have no write-order IDs."""
-        delayed = [run for run in self.timed or () if run.times.due_ms]
-        return sum(max(0, min(index, run.first + run.events) - run.first) for run in delayed)
+        timed = self.timed or ()
+        begun = bisect_left(timed, index, key=attrgetter("first"))
+        return timed[begun - 1].delayed_up_to(index) if begun else 0
 
     def seal(self) -> None:
         """Stop the batch from growing."""
@@ -249,14 +253,16 @@ class ProducerBatch:
         """
         whole = whole or self.result
         assert whole is not None
-        if whole.first_id and self.timed:
+        if not (whole.successful or whole.dead_letter):
+            return replace(whole, events=self.events(index, count))
+        if not whole.first_id or (whole.dead_letter and self.destination.typed):  # one letter has all rows
+            return whole
+        if self.timed and not whole.dead_letter:  # a letter has no times
             before = self._delayed_before(index)
             if self._delayed_before(index + count) > before:
                 return whole.with_ids(0, -1)
             index -= before
-        if whole.first_id:
-            return whole.with_ids(whole.first_id + index, whole.first_id + index + count - 1)
-        return whole if whole.successful else replace(whole, events=self.events(index, count))
+        return whole.with_ids(whole.first_id + index, whole.first_id + index + count - 1)
 
     def error_of(self, index: int, count: int) -> SendFailedError | None:
         """Return the error for events that are not in their channel; None if they are stored."""
@@ -357,12 +363,12 @@ class ProducerBatch:
     def _settle(self, result: Result) -> None:
         if self.result is not None:  # `settle` came first
             return
-        self.callbacks = None
-        if result.successful or result.dead_letter:  # free the events: futures may outlive the batch
-            self.bodies, self.headers, self.record_batch = [], None, None
         self.result = result
         if self._done is not None:
             self._done.notify_all()
+        self.callbacks = None
+        if result.successful or result.dead_letter:  # free the events: futures may outlive the batch
+            self.bodies, self.headers, self.record_batch = [], None, None
 
     def tell_watchers(self) -> None:
         """Notify the watchers; the result is known."""
@@ -376,7 +382,7 @@ class ProducerBatch:
         It calls no user code, and replaces the lock, whose holder may not exist here. It empties the lists of watchers
         and callbacks, because the thread that forked may be iterating over one of them.
         """
-        self._lock, self._done = threading.Lock(), None
+        self._lock, self._done = threading.RLock(), None
         watchers = list(self._watchers or ())
         for of_this_thread in (self._watchers, self.callbacks):
             if of_this_thread is not None:

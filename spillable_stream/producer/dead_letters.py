@@ -21,6 +21,7 @@ from spillable_stream.workers.letter_headers import (
     ERROR_MESSAGE,
     PRODUCER_ID,
     PRODUCER_SEQUENCE,
+    header_text,
 )
 from spillable_stream.workers.letters import ARROW_STREAM, arrow_stream, form_of, not_for_letters
 
@@ -99,18 +100,23 @@ class DeadBatch:
         producer_id: the producer ID for the dead-letter channel.
         sequence: the batch's number there.
         batch: the batch. Its last attempt has the reason.
+
+    Attributes:
+        name: the dead-letter channel's.
+        in_doubt: whether the events may be in their own channel, too.
     """
 
     def __init__(self, target: Target, producer_id: str, sequence: int, batch: ProducerBatch) -> None:
         self.name: str = target.name
+        self.in_doubt: bool = batch.in_doubt
         self._target = target
         self._producer_id = producer_id
         self._sequence = sequence
         last = batch.attempts[-1]
         self._reasons = {
-            CHANNEL: batch.destination.name,
+            CHANNEL: header_text(batch.destination.name),
             ERROR_CODE: last.error_code,
-            ERROR_MESSAGE: last.error_message.encode(errors="backslashreplace").decode(),
+            ERROR_MESSAGE: header_text(last.error_message),
             ATTEMPTS: str(batch.attempt_count),
             PRODUCER_ID: batch.destination.producer_id,
             PRODUCER_SEQUENCE: str(batch.sequence),

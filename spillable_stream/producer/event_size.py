@@ -9,7 +9,7 @@ import pyarrow as pa
 from spillable_stream.counted import counted
 from spillable_stream.errors import EventTooLargeError
 from spillable_stream.format.value_leaf import GC_HEAD_BYTES
-from spillable_stream.format.views import without_others
+from spillable_stream.format.views import copy_of
 
 __all__ = [
     "ATTEMPT_BYTES",
@@ -64,18 +64,14 @@ def headers_bytes(headers: Mapping[str, str]) -> int:
 
 
 def copy_of_batch(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-    """Return a copy of a batch and what that holds.
-
-    A slice holds the whole arrays that it is a part of, an array that numpy made holds all of numpy's, and the
-    application may change that; the copy has what is in the batch, and nothing else.
+    """Return a copy of a batch, which nobody else can change, and what that holds.
 
     Raises:
         EventTooLargeError: it is larger than Arrow can write at once.
     """
     try:
-        message = without_others(batch).serialize()
+        return copy_of(batch)
     except pa.ArrowCapacityError as e:
         raise EventTooLargeError(
             f"a batch of {counted(batch.num_rows, 'event')} is too large to send at once: {e}"
         ) from e
-    return pa.ipc.read_record_batch(message, batch.schema), message.size

@@ -21,7 +21,7 @@ from spillable_stream.quantities import Duration, duration_seconds
 __all__ = ["SendFuture"]
 
 _FIELDS = frozenset(vars(Future()))
-_making = threading.Lock()
+_making = threading.RLock()  # a finalizer may run in the middle
 
 
 class _Waiters(list[Any]):
@@ -157,7 +157,7 @@ def _waits(timeout: Duration) -> float:
 
 def _after_fork_in_child() -> None:
     global _making
-    _making = threading.Lock()
+    _making = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -16,15 +16,22 @@ __all__ = ["Mutex", "runs_undivided"]
 T = TypeVar("T")
 
 _COLLISION_SECONDS = 0.00002
+_MOST_TOOLS = 6  # of `sys.monitoring`
 
 
 def runs_undivided() -> bool:
     """Tell whether code without a call, a loop or a new container runs undivided: no other thread comes in between.
 
-    The interpreter lets other threads, signal handlers and finalizers run at such places only. A debugger that follows
-    each line, or an interpreter without its global lock, lets them in anywhere.
+    The interpreter lets other threads, signal handlers and finalizers run at such places only. A debugger, or another
+    tool that hears of each line, lets them in anywhere; so does an interpreter without its global lock.
     """
-    return sys.gettrace() is None and getattr(sys, "_is_gil_enabled", _yes)()
+    return sys.gettrace() is None and not _is_monitored() and getattr(sys, "_is_gil_enabled", _yes)()
+
+
+def _is_monitored() -> bool:
+    """Tell whether a tool uses `sys.monitoring`, which Python has from 3.12 on."""
+    monitoring = getattr(sys, "monitoring", None)
+    return monitoring is not None and any(monitoring.get_tool(number) is not None for number in range(_MOST_TOOLS))
 
 
 def _yes() -> bool:

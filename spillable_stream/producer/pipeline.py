@@ -103,8 +103,12 @@ class Pipeline:
             self._failure.thread,
             self._mover.thread,
         ]
-        for thread in self.threads:
-            thread.start()
+        try:
+            for thread in self.threads:
+                thread.start()
+        except BaseException:
+            self.shutdown.let_threads_end()
+            raise
         self._mutex.first.update(thread.ident or 0 for thread in self.threads)
 
     def _make_schedule(self, destinations: list[Destination]) -> Schedule:
@@ -186,7 +190,8 @@ class Pipeline:
                 batch.destination.ended(batch, stored=True)
                 self._schedule.serve(batch.destination)
         if batch.dead is not None:
-            result = replace(result, successful=False, dead_letter=batch.dead.name)
+            dead = batch.dead
+            result = replace(result, successful=False, dead_letter=dead.name, in_doubt=dead.in_doubt)
         if not batch.decide(result):  # given up meanwhile
             return
         if batch.dead is not None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, NoReturn, Self, Unpack
 
 import pyarrow as pa
 
@@ -389,6 +389,12 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Producer can't be copied or pickled, for another process or a Spark task: send the path of its channel, "
+            "and create one there"
+        )
 
     def __del__(self) -> None:
         if hasattr(self, "_pipeline"):

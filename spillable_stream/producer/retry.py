@@ -89,6 +89,10 @@ class RetryQueue:
         """Return when the first batch is due, None if none waits."""
         return self._heap[0][0] if self._heap else None
 
+    def batches(self) -> list[ProducerBatch]:
+        """Return all batches, in no order; they still wait."""
+        return [batch for _, _, batch in self._heap]
+
     def take_due(self, now: float) -> list[ProducerBatch]:
         """Return the batches that are due, those that are due first first; they wait no more."""
         found = []

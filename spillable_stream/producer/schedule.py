@@ -220,6 +220,10 @@ class Schedule:
         """Return the batches that are being tried."""
         return {batch for lane in self._busy for batch in lane.runs}
 
+    def put_back(self) -> list[ProducerBatch]:
+        """Return the batches to try again now. The turns in which they were put back may not have ended."""
+        return [batch for lane in (*self._lanes.values(), self._dead) for batch in lane.again]
+
     def withdraw(self) -> None:
         """Forget the batches that are not being tried now, and those of the destinations."""
         for lane in (*self._lanes.values(), self._dead):

@@ -33,11 +33,18 @@ class TimedRun(NamedTuple):
         first: the index of the first one.
         events: how many they are.
         times: their times.
+        delayed_before: how many events before them wait until they are due.
     """
 
     first: int
     events: int
     times: SendTimes
+    delayed_before: int = 0
+
+    def delayed_up_to(self, index: int) -> int:
+        """Return how many of the events before an index, which is not before these, wait until they are due."""
+        own = min(index - self.first, self.events) if self.times.due_ms else 0
+        return self.delayed_before + own
 
 
 def as_moment(deliver_after: Duration | None, deliver_at: datetime | None) -> tuple[Duration | None, datetime | None]:
@@ -65,7 +72,7 @@ def row_times(runs: Sequence[TimedRun], count: int, ttl_us: int) -> RowTimes:
     if runs[0].events == count:
         return RowTimes(*runs[0].times)
     ttls, dues = [ttl_us] * count, [0] * count
-    for first, events, (each_us, due_ms) in runs:
+    for first, events, (each_us, due_ms), _ in runs:
         ttls[first : first + events] = [each_us] * events
         dues[first : first + events] = [due_ms] * events
     return RowTimes(pa.array(ttls, pa.int64()), pa.array(dues, pa.int64()))

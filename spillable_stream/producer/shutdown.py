@@ -166,7 +166,8 @@ class Shutdown:
 
         They are found among all, not in the queues: an interrupt after this leaves them to the next who asks.
         """
-        running = self._schedule.running()
+        put_back = {*self._schedule.put_back(), *self._retry_queue.batches()}  # though their turns may not have ended
+        running = self._schedule.running() - put_back
         found = [b for b in self._buffer.batches if b.outcome is None and b not in running]
         for batch in found:
             if not batch.sealed:
@@ -181,7 +182,7 @@ class Shutdown:
 
     def finish(self) -> None:
         """Let the other threads end and close the targets. The mover does it: no interrupt comes to its thread."""
-        self._let_threads_end()
+        self.let_threads_end()
         for thread in self._pool.threads:
             thread.join()
         for target in self._targets:
@@ -195,7 +196,7 @@ class Shutdown:
             self._buffer.changed.notify_all()
         self._forget()
 
-    def _let_threads_end(self) -> None:
+    def let_threads_end(self) -> None:
         """Let all threads but the mover end, when what they were given is done."""
         self._pool.close()
         for callbacks in self._callbacks:
@@ -255,7 +256,7 @@ class Shutdown:
             batch.after_fork(Result(False, reserved_attempts=(attempt,)))
         self._buffer.batches.clear()
         self._buffer.held_bytes = 0
-        self._let_threads_end()  # if it was one of them that forked, it ends there and does nothing
+        self.let_threads_end()  # if it was one of them that forked, it ends there and does nothing
 
     # ── the failure of a thread ─────────────────────────────────────────────────────────────
 

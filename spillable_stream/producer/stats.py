@@ -95,9 +95,10 @@ class Metrics:
     def tried(self, error: BaseException | None) -> None:
         """Count an attempt."""
         if error is not None:
+            said = type_and_text(error)  # anybody's code, which may ask for the counts
             with self._mutex:
                 self.failed_attempts += 1
-                self.last_error = type_and_text(error)
+                self.last_error = said
 
     def retried(self) -> None:
         """Count a retry."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from spillable_stream.errors import CorruptionError
 from spillable_stream.format.commit_record import CommitRecord, Merged, Seen
 from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import COMMIT, CONTROL_TYPES, FILE_HEADER, PUT, TAKE, FrameHeader, FrameType
+from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.record import Record, parse_record
 from spillable_stream.format.take_record import GroupTaken, TakeRecord
 from spillable_stream.option_types import ChannelOptions
@@ -36,7 +38,7 @@ from spillable_stream.state.ranges import Range, RangeSet
 from spillable_stream.state.spill_rules import MemoryTierInfo, overflow_lasts
 from spillable_stream.state.wall_clock import ClockReading, Jump, WallClock
 
-__all__ = ["ChannelState", "Pending"]
+__all__ = ["ChannelState", "Pending", "restored"]
 
 _MAX_SINKS = 10_000
 
@@ -122,6 +124,10 @@ class ChannelState(Contents):
     def image(self) -> StateImage:
         """Return the whole state as plain values, for a checkpoint."""
         return {**self.small(), "blocks": self.blocks.image()}
+
+    def copy(self) -> ChannelState:
+        """Return another state with the same contents; raises what `restored` raises."""
+        return restored(self.image())
 
     @classmethod
     def from_image(cls, values: Mapping[str, object]) -> ChannelState:
@@ -363,3 +369,19 @@ def _block(file_id: int, offset: int, put: FrameHeader, is_dated: bool) -> Block
     if ttl_us:
         block.expire(Expiry.after(ttl_us, time_us))
     return block
+
+
+def restored(image: Mapping[str, object], path: str = "") -> ChannelState:
+    """Return the state that an image holds.
+
+    Args:
+        image: the image.
+        path: the file that it comes from, for the error.
+
+    Raises:
+        CorruptionError: the image is invalid.
+    """
+    try:
+        return ChannelState.from_image(image)
+    except NONSENSE as e:
+        raise CorruptionError(f"a state is invalid: {type(e).__name__}: {e}", path, 0 if path else None) from e

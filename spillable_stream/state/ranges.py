@@ -5,7 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
+from spillable_stream.counted import counted
+
 __all__ = ["Range", "RangeSet", "count_of", "listed"]
+
+_MOST_LISTED = 10
 
 Range = tuple[int, int]
 """First and last ID, both inside."""
@@ -105,10 +109,10 @@ def count_of(ranges: Iterable[Range]) -> int:
     return count
 
 
-def listed(ranges: Iterable[Range], most: int = 10) -> str:
-    """Return ranges for people, the first ``most`` of them: "1 to 10, 36, and 2 more ranges"."""
+def listed(ranges: Iterable[Range]) -> str:
+    """Return ranges for people, the first ten of them: "1 to 10, 36, and 2 more ranges"."""
     every = list(ranges)
-    said = [f"{a} to {b}" if a < b else str(a) for a, b in every[:most]]
-    if len(every) > most:
-        said[-1] += f", and {len(every) - most:,} more ranges"
+    said = [f"{a} to {b}" if a < b else str(a) for a, b in every[:_MOST_LISTED]]
+    if (more := len(every) - _MOST_LISTED) > 0:
+        said[-1] += f", and {counted(more, 'more range')}"
     return ", ".join(said)

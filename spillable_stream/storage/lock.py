@@ -17,7 +17,7 @@ from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock_queue import LockQueue
 from spillable_stream.storage.process_identity import has_no_process
 
-__all__ = ["FileLock", "do_nothing", "has_ended", "holder_text", "is_locked", "process_note"]
+__all__ = ["FileLock", "has_ended", "holder_text", "is_locked", "process_note"]
 
 _UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 _SPINS = 50
@@ -26,10 +26,6 @@ _LONGEST_WAIT_SECONDS = 0.005
 _PATIENCE_NS = 10_000_000  # a process queues only after waiting this long: unfair locking is faster
 _PLACE_SECONDS = 0.0005  # for each that is before: about as long as a commit takes
 _LONGEST_LOOK_SECONDS = 1.0
-
-
-def do_nothing() -> None:
-    """Do nothing."""
 
 
 class FileLock:
@@ -96,7 +92,7 @@ class FileLock:
         *,
         shared: bool = False,
         turns: LockQueue | None = None,
-        meanwhile: Callable[[], object] = do_nothing,
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> bool:
         """Acquire the lock, waiting up to ``timeout_seconds``, and tell whether it was acquired.
 

@@ -54,16 +54,23 @@ class Lanes:
         lane = Lane()
         with self._changed:
             self.at_work.add(lane)
-        threading.Thread(target=self._run, args=(run, lane), name=self._name, daemon=True).start()
+        try:
+            threading.Thread(target=self._run, args=(run, lane), name=self._name, daemon=True).start()
+        except RuntimeError:  # the system has no more; after an interrupt the thread may be there
+            self._ended(lane)
+            raise
 
     def _run(self, run: Callable[[Lane], None], lane: Lane) -> None:
         try:
             run(lane)
         finally:
-            with self._changed:
-                self.at_work.discard(lane)
-                self.left.discard(lane)
-                self._changed.notify_all()
+            self._ended(lane)
+
+    def _ended(self, lane: Lane) -> None:
+        with self._changed:
+            self.at_work.discard(lane)
+            self.left.discard(lane)
+            self._changed.notify_all()
 
     def busy(self) -> int:
         """Return how many have work."""

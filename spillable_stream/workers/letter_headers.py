@@ -27,6 +27,7 @@ __all__ = [
     "PUT_TIME",
     "WRITE_ORDER_ID",
     "Reason",
+    "header_text",
     "reason_of",
     "without_reason",
 ]
@@ -52,6 +53,7 @@ FLOW_ID = "deadletter.id"
 
 _FLOW = frozenset((FLOW_COMPONENT, FLOW_ERROR, FLOW_TIME, FLOW_ID))
 _EARLIER_PRODUCER = frozenset(("producer_id", "producer_sequence"))
+_MOST_LETTERS = 4000
 
 
 class Reason(NamedTuple):
@@ -68,6 +70,11 @@ class Reason(NamedTuple):
     origin: str
     event: str
     attempts: str
+
+
+def header_text(text: str) -> str:
+    """Return what a header says of a text, which may be no valid Unicode, or longer than each letter should be."""
+    return text[:_MOST_LETTERS].encode(errors="backslashreplace").decode()[:_MOST_LETTERS]
 
 
 def reason_of(headers: Mapping[str, str]) -> Reason:

@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from spillable_stream.channel.event import Event
+from spillable_stream.channel.event import ID_COLUMN, Event
 from spillable_stream.channel.event_columns import batch_from_columns
 from spillable_stream.channel.taken_events import events_from_batch
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import SchemaError
-from spillable_stream.format.batch import fit_batch
+from spillable_stream.format.batch import accept_batch, fit_batch
+from spillable_stream.format.types import NOT_ARROW
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.workers.letter_headers import (
     ATTEMPTS,
@@ -28,6 +29,7 @@ from spillable_stream.workers.letter_headers import (
     GROUP,
     PUT_TIME,
     WRITE_ORDER_ID,
+    header_text,
     without_reason,
 )
 
@@ -47,7 +49,6 @@ ARROW_STREAM = "application/vnd.apache.arrow.stream"
 
 _CONTENT_TYPE = "content_type"
 _EVENT = "event"
-_MESSAGE_LETTERS = 4000
 
 
 class Origin(NamedTuple):
@@ -69,16 +70,15 @@ class Origin(NamedTuple):
 
     def headers(self, write_order_id: int, time_us: int) -> dict[str, str]:
         """Return the headers of an event's dead letter."""
-        message = text_of(self.error).encode(errors="backslashreplace").decode()
         return {
-            CHANNEL: self.channel.encode(errors="backslashreplace").decode(),
+            CHANNEL: header_text(self.channel),
             CHANNEL_UUID: self.uuid,
             GROUP: self.group,
             WRITE_ORDER_ID: str(write_order_id),
             PUT_TIME: datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(),
             ATTEMPTS: str(self.attempts),
             ERROR_CODE: type(self.error).__name__,
-            ERROR_MESSAGE: message[:_MESSAGE_LETTERS],
+            ERROR_MESSAGE: header_text(text_of(self.error)),
         }
 
 
@@ -138,24 +138,31 @@ def event_of(letter: Event) -> Event:
     return Event(letter.body, without_reason(letter.headers))
 
 
-def table_of(letters: Sequence[Event]) -> pa.Table:
-    """Return the rows that dead letters hold.
+def table_of(letters: Sequence[Event], schema: pa.Schema) -> pa.Table:
+    """Return the rows that dead letters hold, as a channel has them.
+
+    Args:
+        letters: the dead letters; they may come from several channels.
+        schema: the columns of the channel that they are for.
 
     Raises:
-        SchemaError: one of them does not hold rows of a typed channel, or these can't be read.
+        SchemaError: one of them does not hold rows of a typed channel, or these can't be read, or do not fit.
     """
-    tables: list[pa.Table] = []
-    for letter in letters:
-        if not _holds_rows(letter):
-            raise SchemaError(
-                f"the dead letter {letter.write_order_id:,} is an event, and a typed channel can't take it; replay it "
-                "to an event channel"
-            )
-        try:
-            tables.append(pa.ipc.open_stream(letter.body).read_all())
-        except pa.ArrowInvalid as e:
-            raise SchemaError(f"the rows of the dead letter {letter.write_order_id:,} can't be read: {e}") from e
-    return pa.concat_tables(tables, promote_options="default")
+    return pa.Table.from_batches([rows for letter in letters for rows in _rows_of(letter, schema)], schema)
+
+
+def _rows_of(letter: Event, schema: pa.Schema) -> list[pa.RecordBatch]:
+    name = f"the dead letter {letter.write_order_id:,}"
+    if not _holds_rows(letter):
+        raise SchemaError(f"{name} is an event, and a typed channel can't take it; replay it to an event channel")
+    try:
+        batches = pa.ipc.open_stream(letter.body).read_all().to_batches()
+    except NOT_ARROW as e:
+        raise SchemaError(f"the rows of {name} can't be read: {e}") from e
+    try:
+        return [accept_batch(batch, schema, ID_COLUMN) for batch in batches]
+    except SchemaError as e:
+        raise SchemaError(f"{name}: {e}") from e
 
 
 def not_for_letters(typed_channel: object) -> SchemaError:

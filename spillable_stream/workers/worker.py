@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from types import CoroutineType, GeneratorType, TracebackType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from spillable_stream.arguments import flag, seconds
@@ -410,8 +410,9 @@ class Worker:
                 return False
             lane.deadline = None
             calls.end(work)
-        if isinstance(returned, (CoroutineType, GeneratorType)):
-            returned.close()
+        if isinstance(returned, (AsyncGeneratorType, CoroutineType, GeneratorType)):
+            if not isinstance(returned, AsyncGeneratorType):
+                returned.close()
             raise WorkerError(
                 f"{function_name(self._function)} returned a {type(returned).__name__}, so it has done nothing: "
                 "let it do its work and return, or give a coroutine function to async_worker"

@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from spillable_stream import (
@@ -34,7 +33,6 @@ from tests.support.events import numbered, peek, put, take
 from tests.support.fake_files import FaultyFileSystem
 
 Open = Callable[..., Channel]
-N = pa.field("n", pa.int64())
 
 
 # ── creating ────────────────────────────────────────────────────────────────────────────────────

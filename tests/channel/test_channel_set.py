@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -14,8 +15,6 @@ from spillable_stream.channel.channel_set import ChannelSet, is_pattern, may_be_
 from spillable_stream.objects.location import Location
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import stores_in_memory
-
-Make = Callable[[str], str]
 
 
 @pytest.fixture(params=["directory", "directory store", "store"])
@@ -99,6 +98,21 @@ def test_named_channels_come_in_the_order_of_their_names_and_each_once(root: str
     channels = ChannelSet([f"{root}/b", f"{root}/a", f"{root}/[ab]", f"{root}/a"])
     assert paths(channels) == [f"{root}/b", f"{root}/a"]
     assert not ChannelSet([f"{root}/b", f"{root}/a"]).grows
+
+
+def test_a_channel_and_its_copy_are_refused_unless_it_is_known_which_one_was_read(tmp_path: Path) -> None:
+    uuid = make(str(tmp_path / "orders-2"))
+    shutil.copytree(tmp_path / "orders-2", tmp_path / "orders-1")
+    (tmp_path / "orders-3").symlink_to(tmp_path / "orders-2")
+    make(str(tmp_path / "orders-4"))
+    channels = ChannelSet([f"{tmp_path}/orders-[12]"])
+    with pytest.raises(OptionError, match=rf"{uuid} at {tmp_path}/orders-1 and at {tmp_path}/orders-2: one is a"):
+        channels.find()
+    for path in (f"{tmp_path}/orders-1", f"{tmp_path}/orders-2"):
+        assert channels.find(read_at={uuid: path}) == [(path, uuid)]
+    with pytest.raises(OptionError, match="one is a copy"):
+        channels.find(read_at={uuid: f"{tmp_path}/elsewhere"})
+    assert paths(ChannelSet([f"{tmp_path}/orders-[234]"])) == [f"{tmp_path}/orders-2", f"{tmp_path}/orders-4"]
 
 
 def test_a_named_channel_that_is_missing_is_an_error_or_made(root: str) -> None:

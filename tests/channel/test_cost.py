@@ -441,7 +441,7 @@ def test_a_transaction_costs_the_same_however_many_groups_there_are(
     for groups in (1, 300):
         with engine.committing():
             for i in range(groups):
-                engine.append_alone(Control(FrameKind.GROUP, {"group": f"g{groups}-{i}", "position": 0}))
+                engine.appender.append_alone(Control(FrameKind.GROUP, {"group": f"g{groups}-{i}", "position": 0}))
         warm(channel, batch(1))
         put(channel, batch(1))
         leave_out_what_comes_with_time(channel)

@@ -12,8 +12,6 @@ from tests.support.channels import three_puts
 from tests.support.damage import flip, log_file
 from tests.support.events import numbered, put, take
 
-Open = Callable[..., Channel]
-
 
 def said(path: Path, call: Callable[[], object]) -> None:
     with pytest.raises(CorruptionError) as e:

@@ -125,8 +125,8 @@ def test_many_losses_are_cut_short(open_channel: Open, path: Path) -> None:
     lost = tuple((n, n) for n in range(1, 31, 2))
     stats = replace(open_channel().stats(), lost=lost, doubtful=((40, 1050),))
     shown = _Page(stats_html(path, False, stats)).text
-    assert "15 events lost with a memory tier: IDs 1, 3, 5, 7, 9, 11, 13, 15, 17, 19 … 5 more ranges" in shown
-    assert "perhaps lost, if they were ever put: IDs 40 to 1,050" in shown
+    assert "15 events lost with a memory tier: IDs 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, and 5 more ranges" in shown
+    assert "perhaps lost, if they were ever put: IDs 40 to 1050" in shown
 
 
 def test_a_closed_channel_shows_just_that(open_channel: Open, path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -58,6 +59,7 @@ def test_a_delay_says_when_an_event_is_due(after: Any, at: Any, expected: int) -
         (None, NOW + timedelta(days=367), "at most a year .*, not until 20"),
         (None, datetime(2030, 1, 1), "no time zone"),
         (None, NOW_MS, "give a datetime"),
+        (None, pd.NaT, "NaT, which says no time"),
     ],
 )
 def test_what_is_not_a_delay_is_refused(after: Any, at: Any, text: str) -> None:

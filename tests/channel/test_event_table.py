@@ -96,3 +96,14 @@ def test_a_body_is_text_or_hexadecimal_and_a_long_one_is_cut() -> None:
     assert body_text(b"a" * 300) == "a" * 200 + " … (300 bytes)"
     assert body_text("é".encode() * 2000).startswith("éé")
     assert value_text(None) == "" and value_text({"a": "b"}) == "a: b" and value_text("x" * 500).endswith("x…")
+
+
+def test_nulls_for_headers_and_bodies_are_shown_as_none_of_them(open_channel: Open) -> None:
+    """Spark and an Arrow batch may put them."""
+    channel = open_channel()
+    with channel.put_transaction() as tx:
+        tx.put_batch(
+            pa.RecordBatch.from_pydict({"headers": [None, [("a", None)]], "body": [None, None]}, channel.schema)
+        )
+    assert [(row["headers"], row["body"]) for row in channel.head().rows()] == [({}, b""), ({"a": None}, b"")]
+    assert "2 events" in channel.head()._repr_html_()

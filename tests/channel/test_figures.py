@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spillable_stream.channel.figures import age_text, ranges_text, rate_text, short_text, size_text
+from spillable_stream.channel.figures import age_text, rate_text, short_text, size_text
 
 
 def test_sizes_and_ages_have_a_unit_that_fits() -> None:
@@ -23,8 +23,3 @@ def test_rates_have_a_decimal_where_they_are_small() -> None:
 )  # fmt: skip
 def test_short_counts_have_six_characters_at_most(number: int, text: str) -> None:
     assert short_text(number) == text and len(text) <= 6
-
-
-def test_of_many_ranges_the_first_are_shown() -> None:
-    assert ranges_text([(3, 4), (9, 9)]) == "3 to 4, 9"
-    assert ranges_text([(i, i) for i in range(0, 24, 2)]).endswith("18 … 2 more ranges")

@@ -36,7 +36,6 @@ GROUPS = ["a", "b", "c"]
 MOSTLY = st.sampled_from([True, True, True, False])
 RARELY = st.sampled_from([False, False, False, True])
 SIZES = st.lists(st.integers(0, 300), min_size=1, max_size=9)
-READERS = st.sampled_from(["", *GROUPS])
 NEVER_BYTES = 1 << 40  # so many bytes are never kept: nothing leaves but what a rule lets go
 
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 from collections.abc import Callable
+from typing import Any
 
 from spillable_stream import Channel
 from spillable_stream.channel.known_workers import KnownWorkers
@@ -30,3 +33,32 @@ def test_a_forked_child_knows_none(open_channel: Callable[..., Channel]) -> None
     known.leave()
     assert known.stats() == ()
     assert worker.stats().group == "a"
+
+
+def test_workers_may_come_while_the_others_are_counted() -> None:
+    class Known:
+        def stats(self) -> Any:
+            return None
+
+        def leave(self) -> None: ...
+
+    workers, more = KnownWorkers(), list[Known]()
+    kept = [workers.add(Known()) for _ in range(1000)]
+    ended = threading.Event()
+
+    def add() -> None:
+        while not ended.is_set():
+            more.append(workers.add(Known()))
+            if len(more) > 1000:
+                more.clear()
+
+    thread, interval = threading.Thread(target=add), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        for _ in range(200):
+            assert len(workers.stats()) >= len(kept)
+    finally:
+        sys.setswitchinterval(interval)
+        ended.set()
+        thread.join()

@@ -31,7 +31,6 @@ from tests.support.interrupts import Interrupts
 from tests.support.object_channels import URL, stores_in_memory
 
 Open = Callable[..., Channel]
-N = pa.field("n", pa.int64())
 
 
 # ── closing ─────────────────────────────────────────────────────────────────────────────────────

@@ -24,20 +24,12 @@ from spillable_stream import (
     TransactionStateError,
 )
 from spillable_stream.channel.row_times import RowTimes
-from spillable_stream.channel.transaction import State
 from spillable_stream.format.batch import EVENT_SCHEMA
 from tests.support.events import numbered, peek, put, take
 from tests.support.expiry import WallClock
 from tests.support.fake_files import FaultyFileSystem, nth
 
 Open = Callable[..., Channel]
-BOTH = pytest.mark.parametrize("kind", ["put_transaction", "take_transaction"])
-ALLOWED = {
-    "begin": {State.NEW},
-    "commit": {State.OPEN},
-    "rollback": {State.OPEN},
-    "close": {State.NEW, State.COMPLETED, State.CLOSED},
-}
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("s", pa.string())])
 NESTED = pa.schema(
     [("id", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.int64())])), ("l", pa.list_(pa.float64()))]

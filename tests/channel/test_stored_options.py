@@ -16,7 +16,6 @@ from spillable_stream.errors import OptionError, ReadonlyChannelError, StorageEr
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.slots import Slots
 from spillable_stream.option_types import ChannelOptions
-from spillable_stream.storage.lock import do_nothing
 from tests.support.events import put
 from tests.support.faulty_store import FaultyStore
 from tests.support.object_channels import URL, log_of, lose_slots, stores_in_memory
@@ -250,7 +249,7 @@ def test_an_old_value_is_stored_again_where_that_meets_a_loss(caplog: pytest.Log
             lose_slots(channel)
             raise StorageError("the disk is gone")
 
-        then: list[Callable[[], object]] = [fail, do_nothing]
+        then: list[Callable[[], object]] = [fail, lambda: None]
         with pytest.raises(StorageError, match="the disk is gone"), stored_together():
             store_options(channel.engine(), {"keep_alive": 3.0}, then=lambda: then.pop(0)())
         assert channel.options["keep_alive"] == 2.0 and not then

@@ -10,7 +10,6 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from spillable_stream import (
@@ -31,17 +30,6 @@ from tests.support.expiry import WallClock
 from tests.support.interrupts import Interrupts
 
 Open = Callable[..., Channel]
-BOTH = pytest.mark.parametrize("kind", ["put_transaction", "take_transaction"])
-ALLOWED = {
-    "begin": {State.NEW},
-    "commit": {State.OPEN},
-    "rollback": {State.OPEN},
-    "close": {State.NEW, State.COMPLETED, State.CLOSED},
-}
-SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("s", pa.string())])
-NESTED = pa.schema(
-    [("id", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.int64())])), ("l", pa.list_(pa.float64()))]
-)
 
 
 def test_open_takes_of_one_group_never_overlap(open_channel: Open) -> None:

@@ -57,6 +57,12 @@ def test_null_maps_and_null_values_from_spark_read_as_events() -> None:
         assert [e.headers for e in events_from_batch(read(batch.slice(start)))] == expected[start:]
 
 
+def test_a_null_body_reads_as_an_event_with_an_empty_one() -> None:
+    batch = pa.RecordBatch.from_pydict({"headers": [None, None], "body": [None, b"1"]}, schema=EVENT_SCHEMA)
+    assert events_from_batch(read(batch)) == [Event(b""), Event(b"1")]
+    assert events_from_batch(read(batch.slice(1))) == [Event(b"1")]
+
+
 def test_rows_read_back() -> None:
     rows, reader = [{"n": 1, "s": "a"}, {"n": 2, "s": None}], RowReader(SCHEMA)
     assert rows_from_batch(read(reader.batch([reader.read(rows[0]), reader.read({"n": 2})]))) == rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -214,11 +215,6 @@ def test_event_batches_read_back(open_channel: Open) -> None:
         assert tx.take_many(5) == [Event(b"0", {"k": "v"}), Event(b"1")]
 
 
-NESTED = pa.schema(
-    [("id", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.int64())])), ("l", pa.list_(pa.float64()))]
-)
-
-
 def test_what_was_taken_from_one_channel_can_be_put_into_another_as_it_is(open_channel: Open, tmp_path: Path) -> None:
     channel = open_channel(schema=SCHEMA)
     with channel.put_transaction() as tx:
@@ -244,3 +240,14 @@ def test_compressed_channels_read_back(open_channel: Open, compression: str) -> 
 
 
 # ── what a review found ─────────────────────────────────────────────────────────────────────────
+
+
+@BOTH
+def test_a_transaction_cannot_be_copied(open_channel: Open, kind: str) -> None:
+    """The copy would put the same events once more, or, when it is gone, give back what this one has taken."""
+    channel = open_channel()
+    put(channel, b"1")
+    with getattr(channel, kind)() as tx:
+        with pytest.raises(TypeError, match=r"a (Put|Take)Transaction can't be copied or pickled"):
+            copy.copy(tx)
+        tx.rollback()

@@ -123,7 +123,7 @@ def test_what_is_appended_alone_is_planned_again_until_it_is_in_the_log(
     channel, lost = open_channel(), []
     lose_once(channel, monkeypatch, lambda: lost.append(1))
     with channel.engine().committing():
-        result = channel.engine().append_alone(put_of(channel, b"a", b"b"))
+        result = channel.engine().appender.append_alone(put_of(channel, b"a", b"b"))
     assert lost == [1]
     assert (result.first_id, result.last_id) == (1, 2)
     assert peek(channel) == [b"a", b"b"]

@@ -354,7 +354,7 @@ def test_the_ends_are_those_of_the_files_that_are_written(open_channel: Open) ->
     put(channel, b"0")
     published = channel.engine().log.position()
     assert published.memory.end > 0
-    assert channel.engine().ends() == dict([published.disk[:2], published.memory[:2]])
+    assert channel.engine().follower.ends() == dict([published.disk[:2], published.memory[:2]])
 
 
 def test_files_that_were_removed_are_not_kept_open(path: Path, open_channel: Open) -> None:

@@ -31,7 +31,7 @@ def test_a_state_that_fits_no_header_leaves_the_log_in_its_file(
     engine = channel.engine()
     with engine.committing():
         for i in range(500):
-            engine.append_alone(Control(FrameType.GROUP, {"group": f"group-{i:020d}", "position": 0}))
+            engine.appender.append_alone(Control(FrameType.GROUP, {"group": f"group-{i:020d}", "position": 0}))
     put(channel, *[bytes(100)] * 20)
     files = sorted((path / "data").glob("log-*"))
     assert files[-1].stat().st_size > 40_000

@@ -138,3 +138,16 @@ def test_one_that_could_not_start_can_be_ended_and_started_later() -> None:
     work.thread.ensure()
     assert work.done.wait(_WAIT_SECONDS)
     work.thread.end()
+
+
+def test_none_begins_at_the_end_of_the_process_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.12 and later refuse each new thread there; a producer may still open its channel again."""
+    ended = threading.Thread(target=lambda: None)
+    ended.start()
+    ended.join()
+    monkeypatch.setattr(threading, "main_thread", lambda: ended)
+    work = Work()
+    with no_threads() as refused:
+        work.thread.ensure()
+    assert refused and not work.thread.is_alive()
+    work.thread.end()

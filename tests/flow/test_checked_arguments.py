@@ -28,7 +28,6 @@ NO_MILLISECONDS = NO_SIZE
 NO_PATH_TEXT = (None, *NO_TEXT, "", "\0")
 
 Make = Callable[..., object]
-A: dict[str, Any] = {"p": "x", "d": "/nowhere/x"}
 TAIL = {"g": "/nowhere/.*"}
 
 # Of each constructor: how it is called with one more argument, and the wrong values of each argument.

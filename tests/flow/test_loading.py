@@ -26,7 +26,7 @@ def test_a_file_is_loaded_with_its_real_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"a line of a log\n" * (1 << 20) + b"\n", "a configuration larger than 16 MiB is not read"),
+        (b"a line of a log\n" * (1 << 16) + b"\n", "a configuration larger than 1 MiB is not read"),
         (b"a1.sources = r1\na\0b", "its byte 17 is 0, as no byte of a configuration in UTF-8 is"),
         ("a1.sources = r1\n".encode("utf-16"), "its byte 3 is 0"),
     ],

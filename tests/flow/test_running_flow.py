@@ -264,6 +264,55 @@ def test_an_error_of_one_part_or_of_a_lag_that_cannot_be_told_leaves_no_other_pa
     ]
 
 
+def test_a_drain_ends_though_a_failovers_lower_sinks_have_channels_of_their_own_and_says_what_stays_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ss.Channel(tmp_path / "c1") as one, ss.Channel(tmp_path / "c2") as other:
+        for channel in (one, other):
+            with channel.put_transaction() as tx:
+                tx.put_many([ss.Event(b"x")] * 3)
+        sinks = {"k1": flow.Null(channel="c1"), "k2": flow.Null(channel="c2")}
+        group = flow.SinkGroup(sinks, flow.Failover(priority={"k1": 2, "k2": 1}))
+        agent = flow.Agent(sink_groups=[group], channels={"c1": one, "c2": other}, name="a1")
+        ended: list[bool] = []
+        run = threading.Thread(target=lambda: ended.append(agent.run(once=True)), daemon=True)
+        run.start()
+        run.join(60)
+        assert ended == [True]
+        assert [channel.stats().groups["default"].lag if channel.stats().groups else 3 for channel in (one, other)] == [
+            0,
+            3,
+        ]
+    said = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert said == ["the channel c2 keeps 3 events: its sinks stand by while another one of their group works"]
+
+
+def test_a_sink_that_commits_what_it_held_while_it_is_looked_at_has_not_taken_the_rest(tmp_path: Path) -> None:
+    class Holds(flow.Null):
+        held = 5
+
+        def held_events(self) -> int:
+            return self.held
+
+    with ss.Channel(tmp_path / "c1") as channel:
+        with channel.put_transaction() as tx:
+            tx.put_many([ss.Event(b"x")] * 8)
+        sink = Holds(channel="c1")
+        agent = flow.Agent(sinks=[sink], channels={"c1": channel}, name="a1")
+        stats = channel.stats
+
+        def commit_and_look() -> Any:
+            if sink.held:
+                sink.held = 0
+                with channel.take_transaction() as tx:
+                    assert len(tx.take_many(5)) == 5
+            return stats()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(channel, "stats", commit_and_look)
+            assert not agent.is_drained()
+
+
 def test_no_source_is_started_once_the_agent_is_asked_to_stop_while_its_sinks_start(tmp_path: Path) -> None:
     class Slow(flow.BatchSink):
         def open(self, channel: ss.Channel, written: Any = None) -> None:

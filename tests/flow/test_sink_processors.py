@@ -86,6 +86,34 @@ def test_sinks_without_a_priority_come_after_all_others_in_their_order() -> None
     assert [group.round(down=down) for down in ("", "a", "ab")] == ["a", "ab", "bc"]
 
 
+def test_those_stand_by_that_are_not_asked_while_the_others_work() -> None:
+    group = Group(Failover(priority={"a": 3, "b": 3, "c": 2, "d": 1}), "abcd")
+
+    def standing_by() -> str:
+        return "".join(sink.name for sink in group.sinks.values() if sink in group.processor.standing_by)
+
+    assert standing_by() == "bcd"
+    group.round(down="a")
+    assert standing_by() == "bd", "a is asked again, and has its events"
+    group.round(down="acd")
+    assert standing_by() == "b"
+    for _ in range(3):
+        group.round(60.0, down="")
+    assert group.round() == "a" and standing_by() == "bcd"
+
+
+def test_a_failed_sink_that_finds_its_channel_empty_does_not_keep_the_others_from_theirs() -> None:
+    group = failover(a=2, b=1)()
+    group.sinks["b"].channel_name = group.sinks["c"].channel_name = "c2"
+    assert group.round(down="a") == "ab"
+    group.sinks["a"].answer = Status.BACKOFF  # what failed has expired, say
+    assert [group.round(3.0), group.round()] == ["ab", "ab"]
+    group.sinks["b"].channel_name = "c1"
+    assert group.round() == "a", "nothing is there for b either"
+    group.sinks["b"].channel_name, group.sinks["b"].answer, group.sinks["c"].answer = "c2", None, None
+    assert group.round() == "abc", "what is left is an empty channel"
+
+
 def test_of_two_sinks_with_one_priority_the_second_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
     group = failover(a=1, b=1, c=0)()
     assert group.round(down="a") == "ac" and "the sink b has the priority 1 of a, and is not used" in caplog.text

@@ -245,3 +245,29 @@ def test_null_in_a_field_that_has_none_is_refused(of, rows) -> None:
     column = pa.array(rows, of(_LOOSE_INSIDE))
     with pytest.raises(SchemaError, match="the column 'c' does not fit: there is a null where"):
         fit_batch(pa.record_batch({"c": column}), pa.schema([pa.field("c", of(_STRICT_INSIDE))]))
+
+
+@pytest.mark.parametrize(
+    ("of", "rows"),
+    [
+        (lambda s: s, [{"x": b"1"}, {"x": None}]),
+        (lambda s: pa.list_(s), [[{"x": b"1"}, None], [{"x": None}]]),
+        (lambda s: pa.map_(pa.string(), s), [[("k", {"x": None}), ("n", None)], None, []]),
+        (lambda s: pa.list_view(s), [[{"x": None}, None], None, []]),
+    ],
+    ids=["struct", "list", "map", "list view"],
+)
+def test_such_a_null_is_refused_too_where_the_columns_are_those_of_the_channel(of, rows) -> None:
+    """As a row that has it is, and a batch whose column has another type."""
+    schema = pa.schema([A, pa.field("c", of(_STRICT_INSIDE))])
+    column = pa.array(rows, of(_STRICT_INSIDE))
+    for batch in (
+        pa.RecordBatch.from_arrays([pa.nulls(len(rows), A.type), column], schema=schema),
+        pa.RecordBatch.from_arrays([column], schema=pa.schema([schema.field("c")])),
+    ):
+        with pytest.raises(SchemaError, match="the column 'c' has a null where its type has none"):
+            accept_batch(batch, schema)
+        with pytest.raises(SchemaError, match="the column 'c' has a null where its type has none"):
+            accept_batch(batch.slice(0, 2), schema)
+    good = batch.slice(0, 0)
+    assert accept_batch(good, good.schema) is good

@@ -88,7 +88,7 @@ FS = FileSystem()
 def state_of(path: Path) -> ChannelState:
     """Return the state of a channel before it is damaged."""
     with Channel(path, create=False, checkpoint_on_close=False) as channel:
-        return ChannelState.from_image(channel.engine().state.image())
+        return channel.engine().state.copy()
 
 
 def check(path: Path, findings: Findings, sound: set[int | str] = frozenset()) -> EventCheck:  # type: ignore[assignment]

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine.local.loading import restored
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_batch
 from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.integrity.findings import Findings
@@ -21,7 +20,7 @@ from spillable_stream.integrity.verify import verify
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.wal import Position
 from spillable_stream.option_types import ChannelOptions
-from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.channel_state import ChannelState, restored
 from spillable_stream.state.ranges import Range, RangeSet
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import check_outcome, contents, contents_of_copy, damage_of, fill, repaired, three_puts

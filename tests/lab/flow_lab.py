@@ -68,6 +68,7 @@ _MOMENTS: list[tuple[Any, str]] = [
     (OutputFile, "append"),
     (OutputFile, "sync"),
     (position_file, "replace_file"),
+    (position_file, "write_over"),
     (slot_file, "replace_file"),
     (slot_file, "write_over"),
     (naming, "rename"),
@@ -76,7 +77,11 @@ _MOMENTS: list[tuple[Any, str]] = [
     (file_roll, "cut_back"),
 ]
 # What may happen between the beginning of a call and its end: for others, nothing that matters.
-_STEPS = {"OutputFile.append": ("half",), "slot_file.write_over": ("half", "unsynced")}
+_STEPS = {
+    "OutputFile.append": ("half",),
+    "slot_file.write_over": ("half", "unsynced"),
+    "position_file.write_over": ("half", "unsynced"),
+}
 _FEW_LINES = 5  # less than a take has
 _OPTIONS = {"memory_capacity": 0, "minimum_required_space": 0, "keep_alive": 0.0, "checkpoint_on_close": False}
 
@@ -228,6 +233,7 @@ def run(place: Path, acts: list[Act], inputs: Path) -> None:
             for _ in range(2):
                 with suppress(SpillableError):  # the second channel is full
                     tail.poll(processor)
+                    tail._save_changes()  # as it does where many files have changed
             for sink, _ in sinks:
                 sink.process()
             rests = tail.finished and all(sink.found_nothing for sink, _ in sinks)

@@ -13,7 +13,6 @@ from unittest import mock
 import google_crc32c
 import pyarrow as pa
 
-from spillable_stream.engine.local.loading import restored
 from spillable_stream.engine.local.position_hint import read_position_hint
 from spillable_stream.errors import CorruptionError, NotAChannelError, SpillableError, UnsupportedFormatError
 from spillable_stream.format.batch import decode_batch, decode_schema
@@ -29,7 +28,7 @@ from spillable_stream.log.frames import FrameScanner, find_frame
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.option_types import ChannelOptions
-from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.channel_state import ChannelState, restored
 from spillable_stream.state.image import image_of
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem

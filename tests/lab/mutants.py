@@ -309,13 +309,13 @@ def trust_the_head() -> list[Patch]:
     """Who comes first believes a head that is whole and of this boot, and recovers nothing."""
 
     def make(real: Any) -> Any:
-        def recover(self: opening.Held, timeout_seconds: float) -> None:
+        def recover(self: opening.HeldChannel, timeout_seconds: float) -> None:
             if not self.is_current():
                 real(self, timeout_seconds)
 
         return recover
 
-    return [patch(opening.Held, "recover", make)]
+    return [patch(opening.HeldChannel, "recover", make)]
 
 
 def follow_a_head_that_went_back() -> list[Patch]:
@@ -369,7 +369,7 @@ def create_over_what_is_there() -> list[Patch]:
 
 def declare_lost_what_is_elsewhere() -> list[Patch]:
     """A memory tier that is not to be seen is gone."""
-    return [patch(memory_place.Place, "is_certainly_gone", lambda real: lambda *_: True)]
+    return [patch(memory_place.MemoryPlace, "is_certainly_gone", lambda real: lambda *_: True)]
 
 
 def trust_a_planted_memory() -> list[Patch]:

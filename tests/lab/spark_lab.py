@@ -385,10 +385,6 @@ class Lab:
             pipeline.close()
         self.driver().drain()
 
-    def query_failures(self) -> list[str]:
-        """Return why queries failed, but for workers that a busy machine could not start in Spark's 10 seconds."""
-        return [f for p in self.pipelines for f in p.failures() if "connect back" not in f]
-
     def run_until(self, condition: Callable[[], bool], what: str) -> None:
         """Feed, and have a driver at work, until something is so."""
         deadline = time.monotonic() + LONG_SECONDS

@@ -10,6 +10,7 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.errors import StorageError
+from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import HeadState
 from spillable_stream.log.append_failure import AppendFailure
 from spillable_stream.log.layout import Layout
@@ -70,7 +71,7 @@ def test_a_sync_that_was_interrupted_is_distrusted_too(
         raise interrupt
 
     policy = DiskFiles(fs, layout)
-    end = PublishedEnd(wal.lock, policy)
+    end = PublishedEnd(wal.lock, Tier.DISK)
     with wal.lock.locked(1), contextlib.closing(fs.open(layout.log_file(1))) as file:
         monkeypatch.setattr(type(file), "sync", interrupted)
         with pytest.raises(interrupt):
@@ -83,7 +84,7 @@ def test_a_cut_whose_sync_fails_leaves_the_file_to_nobody(
 ) -> None:
     """The cut may not be on the disk: what was cut would come back behind the next append."""
     append(wal, b"kept")
-    end = PublishedEnd(wal.lock, DiskFiles(fs, layout))
+    end = PublishedEnd(wal.lock, Tier.DISK)
     with wal.lock.locked(1), contextlib.closing(fs.open(layout.log_file(1))) as file:
         with fs.failing(nth("sync", 1)):
             AppendFailure(end, DiskFiles(fs, layout)).cut(file, end.current())

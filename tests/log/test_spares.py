@@ -75,10 +75,9 @@ def test_a_new_name_is_durable_before_a_byte_is_written(
 def test_spares_have_no_more_bytes_than_they_may(spares: Spares, layout: Layout, files: list[Path]) -> None:
     spares.retire(files, 250)
     assert names(layout) == ["spare-log-000002", "spare-log-000003"]
-    assert spares.keep(199)
+    spares.keep(199)
     assert names(layout) == ["spare-log-000003"]
-    assert not spares.keep(199)
-    assert spares.keep(0)
+    spares.keep(0)
     assert names(layout) == []
 
 

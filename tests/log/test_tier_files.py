@@ -8,12 +8,9 @@ import pytest
 
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier, memory_file_id
-from spillable_stream.format.head_page import CommitPoint, TierEnd
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.tier_files import DiskFiles, MemoryFiles
 from tests.support.fake_files import FaultyFileSystem
-
-POINT = CommitPoint(TierEnd(1, 10), TierEnd(2, 20), 30, 40, 50)
 
 
 @pytest.fixture
@@ -25,15 +22,6 @@ def disk(fs: FaultyFileSystem, layout: Layout) -> DiskFiles:
 def memory(fs: FaultyFileSystem, layout: Layout) -> MemoryFiles:
     layout.memory.mkdir()
     return MemoryFiles(fs, layout)
-
-
-def test_a_tier_has_its_own_end_of_what_the_head_says(disk: DiskFiles, memory: MemoryFiles) -> None:
-    other = TierEnd(7, 70)
-    assert (disk.end(POINT), memory.end(POINT)) == (POINT.disk, POINT.memory)
-    assert disk.with_end(POINT, other, None) == POINT._replace(disk=other)
-    assert memory.with_end(POINT, other, None) == POINT._replace(memory=other)
-    assert disk.with_end(POINT, other, 31) == POINT._replace(disk=other, last_id=31)
-    assert memory.with_end(POINT, other, 31) == POINT._replace(memory=other, last_id=31)
 
 
 def test_a_new_data_file_and_its_name_are_synced(disk: DiskFiles, fs: FaultyFileSystem, tmp_path: Path) -> None:

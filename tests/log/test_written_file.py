@@ -13,7 +13,6 @@ from spillable_stream.log.log_files import LogFiles
 from spillable_stream.log.preallocation import Preallocation
 from spillable_stream.log.wal import WriteAheadLog
 from spillable_stream.log.written_file import WrittenFile
-from spillable_stream.storage.lock import do_nothing
 from tests.support.fake_files import FaultyFileSystem
 from tests.support.logs import append
 
@@ -22,7 +21,7 @@ from tests.support.logs import append
 def written(wal: WriteAheadLog, fs: FaultyFileSystem, layout: Layout) -> WrittenFile:
     """The file of a log with one event."""
     append(wal, b"first")
-    return WrittenFile(fs, layout, LogFiles(fs, layout, Tier.DISK), Preallocation(fs), do_nothing)
+    return WrittenFile(fs, layout, LogFiles(fs, layout, Tier.DISK), Preallocation(fs), lambda: None)
 
 
 def test_the_file_is_opened_once(written: WrittenFile, fs: FaultyFileSystem) -> None:

@@ -208,7 +208,10 @@ def test_objects_that_may_not_be_deleted_stay_and_go_once_they_may(
         channel.engine().checkpointing.monotonic = lambda: time.monotonic() + 3600  # type: ignore[attr-defined]
         with caplog.at_level(logging.WARNING):
             put(channel, b"4")  # a checkpoint is due, of which the put knows nothing
-        assert "objects that nobody needs stay for now, which costs storage only: deleting" in caplog.text
+        assert (
+            "objects that nobody needs stay until the store lets them go, which costs storage only: deleting"
+            in caplog.text
+        )
         stayed = len(keys(place))
         s3.lacks = ()
         assert take(channel) == [b"4"] and not use(channel, 3)

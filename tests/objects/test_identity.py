@@ -19,9 +19,10 @@ from spillable_stream.objects.identity import (
     create_own_identity,
     extend_identity,
     read_identity,
+    rewrite_identity,
 )
 from spillable_stream.objects.slots import slot_key
-from spillable_stream.objects.store import Store
+from spillable_stream.objects.store import Store, StoreError
 from spillable_stream.state.block import Block
 from tests.support.fake_files import Call, FaultyFileSystem
 from tests.support.faulty_store import Fault, FaultyStore, Request, once
@@ -264,3 +265,66 @@ def test_a_channel_of_a_newer_version_is_refused_as_that_whatever_else_it_says(m
     memory.objects[IDENTITY] = b'{"format": 4, "identity": "in other words"}'
     with pytest.raises(UnsupportedFormatError, match="format version 4; this package reads up to 3: upgrade"):
         read_identity(memory)
+
+
+# ── written anew ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("there", [None, b"damaged", b'{"format": 1}', "another channel's"])
+def test_an_identity_that_is_missing_or_says_something_else_is_written_anew(
+    memory: MemoryStore, there: bytes | str | None
+) -> None:
+    channel, other = make(memory), MemoryStore()
+    make(other)
+    memory.objects.pop(IDENTITY)
+    if there is not None:
+        memory.objects[IDENTITY] = there if isinstance(there, bytes) else other.objects[IDENTITY]
+    rewrite_identity(memory, channel)
+    assert read_identity(memory) == channel
+
+
+@pytest.mark.parametrize("there", [None, b"damaged"])
+def test_an_identity_that_others_have_mended_and_extended_meanwhile_stays(
+    memory: MemoryStore, there: bytes | None
+) -> None:
+    """Two repairs at once, and a handle that delays the first event between the two."""
+    channel = make(memory)
+    memory.objects.pop(IDENTITY)
+    if there is not None:
+        memory.objects[IDENTITY] = there
+    others = list[int]()
+
+    def mend_first(request: Request) -> None:
+        if request.kind in ("create", "replace") and not others:
+            others.append(request.number)
+            rewrite_identity(memory, channel)
+            assert extend_identity(memory, channel)
+
+    rewrite_identity(FaultyStore(memory, mend_first), channel)  # type: ignore[arg-type]
+    assert others and json.loads(memory.objects[IDENTITY])["format"] == 3
+
+
+def test_the_identity_of_an_extended_channel_says_so(memory: MemoryStore) -> None:
+    channel = make(memory)
+    rewrite_identity(memory, channel, extended=True)
+    assert json.loads(memory.objects[IDENTITY])["format"] == 3
+
+
+def test_an_identity_of_a_newer_version_is_not_written_over(memory: MemoryStore) -> None:
+    channel = make(memory)
+    memory.objects[IDENTITY] = b'{"format": 4}'
+    with pytest.raises(UnsupportedFormatError):
+        rewrite_identity(memory, channel)
+    assert memory.objects[IDENTITY] == b'{"format": 4}'
+
+
+def test_an_identity_that_changes_all_the_time_is_an_error(memory: MemoryStore) -> None:
+    channel = make(memory)
+
+    def damage(request: Request) -> None:
+        if request.kind == "replace":
+            memory.objects[IDENTITY] = b"%d" % request.number
+
+    memory.objects[IDENTITY] = b"damaged"
+    with pytest.raises(StoreError, match=r"channel\.json changes all the time; nothing was written"):
+        rewrite_identity(FaultyStore(memory, damage), channel)  # type: ignore[arg-type]

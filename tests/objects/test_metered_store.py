@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from spillable_stream import Channel
 from spillable_stream.objects.metered_store import MeteredStore
+from spillable_stream.objects.store import StoreError
 from tests.support.events import put
+from tests.support.faulty_store import Fault, FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, stores_in_memory
 
@@ -99,3 +103,15 @@ def test_stats_say_what_a_handle_has_asked_of_its_store() -> None:
 def test_stats_of_a_channel_on_a_disk_have_no_store(tmp_path: object) -> None:
     with Channel(f"{tmp_path}/channel") as channel:
         assert channel.stats().store is None
+
+
+def test_why_nothing_is_deleted_is_told_as_long_as_that_is_refused_for_good() -> None:
+    faulty = FaultyStore(MemoryStore())
+    store = MeteredStore(faulty, "s3")
+    for fault in (Fault.UNAVAILABLE, Fault.REFUSED, Fault.UNAVAILABLE, None):
+        before = store.usage().delete_refusal
+        faulty.schedule = lambda _, fault=fault: fault  # type: ignore[misc]
+        with pytest.raises(StoreError) if fault else nullcontext() as raised:
+            store.delete("a")
+        after = store.usage().delete_refusal
+        assert after == {Fault.REFUSED: str(raised and raised.value), None: ""}.get(fault, before)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from spillable_stream.errors import UnsafeStoreError
 from spillable_stream.objects import self_test
 from spillable_stream.objects.cloud_store import CloudStore
+from spillable_stream.objects.directory_store import DirectoryStore
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.self_test import FULL_RACES, check_store, one_test, require_sound
 from spillable_stream.objects.store import Content, Store, StoreError
@@ -183,3 +187,36 @@ def test_a_server_that_ignores_conditions_is_refused(
         set_environment(S3RVER_ENVIRONMENT | {"AWS_ENDPOINT_URL": url})
         with pytest.raises(UnsafeStoreError, match="writers that they had created the same object"):
             require_sound(CloudStore(Location("s3", "bucket", "orders")))
+
+
+# ── in a directory ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_directory_is_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "there" / "check").mkdir(parents=True)
+    (tmp_path / "there" / "a file").touch()
+    before = sorted(tmp_path.rglob("*"))
+    for place in ("there", "missing/orders"):
+        assert check_store(DirectoryStore(tmp_path / place), races=1).sound
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSPC])
+def test_a_directory_that_is_refused_is_left_as_it_was(tmp_path: Path, number: int) -> None:
+    with mock.patch("os.link", side_effect=OSError(number, os.strerror(number))), pytest.raises(StoreError):
+        check_store(DirectoryStore(tmp_path / "missing" / "orders"), races=1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_is_tested_by_many_at_once_and_used_meanwhile_fails_none(tmp_path: Path) -> None:
+    """Each removes directories that it made, which another may be about to use."""
+    used = DirectoryStore(tmp_path / "missing" / "orders")
+
+    def use(number: int) -> bool:
+        if number % 2:
+            return check_store(DirectoryStore(tmp_path / "missing" / "orders"), races=1, threads=2).sound
+        return used.create(f"log/{number}", b"data")
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(use, range(40)))
+    assert len(list(used.list(""))) == 20

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from spillable_stream import Channel, OptionError
+from spillable_stream.call_threads import CallThreads
 from spillable_stream.observe.observed_places import ObservedPlaces
 
 
@@ -23,8 +24,8 @@ class Clock:
 
 
 @pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as pool:
+def threads() -> Iterator[CallThreads]:
+    with closing(CallThreads(1, "a search")) as pool:
         yield pool
 
 
@@ -39,7 +40,7 @@ def paths(places: ObservedPlaces) -> list[str]:
 
 @pytest.mark.parametrize("scheme", ["", "object+file://"])
 def test_channels_that_fit_a_pattern_join_as_they_appear_and_leave_when_they_are_gone(
-    tmp_path: Path, threads: ThreadPoolExecutor, scheme: str
+    tmp_path: Path, threads: CallThreads, scheme: str
 ) -> None:
     clock, root = Clock(), f"{scheme}{tmp_path}"
     make(f"{root}/orders-2", f"{root}/other")
@@ -59,7 +60,7 @@ def test_channels_that_fit_a_pattern_join_as_they_appear_and_leave_when_they_are
     assert places.search(60) == [two] and paths(places) == [f"{root}/orders-1"]
 
 
-def test_a_damaged_channel_fits_a_pattern_too(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+def test_a_damaged_channel_fits_a_pattern_too(tmp_path: Path, threads: CallThreads) -> None:
     make(tmp_path / "a")
     (tmp_path / "a" / "channel.json").write_text("no")
     places = ObservedPlaces([f"{tmp_path}/*"], Clock(), threads)
@@ -68,7 +69,7 @@ def test_a_damaged_channel_fits_a_pattern_too(tmp_path: Path, threads: ThreadPoo
 
 
 def test_a_pattern_that_nothing_fits_or_that_cannot_be_searched_is_a_problem(
-    tmp_path: Path, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, threads: CallThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "obstore", None)
     places = ObservedPlaces([f"{tmp_path}/none-*", "s3://bucket/orders-*"], Clock(), threads)
@@ -79,7 +80,7 @@ def test_a_pattern_that_nothing_fits_or_that_cannot_be_searched_is_a_problem(
 
 
 def test_a_search_that_fails_later_leaves_what_was_found(
-    tmp_path: Path, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, threads: CallThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(tmp_path / "a")
     clock = Clock()
@@ -94,7 +95,7 @@ def test_a_search_that_fails_later_leaves_what_was_found(
     assert places.search(60) == [] and paths(places) == [f"{tmp_path}/a"]
 
 
-def test_a_channel_whose_name_is_a_pattern_is_that_channel(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+def test_a_channel_whose_name_is_a_pattern_is_that_channel(tmp_path: Path, threads: CallThreads) -> None:
     make(tmp_path / "a[1]", tmp_path / "a1")
     places = ObservedPlaces([f"{tmp_path}/a[1]"], Clock(), threads)
     places.search(60)
@@ -102,7 +103,7 @@ def test_a_channel_whose_name_is_a_pattern_is_that_channel(tmp_path: Path, threa
 
 
 def test_each_channel_is_there_once_however_it_is_written(
-    path: Path, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    path: Path, threads: CallThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(path)
     monkeypatch.chdir(path.parent)
@@ -114,7 +115,7 @@ def test_each_channel_is_there_once_however_it_is_written(
     assert paths(places) == [path.name]
 
 
-def test_a_wildcard_where_none_can_be_and_nothing_are_refused(threads: ThreadPoolExecutor) -> None:
+def test_a_wildcard_where_none_can_be_and_nothing_are_refused(threads: CallThreads) -> None:
     with pytest.raises(OptionError, match="a wildcard is before the last part"):
         ObservedPlaces(["s3://bucket/*/orders"], Clock(), threads)
     with pytest.raises(OptionError, match="at least one channel"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -129,3 +131,18 @@ def test_a_channel_in_a_store_is_looked_at_like_one_on_a_disk(tmp_path: Path) ->
         (seen,) = observer.observe()
         assert seen.stats is not None and seen.stats.channel_size == 2
         assert seen.rates is not None and seen.rates.syncs > 0 and seen.rates.puts > 0
+
+
+def test_a_process_ends_though_a_look_hangs(path: Path) -> None:
+    Channel(path, minimum_required_space=0).close()
+    program = """if True:
+        import sys, threading
+        from spillable_stream.observe.observed_channel import ObservedChannel
+        from spillable_stream.observe.observer import Observer
+
+        ObservedChannel.look = lambda self: threading.Event().wait()
+        with Observer(sys.argv[1:], patience_seconds=0.05) as observer:
+            print(observer.observe()[0].problem.endswith("check its disk or its store"), flush=True)
+    """
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)

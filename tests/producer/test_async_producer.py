@@ -76,6 +76,20 @@ def test_callbacks_are_called_in_the_loop(produce: MakeProducer) -> None:
     asyncio.run(main())
 
 
+def test_a_callback_that_would_have_to_be_awaited_is_refused(produce: MakeProducer, target: FakeTarget) -> None:
+    async def tell(result: Result) -> None:
+        raise AssertionError("nobody awaits this")
+
+    async def main() -> None:
+        producer = AsyncProducer(produce())
+        with pytest.raises(OptionError, match=r"callback .* is a coroutine function, which nobody would await"):
+            await producer.send(b"x", callback=tell)
+        await producer.flush(PATIENCE_SECONDS)
+
+    asyncio.run(main())
+    assert not target.bodies
+
+
 def test_the_loop_runs_on_while_a_send_waits_for_room(produce: MakeProducer, target: FakeTarget) -> None:
     target.hold()
 

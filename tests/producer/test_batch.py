@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from spillable_stream import Result
 from tests.producer.conftest import MakeProducer
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
 from tests.support.producers import assert_it_goes_on
@@ -58,3 +59,23 @@ def test_a_batch_that_could_not_be_freed_at_once_is_freed_and_was_stored(
     assert producer.send(b"x").result(PATIENCE_SECONDS).successful
     producer.flush(PATIENCE_SECONDS)
     assert_it_goes_on(producer)
+
+
+def test_what_goes_with_its_callback_may_look_at_its_future(produce: MakeProducer, target: FakeTarget) -> None:
+    found: list[object] = []
+
+    class Request:
+        def __init__(self) -> None:
+            self.future = producer.send(b"x", callback=self.told)
+
+        def told(self, result: Result) -> None:
+            """Be the only one that keeps the request."""
+
+        def __del__(self) -> None:
+            found.append(self.future.exception(0))
+
+    producer = produce(linger_ms=60_000)
+    for _ in range(2):
+        Request()
+    producer.flush(PATIENCE_SECONDS)
+    assert found == [None, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from spillable_stream.producer.target import ChannelTarget
 from tests.producer.conftest import MakeProducer
 from tests.support.events import peek
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget, full
+from tests.support.producers import error_of
 
 TYPED = pa.schema([("sku", pa.string())])
 
@@ -231,3 +233,88 @@ def test_targets_whose_dead_letters_could_not_be_told_apart_are_refused(produce:
     produce(targets, dead_letter=FakeTarget(name="dead"))  # without a name nobody goes on after a restart
     with pytest.raises(OptionError, match="two targets are called http"):
         produce(targets, dead_letter=FakeTarget(name="dead"), producer_id="me")
+
+
+def test_a_target_that_does_not_know_its_ids_has_the_dead_letters_and_every_future_says_so(
+    produce: MakeProducer, target: FakeTarget
+) -> None:
+    class Forgetful(FakeTarget):
+        def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: Numbers) -> tuple[int, int]:
+            super().commit(batch, producer_id, numbers)
+            return 0, -1
+
+    target.fail(ValueError("bad"))
+    told: list[Result] = []
+    producer = produce(dead_letter=Forgetful(name="dead"))
+    futures = [producer.send(b"%d" % i, callback=told.append) for i in range(2)]
+    told_later: list[object] = []
+    futures[1].add_done_callback(told_later.append)
+    producer.close()
+    for result in [*told, *(error_of(future).result for future in futures)]:
+        assert (result.dead_letter, result.first_id, result.last_id, result.events) == ("dead", 0, -1, ())
+    assert told_later == [futures[1]]
+
+
+def test_each_send_is_told_the_ids_of_its_own_dead_letters_also_of_events_that_were_to_wait(
+    path: Path, tmp_path: Path
+) -> None:
+    """A dead letter does not wait: it has an ID at once."""
+    with Producer(Refusing(path, 1), dead_letter=tmp_path / "dead", linger_ms=60_000) as producer:
+        futures = [producer.send(b"later", deliver_after=60), producer.send(b"now"), producer.send(b"now", ttl=60)]
+    found = [error_of(future).result.first_id for future in futures]
+    assert found == [1, 2, 3] and [e.body for e in read(tmp_path / "dead")] == [b"later", b"now", b"now"]
+
+
+def test_rows_of_a_typed_channel_have_the_id_of_the_one_event_that_they_are_in(produce: MakeProducer) -> None:
+    target, dead = FakeTarget(TYPED), FakeTarget(name="dead")
+    target.fail(ValueError("bad"))
+    producer = produce(target, dead_letter=dead)
+    futures = [producer.send({"sku": "a"}), producer.send_many([{"sku": "b"}, {"sku": "c"}])]
+    producer.close()
+    results = [error_of(future).result for future in futures]
+    assert [(r.first_id, r.last_id) for r in results] == [(1, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+def test_it_says_whether_the_events_may_be_in_their_channel_too(
+    produce: MakeProducer, target: FakeTarget, clock: FakeClock, in_doubt: bool
+) -> None:
+    target.answer = not in_doubt
+    target.fail_while(lambda sequence: None if in_doubt else next(iter(full())))
+    dead = FakeTarget(name="dead")
+    dead.fail(StorageError("a moment, please"))  # which leaves no doubt, once they are there
+    future = produce(dead_letter=dead, retries=1, linger_ms=0).send(b"x")
+    while not future.done():
+        clock.advance(1)
+    assert (error_of(future).result.dead_letter, error_of(future).result.in_doubt) == ("dead", in_doubt)
+
+
+def test_a_channel_whose_name_is_not_unicode_has_dead_letters_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "spillable_stream")  # no report can have the name
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    with Producer(Refusing(path, 1), dead_letter=tmp_path / "dead") as producer:
+        future = producer.send(b"x")
+    assert error_of(future).result.dead_letter == str(tmp_path / "dead")
+    (letter,) = read(tmp_path / "dead")
+    assert letter.headers["dead_letter_channel"] == f"{tmp_path}/caf\\udce9"
+
+
+def test_a_long_error_is_not_all_in_each_of_the_letters(produce: MakeProducer, target: FakeTarget) -> None:
+    target.fail(ValueError("bad " * 100_000))
+    dead = FakeTarget(name="dead")
+    producer = produce(dead_letter=dead)
+    producer.send_many([b"x"] * 100)
+    producer.close()
+    said = [dict(headers)["dead_letter_error_message"] for headers in dead.stored[1].column("headers").to_pylist()]
+    assert set(map(len, said)) == {4000} and said[0].startswith("bad bad")
+
+
+def test_a_null_in_place_of_a_body_is_an_empty_one_there(produce: MakeProducer, target: FakeTarget) -> None:
+    target.fail(ValueError("bad"))
+    dead = FakeTarget(name="dead")
+    producer = produce(dead_letter=dead)
+    producer.send_batch(pa.RecordBatch.from_pydict({"headers": [None, None], "body": [None, b"1"]}, target.schema))
+    producer.close()
+    assert dead.bodies == [b"", b"1"]

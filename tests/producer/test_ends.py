@@ -440,3 +440,39 @@ def test_after_the_end_no_producer_is_created_and_nothing_is_accepted(path: Path
     found = subprocess.run([sys.executable, "-c", LATE, path], check=True, timeout=60, capture_output=True, text=True)
     assert found.stdout.splitlines()[0].startswith("the process is ending: its producers are closed")
     assert found.stdout.splitlines()[1:] == ["the producer is closed; create a new one"] and found.stderr == ""
+
+
+BEHIND = """
+import sys
+from spillable_stream import Channel, Event, Producer
+
+producer = Producer(sys.argv[1], linger_ms=60_000)
+producer.send(b"x", callback=lambda result: print(result.successful, result.error_message))
+with Channel(sys.argv[1], commit_interval=0) as other:
+    for _ in range(5):
+        with other.put_transaction() as tx:
+            tx.put(Event(b"of another writer"))
+"""
+
+
+def test_at_the_end_events_are_stored_behind_those_that_others_have_put_to_a_store_meanwhile(tmp_path: Path) -> None:
+    """Each look at the store reads what is new with some threads, and a process that ends has no more."""
+    command = [sys.executable, "-c", BEHIND, f"object+file://{tmp_path}/store"]
+    found = subprocess.run(command, timeout=60, capture_output=True, text=True)
+    assert (found.stdout, found.stderr) == ("True \n", "")
+
+
+REOPENED = """
+import sys
+from spillable_stream import Channel, Producer
+
+with Channel(sys.argv[1], retention_ms=3_600_000, minimum_required_space=0) as channel:
+    producer = Producer(channel, linger_ms=60_000)
+    producer.send(b"x", callback=lambda result: print(result.successful, result.error_message))
+"""
+
+
+def test_at_the_end_events_are_stored_whose_channel_was_closed_and_needs_a_thread(path: Path) -> None:
+    """A channel that keeps events has one, and Python 3.12 and later begin none at the end."""
+    found = subprocess.run([sys.executable, "-c", REOPENED, path], timeout=60, capture_output=True, text=True)
+    assert (found.stdout, found.stderr) == ("True \n", "")

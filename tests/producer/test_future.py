@@ -14,7 +14,9 @@ import pytest
 from spillable_stream import Event
 from spillable_stream.channel.event_columns import batch_from_columns
 from spillable_stream.errors import OptionError, SendFailedError
+from spillable_stream.producer.batch import ProducerBatch, Watcher
 from spillable_stream.producer.future import SendFuture
+from tests.lab.children import wait_until
 from tests.producer.conftest import MakeProducer
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
 
@@ -198,3 +200,21 @@ def test_it_raises_why_the_events_are_not_stored_and_has_them(produce: MakeProdu
     assert isinstance(error, SendFailedError) and error.events == (Event(b"x", {"k": "v"}),)
     many = producer.send_many([b"a", b"b"])
     assert [e.body for e in many.exception(PATIENCE_SECONDS).events] == [b"a", b"b"]  # type: ignore[union-attr]
+
+
+def test_a_future_may_be_watched_by_what_goes_just_when_another_one_is(
+    produce: MakeProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a finalizer, which runs wherever garbage is collected."""
+    first, second = sent(produce, 2)
+    watch, told, garbage = ProducerBatch.watch, list[object](), [second]
+
+    def and_collect(batch: ProducerBatch, watcher: Watcher) -> bool:
+        while garbage:
+            garbage.pop().add_done_callback(told.append)
+        return watch(batch, watcher)
+
+    monkeypatch.setattr(ProducerBatch, "watch", and_collect)
+    first.add_done_callback(told.append)
+    assert wait_until(lambda: len(told) == 2)
+    assert sorted(map(id, told)) == sorted([id(first), id(second)])

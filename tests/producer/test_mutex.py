@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Self
 
 import pytest
@@ -137,6 +138,18 @@ def test_a_send_takes_the_lock_where_a_debugger_follows_each_line(produce: MakeP
     (batch,) = producer._pipeline.buffer.batches
     assert batch.destination.open is None
     assert producer.send(b"second").batch is batch
+
+
+def test_a_send_takes_the_lock_where_a_tool_hears_of_each_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debuggers and coverage from Python 3.12 on: what they call comes in between any two lines, as a trace does."""
+
+    tools = {1: "coverage.py"}
+    monitoring = SimpleNamespace(get_tool=tools.get)
+    monkeypatch.setattr(sys, "gettrace", lambda: None)
+    monkeypatch.setattr(sys, "monitoring", monitoring, raising=False)
+    assert not runs_undivided()
+    tools.clear()
+    assert runs_undivided()
 
 
 CALLS: dict[str, Callable[[Producer], object]] = {

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from spillable_stream import Producer
 from spillable_stream.errors import ChannelFullError, ProducerTimeoutError, SendFailedError
+from tests.lab.children import wait_until
 from tests.producer.conftest import MakeProducer
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget, full
+from tests.support.no_threads import no_threads
 from tests.support.producers import wait_for_retry
 
 
@@ -49,3 +52,12 @@ def test_a_failure_says_whether_its_events_may_be_stored(produce: MakeProducer, 
     assert isinstance(lost, SendFailedError) and isinstance(full, SendFailedError)
     assert (lost.result.in_doubt, full.result.in_doubt) == (True, False)
     assert "whether an attempt stored them is not known" in str(lost) and "is not known" not in str(full)
+
+
+def test_a_producer_whose_threads_cannot_all_start_leaves_none_of_them(target: FakeTarget) -> None:
+    def threads() -> list[str]:
+        return [t.name for t in threading.enumerate() if "spillable-producer-me" in t.name]
+
+    with no_threads(named="-failure"), pytest.raises(RuntimeError, match="can't start new thread"):
+        Producer(target, producer_id="me", io_thread_count=3)
+    assert wait_until(lambda: not threads()) and target.closed == 1

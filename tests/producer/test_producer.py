@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import pickle
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -334,3 +338,15 @@ def test_categories_of_several_batches_are_sent_as_their_values(path: Path, firs
             producer.send_batch(table).result(PATIENCE_SECONDS)
         with channel.take_transaction() as tx:
             assert [row["c"] for row in tx.take_many(9)] == first.to_pylist() + second.to_pylist()
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_producer_cannot_be_copied_and_says_what_to_do_instead(
+    produce: MakeProducer, copied: Callable[[object], object], recwarn: pytest.WarningsRecorder
+) -> None:
+    """A task of Spark, and a process, get copies of what their functions refer to."""
+    producer = produce(producer_id="me")
+    with pytest.raises(TypeError, match=r"a Producer can't be copied or pickled.*create one there"):
+        copied(producer)
+    gc.collect()
+    assert not recwarn.list, "a copy that is gone would say that the producer was forgotten"

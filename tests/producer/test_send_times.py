@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -292,3 +293,16 @@ def test_runs_become_the_times_of_a_batch() -> None:
     assert row_times([TimedRun(0, 3, SendTimes(1, 2))], 3, 7) == RowTimes(1, 2)
     ttls, dues = row_times([TimedRun(1, 2, SendTimes(1, 2))], 4, 7)
     assert (ttls.to_pylist(), dues.to_pylist()) == ([7, 1, 1, 7], [0, 2, 2, 0])  # type: ignore[union-attr]
+
+
+def test_many_sends_with_delays_of_their_own_are_told_about_as_quickly_as_few(channel: Channel, clock: Clock) -> None:
+    """Each is told its IDs, which those before it that wait have none of."""
+    count, told = 10_000, list[int]()
+    with Producer(channel, **QUICK, batch_count_threshold=count, batch_size_threshold_in_bytes="8MiB") as producer:
+        for i in range(count // 2):
+            producer.send(b"later", deliver_after=60 + i / 1000, callback=lambda result: told.append(result.first_id))
+            producer.send(b"now", callback=lambda result: told.append(result.first_id))
+        began = time.monotonic()
+        producer.flush()
+        assert time.monotonic() - began < 5
+    assert told == [found for i in range(count // 2) for found in (0, i + 1)]

@@ -17,6 +17,8 @@ from spillable_stream.errors import (
     SendFailedError,
     StorageError,
 )
+from spillable_stream.producer.batch import ProducerBatch
+from spillable_stream.producer.pipeline import Pipeline
 from tests.producer.conftest import MakeProducer, assert_nothing_left
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget, full
 from tests.support.producers import wait_for_retry
@@ -192,3 +194,31 @@ def test_an_interrupt_amid_a_close_leaves_the_rest_to_the_next_one(
     target.let_go()
     producer.close(PATIENCE_SECONDS)
     assert [bool(future.exception(0)) for future in futures] == [False] + [True] * 9
+
+
+@pytest.mark.parametrize(
+    ("then", "error"), [("retry", StorageError("a moment, please")), ("dead_letter", ValueError("bad"))]
+)
+def test_a_close_in_time_fails_also_what_a_thread_has_just_put_back(
+    produce: MakeProducer, target: FakeTarget, monkeypatch: pytest.MonkeyPatch, then: str, error: Exception
+) -> None:
+    """The thread has still to say that its turn has ended: neither it nor the close would let go of the batch."""
+    target.fail(error)
+    put_back, is_back, is_closed = getattr(Pipeline, then), threading.Event(), threading.Event()
+
+    def slowly(pipeline: Pipeline, batch: ProducerBatch) -> bool:
+        found: bool = put_back(pipeline, batch)
+        is_back.set()
+        assert is_closed.wait(PATIENCE_SECONDS)
+        return found
+
+    monkeypatch.setattr(Pipeline, then, slowly)
+    producer = produce(linger_ms=0, dead_letter=FakeTarget(name="dead"))
+    future = producer.send(b"x")
+    assert is_back.wait(PATIENCE_SECONDS)
+    with pytest.raises(ProducerTimeoutError, match="1 event was not sent"):
+        producer.close(0)
+    is_closed.set()
+    failed = future.exception(PATIENCE_SECONDS)
+    assert isinstance(failed, SendFailedError) and failed.events[0].body == b"x"
+    producer.close(PATIENCE_SECONDS)

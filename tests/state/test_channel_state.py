@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from spillable_stream.errors import CorruptionError
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.file_names import memory_file_id
 from spillable_stream.format.frame import Frame, FrameType
-from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.channel_state import restored
 from tests.support.state_log import Log, filled
 
 
@@ -117,7 +120,7 @@ def test_an_image_taken_at_any_frame_leads_to_the_same_state() -> None:
         log = Log()
         for name, arguments in frames[:cut]:
             getattr(log, name)(*arguments)
-        log.state = ChannelState.from_image(log.state.image())
+        log.state = log.state.copy()
         for name, arguments in frames[cut:]:
             getattr(log, name)(*arguments)
         assert log.state.image() == whole.state.image(), f"checkpoint before frame {cut}"
@@ -148,3 +151,11 @@ def test_what_was_taken_from_memory_ahead_of_others_stays_where_taken_events_are
     log.commit(5, "take")
     assert [b.first_id for b in log.state.blocks.memory] == [1, 6]
     assert log.state.use(in_memory=True).events == 5
+
+
+def test_an_image_that_is_invalid_names_the_file_that_it_was_in() -> None:
+    image = filled().state.image()
+    assert restored(image, "file").image() == image
+    with pytest.raises(CorruptionError, match="a state is invalid: ") as caught:
+        restored({**image, "groups": 7}, "file")
+    assert caught.value.path == "file"

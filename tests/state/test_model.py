@@ -401,7 +401,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def counts_agree(self) -> None:
-        again = ChannelState.from_image(self.state.image())
+        again = self.state.copy()
         model, needed = self.model, {i for i in self.model.needed() if i >= self.model.floor}
         for state in (self.state, again):
             for tier, index in ("disk", state.blocks.disk), ("memory", state.blocks.memory):

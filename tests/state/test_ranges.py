@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillable_stream.state.ranges import RangeSet
+from spillable_stream.state.ranges import RangeSet, listed
 
 RANGE = st.tuples(st.integers(0, 40), st.integers(-2, 8)).map(lambda r: (r[0], r[0] + r[1]))
 STEPS = st.lists(st.tuples(st.sampled_from(["add", "remove"]), RANGE), max_size=30)
@@ -43,3 +43,8 @@ def test_a_union_has_the_members_of_both(a: list[tuple[int, int]], b: list[tuple
     before = list(left), list(right)
     assert left.union(right) == RangeSet([*a, *b])
     assert (list(left), list(right)) == before
+
+
+def test_many_ranges_are_told_in_few_words() -> None:
+    assert listed([(1, 2), (4, 4)]) == "1 to 2, 4"
+    assert listed([(i, i) for i in range(1, 24, 2)]).endswith("17, 19, and 2 more ranges")

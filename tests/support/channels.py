@@ -16,8 +16,6 @@ from spillable_stream.integrity.verify import verify
 from tests.support.damage import offsets
 from tests.support.events import numbered, peek, put, take
 
-GROUPS = ("fast", "slow")
-
 
 class Contents(NamedTuple):
     """What a channel holds: for each group the IDs and bodies it has yet to take; and the last ID in use."""

@@ -8,6 +8,7 @@ import pytest
 
 from spillable_stream.workers.lanes import Lane, Lanes
 from spillable_stream.workers.work import Work
+from tests.support.no_threads import no_threads
 from tests.support.waiting import wait_until
 
 WORK = Work([(1, 1)])
@@ -76,3 +77,9 @@ def test_a_lane_that_is_left_gives_up_its_work_and_is_left_until_its_call_ends(h
     assert held.lanes.late(11.0) == []
     held.may_end.set()
     wait_until(lambda: not held.lanes.left)
+
+
+def test_a_lane_that_could_not_start_is_not_waited_for(held: Held) -> None:
+    with no_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
+        held.lanes.start(held.run)
+    assert not held.lanes.at_work

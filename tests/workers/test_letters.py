@@ -47,7 +47,7 @@ def test_a_row_of_a_typed_channel_becomes_an_event_and_a_row_again() -> None:
     wider = pa.schema([("n", pa.int64()), ("s", pa.string())])
     letters = letters_of(ReadBatch(1, 1, 0, 0, rows), wider)
     assert len(letters) == 2
-    assert table_of(letters).to_pylist() == [{"n": 1, "s": None}, {"n": 2, "s": None}]
+    assert table_of(letters, wider).to_pylist() == [{"n": 1, "s": None}, {"n": 2, "s": None}]
     with pytest.raises(SchemaError, match="holds rows of a typed channel"):
         event_of(letters[0])
 
@@ -55,11 +55,12 @@ def test_a_row_of_a_typed_channel_becomes_an_event_and_a_row_again() -> None:
 def test_a_whole_batch_of_a_producer_becomes_its_rows_again() -> None:
     rows = pa.record_batch({"n": pa.array([1, 2, 3], pa.int64())})
     letter = Event(arrow_stream(rows), {"content_type": "application/vnd.apache.arrow.stream"})
-    assert table_of([letter]).num_rows == 3
+    assert table_of([letter], rows.schema).num_rows == 3
 
 
 def test_what_holds_no_rows_cannot_become_rows() -> None:
+    schema = pa.schema([("n", pa.int64())])
     with pytest.raises(SchemaError, match="is an event, and a typed channel can't take it"):
-        table_of([Event(b"a")])
+        table_of([Event(b"a")], schema)
     with pytest.raises(SchemaError, match="can't be read"):
-        table_of([Event(b"a", {"content_type": "application/vnd.apache.arrow.stream"})])
+        table_of([Event(b"a", {"content_type": "application/vnd.apache.arrow.stream"})], schema)

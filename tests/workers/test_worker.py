@@ -14,6 +14,7 @@ import pytest
 from spillable_stream import (
     Channel,
     DataLossError,
+    DeadLetter,
     Event,
     Retry,
     WorkerFailedError,
@@ -21,6 +22,7 @@ from spillable_stream import (
 )
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event_columns import batch_from_events
+from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.objects.identity import WORKERS
 from spillable_stream.state.ranges import Range
@@ -275,3 +277,20 @@ def test_an_error_whose_text_raises_ends_a_worker_without_dead_letters_with_its_
 
     with pytest.raises(WorkerFailedError, match="Speechless"):
         made(channel, fail).run()
+
+
+def test_an_event_whose_body_is_null_becomes_a_dead_letter_and_stops_no_worker(
+    channel: Channel, dead: Channel, tmp_path: Path
+) -> None:
+    """Spark writes a null body, and so does `put_batch`."""
+    with Channel(tmp_path / "nulls", minimum_required_space=0) as nulls:
+        with nulls.put_transaction() as tx:
+            tx.put_batch(pa.RecordBatch.from_pydict({"headers": [None], "body": [None]}, schema=EVENT_SCHEMA))
+        got: list[bytes] = []
+
+        def fails(event: Event) -> None:
+            got.append(event.body)
+            raise DeadLetter
+
+        made(nulls, fails, dead).run(until_empty=True)
+    assert (got, [letter["body"] for letter in letters(dead)]) == ([b""], [b""])

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -198,13 +198,17 @@ def test_a_channel_that_is_closed_under_a_worker_ends_it(channel: Channel) -> No
 async def _ship(_: object) -> None: ...
 
 
-@pytest.mark.parametrize("lazy", [_ship, lambda e: (x for x in [e])], ids=["coroutine", "generator"])
+async def _yield(event: object) -> AsyncIterator[object]:
+    yield event
+
+
+@pytest.mark.parametrize("lazy", [_ship, lambda e: (x for x in [e]), _yield], ids=["coroutine", "generator", "async"])
 def test_a_call_that_returns_what_has_done_nothing_ends_the_worker_and_takes_nothing(
     channel: Channel, dead: Channel, lazy: Callable[[Any], Any]
 ) -> None:
     """A lambda does not show that it will."""
     worker = made(channel, lambda event: lazy(event), dead)
-    with pytest.raises(WorkerError, match=r"returned a (coroutine|generator), so it has done nothing"):
+    with pytest.raises(WorkerError, match=r"returned a (coroutine|generator|async_generator), so it has done nothing"):
         worker.run(until_empty=True)
     assert (lag(channel), letters(dead)) == (10, [])
 

@@ -249,7 +249,7 @@ class Checkpointing:
     def _write(self) -> None:
         with self._follower.snapshot as state:
             image, position = state.image(), self._follower.positions.disk
-        self._log.write_checkpoint(position, image)
+        self._log.checkpoints.write(position, image)
 
     def _free(self, *, spares: bool) -> None:
         """Free the files that nothing needs; the commit lock is held."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossError
@@ -21,11 +21,11 @@ from spillable_stream.log.recovery import oldest_file
 from spillable_stream.log.tier_logs import Positions, Tiers
 from spillable_stream.log.wal import Position
 from spillable_stream.progress import Meter, meter_of_open
-from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.channel_state import ChannelState, restored
 from spillable_stream.state.image import image_of
 from spillable_stream.state.ranges import listed
 
-__all__ = ["LoadedState", "StateLoader", "bytes_between", "metered", "restored"]
+__all__ = ["LoadedState", "StateLoader", "bytes_between", "metered"]
 
 _PAUSES_SECONDS = (0.0, 0.0, 0.0, 0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 0.0)
 """How long to wait after each look: first not at all, since whoever was in the way has left a newer state."""
@@ -236,19 +236,3 @@ def metered(apply: Callable[[int, LocatedFrame], None], meter: Meter) -> Callabl
         meter.add(frame_size(found.header.length))
 
     return apply_and_count
-
-
-def restored(image: Mapping[str, object], path: str = "") -> ChannelState:
-    """Return the state that an image holds.
-
-    Args:
-        image: the image.
-        path: the file that it comes from, for the error.
-
-    Raises:
-        CorruptionError: the image is invalid.
-    """
-    try:
-        return ChannelState.from_image(image)
-    except NONSENSE as e:
-        raise CorruptionError(f"a state is invalid: {type(e).__name__}: {e}", path, 0 if path else None) from e

@@ -17,7 +17,6 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local.checkpointing import Checkpointing
 from spillable_stream.engine.local.disk_room import DiskRoom
 from spillable_stream.engine.local.drained_files import DrainedFiles
-from spillable_stream.engine.local.flush import flush_memory
 from spillable_stream.engine.local.local_log import LocalLog
 from spillable_stream.engine.local.local_owners import LocalOwners
 from spillable_stream.engine.local.local_worker_statuses import LocalWorkerStatuses
@@ -82,9 +81,7 @@ class LocalEngine(Engine):
     upkeep: Upkeep
     wait_for: Callable[[Callable[[ChannelState], bool], float], bool]
 
-    def __init__(
-        self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0, *, readonly: bool = False
-    ) -> None:
+    def __init__(self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float, *, readonly: bool = False) -> None:
         super().__init__(layout.path, layout.channel)
         self.position_files: LruCache[File] = LruCache(OPEN_OF_GROUPS)
         self.log = log = LocalLog(fs, layout, lock_timeout_seconds, readonly=readonly)
@@ -202,7 +199,7 @@ class LocalEngine(Engine):
 
     def flush(self) -> int:
         """Move every event of the memory tier to disk, and return how many there were; as `Engine` says."""
-        return flush_memory(self.follower, self.appender, self.moving, self.active_calls)
+        return self.active_calls.run("a flush", self.moving.flush)
 
     def move_to_disk(self) -> None:
         """Move to disk what is in memory, and remove the memory tier; no other handle is open.

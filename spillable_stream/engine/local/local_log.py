@@ -13,13 +13,13 @@ import pyarrow as pa
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.local.memory_capacity import file_size_bytes
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
-from spillable_stream.engine.local.opening import Held, adopted, enter
+from spillable_stream.engine.local.opening import HeldChannel, adopted, enter
 from spillable_stream.engine.log_port import Followed, refuse_to_write
 from spillable_stream.errors import ChannelBusyError, ChannelClosedError, CorruptionError, StorageError
 from spillable_stream.format.file_names import GENERATION_BITS, MEMORY, Tier, generation_of
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.log.checkpoints import Checkpoints
-from spillable_stream.log.commit_lock import CommitLock, do_nothing
+from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.directories import Directories
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.identity_file import extend_identity
@@ -29,7 +29,7 @@ from spillable_stream.log.tier_logs import Positions, Tiers
 from spillable_stream.log.wal import Position
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.image import MemoryImage, StateImage
+from spillable_stream.state.image import MemoryImage
 from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class LocalLog:
         else:
             self._use(enter(fs, adopted(fs, layout, lock_timeout_seconds), lock_timeout_seconds))
 
-    def _use(self, held: Held) -> None:
+    def _use(self, held: HeldChannel) -> None:
         self._held = held
         self.lock, self.tiers, self.checkpoints = held.lock, held.tiers, held.checkpoints
         self.directories, self.memory_directory = held.directories, held.memory_directory
@@ -116,7 +116,7 @@ class LocalLog:
         self.held_position = held.lock.current
         self.hold = held.lock.locked if self.view is None else self._refuse
 
-    def _refuse(self, timeout_seconds: float, prepare: Callable[[], None] = do_nothing) -> NoReturn:
+    def _refuse(self, timeout_seconds: float, prepare: Callable[[], None] = lambda: None) -> NoReturn:
         refuse_to_write(self.layout.path, "a commit")
 
     @property
@@ -299,18 +299,6 @@ class LocalLog:
     def checkpoint_ms(self) -> int:
         """When the last checkpoint was created, in milliseconds since 1970; 0 if none is known."""
         return self.position().checkpoint_ms
-
-    def write_checkpoint(self, position: Position, image: StateImage) -> None:
-        """Make a state durable.
-
-        Args:
-            position: where in the data files it is.
-            image: the state's image.
-
-        Raises:
-            StorageError: it could not be written.
-        """
-        self.checkpoints.write(position, image)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 

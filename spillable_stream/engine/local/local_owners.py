@@ -42,7 +42,7 @@ class LocalOwnership:
         former: what it said of the last one.
     """
 
-    def __init__(self, group: str, lock: FileLock, note: str, position: PositionHint, former: str = "") -> None:
+    def __init__(self, group: str, lock: FileLock, note: str, position: PositionHint, former: str) -> None:
         self.note: str = note
         self.former: str = former
         self.position: PositionHint = position

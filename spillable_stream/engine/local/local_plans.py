@@ -18,7 +18,6 @@ from spillable_stream.format.batch import FRAME_BYTES, decode_schema
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.query_note import QueryNote, packed, unpacked
-from spillable_stream.log.commit_lock import do_nothing
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.event_reader import EventReader, ReadBatch
 from spillable_stream.log.identity_file import read_identity
@@ -177,7 +176,7 @@ class LocalStagePlan:
 
     def ask_here(self) -> Callable[[], None]:
         _require_channel(FileSystem(), self.layout)
-        return do_nothing
+        return lambda: None
 
     def begin(self, owner: str, batch_id: int) -> StagedFileWriter:
         """Begin a staged file, in the channel's memory tier where this host has it."""

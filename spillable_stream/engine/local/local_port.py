@@ -48,7 +48,7 @@ class LocalPort(EnginePort[LocalEngine]):
     def plan_read(self, parts: Iterable[Iterable[Range]], cache: DiskCache | None = None) -> list[ReadPlan]:
         layout, host = self._engine.layout, os.uname().nodename
         with self.snapshot() as state:
-            schemas, ends = tuple(state.schemas), self._engine.ends()  # which all plans share
+            schemas, ends = tuple(state.schemas), self._engine.follower.ends()  # which all plans share
             extents = (tuple(extent for r in part for extent in state.blocks.extents(*r)) for part in parts)
             return [LocalReadPlan(layout, schemas, of_part, ends, host) for of_part in extents]
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from spillable_stream.engine.local.memory_capacity import parent_of
-from spillable_stream.engine.local.memory_place import Place
+from spillable_stream.engine.local.memory_place import MemoryPlace
 from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, StorageError
 from spillable_stream.format.file_names import Tier, parse_spare
 from spillable_stream.format.head_page import CommitPoint
@@ -80,7 +80,7 @@ class MemoryDirectory:
         self.remove()  # an earlier tier's directory, wherever it is
         target = parent_of(options) / f"spillable-{token}"
         where, inode = whereabouts(self._fs, self._layout)
-        place = Place.here(self._fs, token, target, inode)
+        place = MemoryPlace.here(self._fs, token, target, inode)
         self._write_place(place)  # first, so that an unfinished tier can be found and removed
         self._fs.make_private_directory(target, owner_of=self._layout.path)
         self._write_place(replace(place, inode=self._fs.identity(target).inode))
@@ -90,7 +90,7 @@ class MemoryDirectory:
         if not self._hold(alone=True):
             raise StorageError(f"{target} was changed by somebody else while it was created")
 
-    def _write_place(self, place: Place) -> None:
+    def _write_place(self, place: MemoryPlace) -> None:
         self._fs.write_atomically(self._layout.memory_place, json.dumps(asdict(place), sort_keys=True).encode() + b"\n")
 
     def adopt(self, token: str) -> None:
@@ -111,10 +111,10 @@ class MemoryDirectory:
             self._fs.link(self._layout.memory, new)
             self._fs.rename(target, new)
 
-    def place(self) -> Place | None:
+    def place(self) -> MemoryPlace | None:
         """Return where the memory tier was created, or None if ``memory.json`` is missing or damaged."""
         try:
-            return Place(**json.loads(self._fs.read_file(self._layout.memory_place)))
+            return MemoryPlace(**json.loads(self._fs.read_file(self._layout.memory_place)))
         except (FileNotFoundError, StorageError, *NONSENSE):
             return None
 
@@ -259,7 +259,7 @@ class MemoryDirectory:
     def _is_private(self, target: Path) -> bool:
         return self._fs.is_private_directory(target, owner_of=self._layout.path)
 
-    def _place_made_here(self) -> Place | None:
+    def _place_made_here(self) -> MemoryPlace | None:
         """Return the tier's place if its directory is the one that was created for this channel in this boot."""
         target, place = self._fs.link_target(self._layout.memory), self.place()
         if target is None or place is None or Path(place.path) != target or not place.is_of_this_boot():

@@ -10,13 +10,13 @@ from spillable_stream.errors import StorageError
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["Place"]
+__all__ = ["MemoryPlace"]
 
 _MACHINE = Path("/etc/machine-id")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MemoryPlace:
     """Where a memory tier was created.
 
     Args:
@@ -44,7 +44,7 @@ class Place:
     home: int = 0
 
     @classmethod
-    def here(cls, fs: FileSystem, token: str, path: Path, home: int) -> Place:
+    def here(cls, fs: FileSystem, token: str, path: Path, home: int) -> MemoryPlace:
         """Return the place of a directory that is about to be created on this machine.
 
         Args:

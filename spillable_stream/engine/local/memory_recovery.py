@@ -9,20 +9,17 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import warnings
+from pathlib import Path
 from typing import NamedTuple
 
+from spillable_stream.counted import counted
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.local.loading import StateLoader
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
-from spillable_stream.engine.local.memory_loss_report import report_memory_loss
 from spillable_stream.engine.local.position_hint import read_position_hint
 from spillable_stream.engine.requests import Control
-from spillable_stream.errors import (
-    CorruptionError,
-    DataLossError,
-    OtherHostError,
-    StorageError,
-)
+from spillable_stream.errors import CorruptionError, DataLossError, MemoryLossWarning, OtherHostError, StorageError
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.file_names import Tier, generation_of
 from spillable_stream.format.frame import FrameType
@@ -42,7 +39,7 @@ from spillable_stream.state.memory_loss_rules import (
     lose_newest_appends,
     may_have_been_used,
 )
-from spillable_stream.state.ranges import Range, listed
+from spillable_stream.state.ranges import Range, count_of, listed
 
 __all__ = ["MemoryRecovery", "RecoveredEnds"]
 
@@ -235,7 +232,7 @@ class MemoryRecovery:
 
     def _record(self, state: ChannelState, end: Position, loss: MemoryLoss) -> Position:
         """Warn of a loss, append its record to the disk tier, and return the new end."""
-        report_memory_loss(str(self._layout.path), loss)  # before it is recorded: rather twice than never
+        _warn_of_loss(self._layout.path, loss)  # before it is recorded: rather twice than never
         plan = AppendPlan(state, Tier.DISK, start=end.offset)
         Control(FrameType.LOST, loss.record()).plan(plan)
         return self._tiers.disk.append_unpublished(end, plan.entries)
@@ -244,3 +241,20 @@ class MemoryRecovery:
 def _is_of_medium(error: StorageError) -> bool:
     """Tell whether a call failed for what the medium is like, and would fail again."""
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.EIO, errno.ENXIO, errno.ESTALE)
+
+
+def _warn_of_loss(path: Path, loss: MemoryLoss) -> None:
+    """Warn of a loss, unless no event is lost and none may be."""
+    if not loss.lost and not loss.doubtful:
+        return
+    lost = f"{counted(count_of(loss.lost), 'event', 'are')} lost, {listed(loss.lost)}"
+    message = f"the memory tier of {path} is gone: {lost if loss.lost else 'no event is known to be lost'}"
+    if loss.taken:
+        message += f" (of them every group had taken {count_of(loss.taken):,}, which were kept: {listed(loss.taken)})"
+    if loss.doubtful:
+        message += (
+            f"; events that were put in the last moments before that would have IDs among {listed(loss.doubtful)}, and "
+            "be lost too"
+        )
+    message += ". All events on disk are there, in order"
+    warnings.warn(MemoryLossWarning(message, tuple(loss.lost), tuple(loss.doubtful)), stacklevel=3)

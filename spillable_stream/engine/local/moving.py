@@ -44,7 +44,23 @@ class Moving:
         self._appender = appender
         self._memory = memory
 
-    def move(self, blocks: list[Block]) -> int:
+    def flush(self) -> int:
+        """Move every event of the memory tier, and return how many there were.
+
+        Others may put and take meanwhile. A crash in between leaves every event in one tier or the other.
+
+        Raises:
+            StorageError: the disk refused; what was not moved is still in memory.
+        """
+        moved = 0
+        while True:
+            with self._appender.committing(), self._follower.snapshot as state:
+                blocks = self._first_of(state.blocks.memory)
+                if not blocks:
+                    return moved
+                moved += self._move(blocks)
+
+    def _move(self, blocks: list[Block]) -> int:
         """Move blocks in one append, and return how many events they have; the commit lock is held.
 
         Raises:
@@ -78,7 +94,7 @@ class Moving:
         adopted = block.first_id, block.transaction_id, block.time_us
         return SegmentRef(target, end, block.count, block.payload_bytes, *adopted, *block.expiry.since(-block.time_us))
 
-    def first_of(self, blocks: Iterable[Block]) -> list[Block]:
+    def _first_of(self, blocks: Iterable[Block]) -> list[Block]:
         """Return as many of the first blocks as one append may have, at least one if there is one.
 
         They are no more than a file may have: an append is never split, and kept events leave by files.
@@ -107,8 +123,8 @@ class Moving:
                 if not _taken(state, through):
                     return moved
             with self._appender.committing(), self._follower.snapshot as state:
-                blocks = self.first_of(_taken(state, through))
-                moved += self.move(blocks) if blocks else 0
+                blocks = self._first_of(_taken(state, through))
+                moved += self._move(blocks) if blocks else 0
 
     def make_room(self, size_bytes: int) -> None:
         """Move taken events out of the way of a put to memory; the commit lock is held.
@@ -124,10 +140,10 @@ class Moving:
         while not self._memory.has_pages_for(size_bytes):
             try:
                 with self._follower.snapshot as state:
-                    blocks = self.first_of(_taken(state, state.last_id))
+                    blocks = self._first_of(_taken(state, state.last_id))
                     if not blocks:
                         return
-                    self.move(blocks)
+                    self._move(blocks)
             except CommitOutcomeUnknownError:
                 raise
             except StorageError as e:

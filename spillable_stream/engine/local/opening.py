@@ -29,14 +29,14 @@ from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["Held", "adopted", "enter", "hold"]
+__all__ = ["HeldChannel", "adopted", "enter", "hold"]
 
 _POLL_SECONDS = 0.01
 _SETTLED_SECONDS = 3.0
 
 
 @dataclass(slots=True)
-class Held:
+class HeldChannel:
     """A held channel, and the parts to read it and commit to it.
 
     Args:
@@ -113,7 +113,7 @@ class Held:
         self.directories.close()  # last: the head is trusted only while the directories are held
 
 
-def enter(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held:
+def enter(fs: FileSystem, layout: Layout, timeout_seconds: float) -> HeldChannel:
     """Hold a channel, and recover it first if no other handle holds it.
 
     Args:
@@ -172,7 +172,7 @@ def _create_lock_files(fs: FileSystem, layout: Layout) -> None:
         directories.close()
 
 
-def _come_first(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held | None:
+def _come_first(fs: FileSystem, layout: Layout, timeout_seconds: float) -> HeldChannel | None:
     """Hold a channel as its first handle, and recover it whatever its head says; None if another handle holds it."""
     held = hold(fs, layout, first=True)
     if held is None:
@@ -188,7 +188,7 @@ def _come_first(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held 
     return None
 
 
-def _join(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held | None:
+def _join(fs: FileSystem, layout: Layout, timeout_seconds: float) -> HeldChannel | None:
     """Hold a channel together with other handles; None if one is recovering it, or if the head can't be used."""
     held = hold(fs, layout, first=False)
     if held is None:
@@ -207,7 +207,7 @@ def _join(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held | None
     return None
 
 
-def hold(fs: FileSystem, layout: Layout, *, first: bool) -> Held | None:
+def hold(fs: FileSystem, layout: Layout, *, first: bool) -> HeldChannel | None:
     """Share the open lock and hold the directories, exclusively if ``first``; None if another handle prevents it."""
     open_lock, directories = FileLock.open(fs, layout.open_lock, create=False), Directories(fs, layout)
     try:
@@ -219,7 +219,7 @@ def hold(fs: FileSystem, layout: Layout, *, first: bool) -> Held | None:
             memory = MemoryDirectory(fs, layout)
             loader = StateLoader(lock, tiers, checkpoints)
             memory_recovery = MemoryRecovery(lock, tiers, memory, loader)
-            return Held(directories, open_lock, lock, tiers, checkpoints, memory, loader, memory_recovery)
+            return HeldChannel(directories, open_lock, lock, tiers, checkpoints, memory, loader, memory_recovery)
     except BaseException:
         open_lock.close()
         directories.close()

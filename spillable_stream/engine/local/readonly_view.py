@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from spillable_stream.engine.local.opening import Held, adopted, enter, hold
+from spillable_stream.engine.local.opening import HeldChannel, adopted, enter, hold
 from spillable_stream.errors import ChannelBusyError, SpillableError
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import Layout
@@ -50,7 +50,7 @@ class FoundView(NamedTuple):
         sight: what it was found by, for `ReadonlyView.adopt`.
     """
 
-    held: Held
+    held: HeldChannel
     sight: _Sight
 
 
@@ -81,7 +81,7 @@ class ReadonlyView:
         while True:
             before = _sight(fs, layout)
             failure: SpillableError | None = None
-            held: Held | None = None
+            held: HeldChannel | None = None
             try:
                 held = _joined(fs, layout, timeout_seconds) if before.held else _recovered(fs, layout, timeout_seconds)
             except SpillableError as e:
@@ -139,7 +139,7 @@ def _entered_seconds(fs: FileSystem, layout: Layout) -> float:
         return 0.0
 
 
-def _joined(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held | None:
+def _joined(fs: FileSystem, layout: Layout, timeout_seconds: float) -> HeldChannel | None:
     """Return a view of a channel that somebody holds, up to what the head publishes; None if the head is of no use."""
     view = OverlayFileSystem(fs)
     layout = adopted(view, layout, timeout_seconds)
@@ -151,7 +151,7 @@ def _joined(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held | No
     return None if is_locked(fs, layout.open_lock) else _recovered(fs, layout, timeout_seconds)
 
 
-def _recovered(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held:
+def _recovered(fs: FileSystem, layout: Layout, timeout_seconds: float) -> HeldChannel:
     """Return a view of a channel that nobody holds, recovered from the log."""
     if any(is_held(fs, directory) for directory in layout.directories().values()):
         raise ChannelBusyError(

@@ -9,7 +9,6 @@ from threading import get_ident
 
 from spillable_stream.errors import LockTimeoutError, TransactionStateError
 from spillable_stream.objects.location import Location
-from spillable_stream.storage.lock import do_nothing
 
 __all__ = ["HandleLock"]
 
@@ -34,7 +33,7 @@ class HandleLock:
         return self._holder == get_ident()
 
     @contextlib.contextmanager
-    def held(self, timeout_seconds: float, prepare: Callable[[], None] = do_nothing) -> Iterator[None]:
+    def held(self, timeout_seconds: float, prepare: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Have it within the block.
 
         Args:

@@ -35,7 +35,7 @@ from spillable_stream.format.record import TrimRecord
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.checkpoints import Hint
 from spillable_stream.objects.collector import Collector
-from spillable_stream.objects.store import StoreError
+from spillable_stream.objects.store import StoreError, is_refusal
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["ObjectCheckpointing", "Trim"]
@@ -121,6 +121,7 @@ class ObjectCheckpointing:
         self._newest = log.checkpoint_number  # the slot of the newest checkpoint, as far as this handle knows
         # Whether the attempt that is under way, or was the last one, has created its checkpoint.
         self._is_created = False
+        self._is_refused = False  # the store has refused to let objects go that nobody needs, and that was told
         self._older = 0  # the slot of the checkpoint before the newest; 0 if none is known
         self._chain = log.chain  # of the state that the collector has seen
         self.merging: ObjectMerging = ObjectMerging(log, follower, appender)
@@ -148,6 +149,9 @@ class ObjectCheckpointing:
 
     def _report(self, error: Exception) -> None:
         """Log why there is no checkpoint; or, if there is one, why something that it makes needless is not deleted."""
+        if self._is_created and is_refusal(error):
+            self._report_refusal(error)
+            return
         if self._is_created:
             said = "objects that nobody needs stay for now, which costs storage only"
         else:
@@ -155,6 +159,13 @@ class ObjectCheckpointing:
             self._created_at = self.monotonic()
             said = "no checkpoint was created; the next open takes longer"
         _log.warning("%s: %s: %s", self._log.path, said, error, extra=fields(self._log.path))
+
+    def _report_refusal(self, error: Exception) -> None:
+        """Warn that objects stay that nobody needs, once, until the store lets them go again."""
+        if not self._is_refused:
+            self._is_refused = True
+            said = "objects that nobody needs stay until the store lets them go, which costs storage only"
+            _log.warning("%s: %s: %s", self._log.path, said, error, extra=fields(self._log.path))
 
     def create(self) -> None:
         """Create a checkpoint, and delete what is no longer needed.
@@ -196,7 +207,7 @@ class ObjectCheckpointing:
         log, follower, self._is_created = self._log, self._follower, False
         log.look_if_idle()
         with self._appender.committing():
-            tail, taken = log.tail, ChannelState.from_image(follower.state.image())
+            tail, taken = log.tail, follower.state.copy()
         self._renew()
         is_created = log.checkpoints.write(tail, taken)
         self._require_there(tail.number, is_created=is_created)
@@ -248,12 +259,18 @@ class ObjectCheckpointing:
 
     def _delete_own(self) -> None:
         """Delete the checkpoints of this handle but the two newest; those of others go with what was trimmed."""
+        if len(self._own) <= _KEPT:
+            return
         try:
             all_went = self.collector.delete_checkpoints(self._own[:-_KEPT])
         except StoreError as e:
+            if is_refusal(e):
+                self._report_refusal(e)
+                return
             where = self._log.path
             _log.info("%s: old checkpoints stay for now: %s", where, e, extra=fields(where, slot=self._own[0]))
             return
+        self._is_refused = False
         if all_went:
             del self._own[:-_KEPT]
 

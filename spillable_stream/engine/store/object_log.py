@@ -20,7 +20,6 @@ from spillable_stream.engine.store.untold_loss import UntoldLoss
 from spillable_stream.errors import ChannelClosedError, CorruptionError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import CommitPoint
-from spillable_stream.log.commit_lock import do_nothing
 from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Appending, Tail
@@ -244,7 +243,7 @@ class ObjectLog:
 
     # ── append ──────────────────────────────────────────────────────────────────────────────
 
-    def hold(self, timeout_seconds: float, prepare: Callable[[], None] = do_nothing) -> AbstractContextManager[None]:
+    def hold(self, timeout_seconds: float, prepare: Callable[[], None] = lambda: None) -> AbstractContextManager[None]:
         """Keep the other threads of this handle from appending. Nothing keeps other handles away.
 
         Raises:

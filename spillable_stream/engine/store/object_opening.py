@@ -10,7 +10,6 @@ from spillable_stream.engine.store.last_known import LastKnown
 from spillable_stream.engine.store.object_engine import ObjectEngine
 from spillable_stream.engine.store.object_log import ObjectLog
 from spillable_stream.errors import NotAChannelError, SpillableError
-from spillable_stream.log.commit_lock import do_nothing
 from spillable_stream.log.nesting import require_apart, require_outside
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.identity import IDENTITY, create_identity, read_identity
@@ -30,7 +29,7 @@ _CREATION_SECONDS = 30.0
 
 
 def ensure_object_channel(
-    location: Location, new: Callable[[], SmallImage] | None, prepare: Callable[[], None] = do_nothing
+    location: Location, new: Callable[[], SmallImage] | None, prepare: Callable[[], None] = lambda: None
 ) -> str:
     """Create a channel unless there is one; any number of processes may try at once, on any hosts.
 

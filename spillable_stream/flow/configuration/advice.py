@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 
 from spillable_stream.errors import OptionError
@@ -41,12 +42,14 @@ def advise(raw: RawAgent, agent: AgentConfig, findings: Findings) -> None:
         _tail(described, source, findings)
         _shell(described, source, findings)
         _patterns(described, source, findings)
+    sources_of = _sources_by_channel(agent)
+    types = {channel.name: channel.type for channel in agent.channels}
     for sink in agent.sinks:
         described = raw.components["sinks"][sink.name]
         _roll_defaults(described, sink, findings)
-        _no_timestamp(described, sink, agent, findings)
+        _no_timestamp(described, sink, sources_of[sink.channel], findings)
         _http_resend(described, sink, findings)
-        _memory_channel(described, sink, agent, findings)
+        _memory_channel(described, sink, types[sink.channel], findings)
     _ports(raw, agent, findings)
     _position_files(raw, agent, findings)
     _channels_without_sink(raw, agent, findings)
@@ -55,6 +58,14 @@ def advise(raw: RawAgent, agent: AgentConfig, findings: Findings) -> None:
         for component in components.values():
             _secrets(component, findings)
             _commas(component, findings)
+
+
+def _sources_by_channel(agent: AgentConfig) -> Mapping[str, list[SourceConfig]]:
+    found: defaultdict[str, list[SourceConfig]] = defaultdict(list)
+    for source in agent.sources:
+        for channel in source.channels:
+            found[channel].append(source)
+    return found
 
 
 def _channels_of_failover(raw: RawAgent, agent: AgentConfig, findings: Findings) -> None:
@@ -120,12 +131,11 @@ def _roll_defaults(raw: RawComponent, sink: SinkConfig, findings: Findings) -> N
         findings.add("roll-defaults", raw.first, raw.path, text)
 
 
-def _no_timestamp(raw: RawComponent, sink: SinkConfig, agent: AgentConfig, findings: Findings) -> None:
+def _no_timestamp(raw: RawComponent, sink: SinkConfig, sources: list[SourceConfig], findings: Findings) -> None:
     if sink.type not in ("hdfs", "parquet") or sink.keywords.get("use_local_time_stamp"):
         return
     for name in "hdfs.path", "hdfs.filePrefix":
         used = _TIME_ESCAPE.findall(raw.get(name).replace("%%", ""))
-        sources = [source for source in agent.sources if sink.channel in source.channels]
         if used and sources and not any(map(_may_set_time, sources)):
             text = (
                 f"{used[0]} is the time of the header timestamp, which no source of its channel sets: write "
@@ -166,10 +176,9 @@ def _http_resend(raw: RawComponent, sink: SinkConfig, findings: Findings) -> Non
         findings.add("http-resend", raw.first, raw.path, text)
 
 
-def _memory_channel(raw: RawComponent, sink: SinkConfig, agent: AgentConfig, findings: Findings) -> None:
+def _memory_channel(raw: RawComponent, sink: SinkConfig, channel_type: str, findings: Findings) -> None:
     known = find_type(Kind.SINK, sink.type)
-    channel = next(c for c in agent.channels if c.name == sink.channel)
-    if known is not None and known.durable and channel.type == "memory":
+    if known is not None and known.durable and channel_type == "memory":
         text = (
             f"its files outlive the host, and the events in its channel {sink.channel} do not: with type file for the "
             "channel nothing is lost"
@@ -178,19 +187,21 @@ def _memory_channel(raw: RawComponent, sink: SinkConfig, agent: AgentConfig, fin
 
 
 def _ports(raw: RawAgent, agent: AgentConfig, findings: Findings) -> None:
-    listening: list[tuple[bool, int, str, str]] = []
+    listening: dict[tuple[bool, int], dict[str, str]] = {}  # by protocol and port, the sources by address
     for source in agent.sources:
         described = raw.components["sources"][source.name]
         address = str(source.keywords.get("bind", source.keywords.get("host", "0.0.0.0")))
         ports = source.keywords.get("ports", (source.keywords.get("port", 0),))
         assert isinstance(ports, tuple)
         for port in filter(None, ports):
-            for udp, other, at, name in listening:
-                if (udp, other) == (source.type in _UDP, port) and (at == address or {at, address} & _ANY_ADDRESS):
-                    entry = described.entries.get("port") or described.entries["ports"]
-                    text = f"the source {name} listens on the port {port}, too, so one of them can't: give it another"
-                    findings.add("port-twice", entry, described.path, text)
-            listening.append((source.type in _UDP, port, address, source.name))
+            others = listening.setdefault((source.type in _UDP, port), {})
+            met = others if address in _ANY_ADDRESS else (address, *_ANY_ADDRESS)
+            name = next((others[at] for at in met if at in others), "")
+            if name:
+                entry = described.entries.get("port") or described.entries["ports"]
+                text = f"the source {name} listens on the port {port}, too, so one of them can't: give it another"
+                findings.add("port-twice", entry, described.path, text)
+            others.setdefault(address, source.name)
 
 
 def _position_files(raw: RawAgent, agent: AgentConfig, findings: Findings) -> None:

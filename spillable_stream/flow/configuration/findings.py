@@ -41,7 +41,7 @@ CODES = MappingProxyType({
     "latin-1": (_NOTE, "a file that is not UTF-8: it is read as Latin-1, as Java does"),
     # substitution
     "unresolved": (_WARNING, "a `${…}` that nothing answers: it stays as it stands"),
-    "substitution-loop": (_ERROR, "a value that refers to itself: it stays as it stands"),
+    "substitution-loop": (_ERROR, "a value that refers to itself, or grows too much: it stays as it stands"),
     "filter-failed": (_ERROR, "a config filter that gives no answer: the `${…}` stays as it stands"),
     # what runs
     "missing-agent": (_ERROR, "a file without an agent, or without the one that is asked for"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from spillable_stream.flow.configuration.components import Classes, Refusal
 from spillable_stream.flow.configuration.findings import Findings
 from spillable_stream.flow.configuration.model import ComponentConfig, DroppedComponent, SinkGroupConfig
@@ -14,7 +16,7 @@ __all__ = ["configure_groups"]
 
 
 def configure_groups(
-    agent: RawAgent, sinks: list[str], findings: Findings, classes: Classes
+    agent: RawAgent, sinks: Collection[str], findings: Findings, classes: Classes
 ) -> tuple[list[SinkGroupConfig], list[DroppedComponent]]:
     """Return the groups of an agent that run, and the groups that do not, with the sinks that go with them.
 
@@ -27,7 +29,8 @@ def configure_groups(
     groups: list[SinkGroupConfig] = []
     dropped: list[DroppedComponent] = []
     group_of: dict[str, str] = {}
-    for name in agent.names("sinkgroups"):
+    listed, running = agent.names("sinkgroups"), dict.fromkeys(sinks)
+    for name in listed:
         raw = agent.components["sinkgroups"].get(name)
         if raw is None:
             path = f"{agent.name}.sinkgroups.{name}"
@@ -37,7 +40,7 @@ def configure_groups(
             continue
         members: list[str] = []
         try:
-            members = _members(raw, sinks, group_of, findings)
+            members = _members(raw, running, group_of, findings)
             groups.append(_group(raw, members, findings, classes))
         except Refusal as refusal:
             dropped.append(DroppedComponent(Kind.SINK_GROUP, name, raw.get("processor.type"), (), str(refusal)))
@@ -47,13 +50,13 @@ def configure_groups(
                 channel = (described.get("channel"),)
                 dropped.append(DroppedComponent(Kind.SINK, sink, described.get("type"), channel, text))
     for name, raw in agent.components["sinkgroups"].items():
-        if name not in agent.names("sinkgroups"):
+        if name not in listed:
             text = f"{agent.name}.sinkgroups does not list it, so its sinks run by themselves: add {name}"
             findings.add("not-listed", raw.first, raw.path, text)
     return groups, dropped
 
 
-def _members(raw: RawComponent, sinks: list[str], group_of: dict[str, str], findings: Findings) -> list[str]:
+def _members(raw: RawComponent, sinks: Collection[str], group_of: dict[str, str], findings: Findings) -> list[str]:
     """Return the sinks of a group that run, and are in no group before it."""
     if not raw.get("sinks"):
         text = f"it has no sinks, so it does not run: write {raw.path}.sinks = …"
@@ -118,9 +121,10 @@ def _check_priorities(raw: RawComponent, processor: ComponentConfig, members: li
     priorities = processor.keywords.get("priority", {})
     assert isinstance(priorities, dict)
     first: dict[object, str] = {}
+    of_group = set(members)
     for sink, priority in priorities.items():
         at = raw.entries[f"processor.priority.{sink}"]
-        if sink not in members:
+        if sink not in of_group:
             text = f"the group has no sink {sink} that runs, so its priority means nothing"
             findings.add("unknown-property", at, raw.path, text)
         elif priority in first:

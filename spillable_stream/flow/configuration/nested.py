@@ -76,7 +76,8 @@ def _listed(
                 raise Refusal(finding)
     for name in described:
         if name not in names:
-            at = next(e for key, e in raw.entries.items() if f"{key}.".startswith(f"{of}.{name}."))
+            key = f"{of}.{name}"
+            at = raw.entries.get(key) or raw.below(key, raw.kind, name).first_given
             findings.add("not-listed", at, raw.path, f"{of} does not list {name}, so nothing reads this: add it")
     return [name for name in names if name in described]
 

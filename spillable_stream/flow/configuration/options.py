@@ -227,6 +227,7 @@ class ComponentType:
         instead: for a type that is not supported, the sentence that names the way out.
         batch_property: the property that must not be larger than a channel's ``transactionCapacity``.
         durable: whether a sink writes to a place that outlives the host, so that a channel in memory is its weak link.
+        numbered: whether the batches of a source have numbers, which its channels remember by its name.
     """
 
     kind: Kind
@@ -241,6 +242,7 @@ class ComponentType:
     instead: str = ""
     batch_property: str = ""
     durable: bool = False
+    numbered: bool = False
 
     @property
     def supported(self) -> bool:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 __all__ = ["Entry", "Reading", "decode", "read_properties", "trim"]
 
+_JAVAS_BLANKS = "".join(map(chr, range(33)))
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _LOST_BACKSLASH = re.compile(r"(?<!\\)(?:\\\\)*(\\[^tnrfu\\:=#! \t\r\n])")
 _SHOWN = 3
@@ -63,7 +64,7 @@ def decode(content: bytes) -> tuple[str, bool]:
 
 def trim(text: str) -> str:
     """Return a text without blanks and control characters around it, as Java trims: a no-break space stays."""
-    return text.strip("".join(map(chr, range(33))))
+    return text.strip(_JAVAS_BLANKS)
 
 
 def read_properties(content: bytes, file: str) -> Reading:
@@ -110,7 +111,7 @@ def _lost(at: Entry, source: str) -> Iterator[Problem]:
         more = f", and {len(lost) - _SHOWN} more likewise" if len(lost) > _SHOWN else ""
         text = f"a single backslash vanishes, so {shown}{more}: write two, as \\{lost[0]}"
         yield Problem("lost-backslash", text, at)
-    comment = _TRAILING_COMMENT.search(at.value)
+    comment = _TRAILING_COMMENT.search(at.value.rpartition("\n")[2])
     if comment and "\\#" not in source:
         text = f"{comment[0].strip()!r} is a part of the value: a comment needs a line of its own"
         yield Problem("comment-in-value", text, at)
@@ -170,8 +171,8 @@ def _first_line(text: str, start: int) -> str:
     """Return the line of a text that begins at an index, with the lines that continue it."""
     end = start
     for found in _LINE_END.finditer(text, start):
-        backslashes = re.search(r"\\*$", text[end : found.start()])
+        line = text[end : found.start()]
         end = found.end()
-        if backslashes is None or len(backslashes[0]) % 2 == 0:
+        if (len(line) - len(line.rstrip("\\"))) % 2 == 0:
             return text[start:end]
     return text[start:]

@@ -116,7 +116,8 @@ def _filtered(entries: list[Entry], world: World, findings: Findings, names: Seq
 def _filters(agent: RawAgent, findings: Findings, classes: Classes) -> list[ConfigFilter]:
     """Return the config filters of an agent that work."""
     filters = []
-    for name in agent.names("configfilters"):
+    listed = agent.names("configfilters")
+    for name in listed:
         raw = agent.components["configfilters"].get(name)
         path = f"{agent.name}.configfilters.{name}"
         if raw is None:
@@ -129,7 +130,7 @@ def _filters(agent: RawAgent, findings: Findings, classes: Classes) -> list[Conf
             continue
         filters.append(ConfigFilter(name, config.type, str(config.keywords.get("command", ""))))
     for name, raw in agent.components["configfilters"].items():
-        if name not in agent.names("configfilters"):
+        if name not in listed:
             text = f"{agent.name}.configfilters does not list it, so nothing asks it: add {name}"
             findings.add("not-listed", raw.first, raw.path, text)
     return filters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from types import MappingProxyType
 
 from spillable_stream.flow.configuration.channel_types import CHANNELS
@@ -36,6 +36,8 @@ def _named() -> dict[tuple[Kind, str], ComponentType]:
     return {(t.kind, name.lower()): t for t in TYPES for name in (t.alias, *t.java_names)}
 
 
+_MOST_KNOWN = 200  # a comparison with each takes time, and each line of a file may need one
+
 _BY_NAME = MappingProxyType(_named())
 
 
@@ -49,8 +51,10 @@ def names_of(kind: Kind) -> list[str]:
     return [t.alias for t in TYPES if t.kind is kind and t.supported]
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str:
-    """Return the known name that is most like another, compared without case; an empty text if none is."""
+def nearest(name: str, known: Collection[str], cutoff: float = 0.7) -> str:
+    """Return the known name that is most like another, compared without case; an empty text if none is, or too many."""
+    if len(known) > _MOST_KNOWN:
+        return ""
     by_lower = {k.lower(): k for k in known}
     found = nearest_name(name.lower(), by_lower, cutoff)
     return by_lower[found] if found else ""

@@ -33,11 +33,12 @@ def configure_selector(
     selector = configure_whole(raw, findings, classes, default_type="replicating")
     if selector.type not in ("replicating", "multiplexing"):
         return selector
+    running = set(channels)
     for key, entry in raw.entries.items():
         if key not in _NAME_CHANNELS[:2] and not key.startswith(_NAME_CHANNELS[2:]):
             continue
         for name in word_list(entry.value):
-            if name not in channels:
+            if name not in running:
                 meant = nearest(name, channels)
                 hint = f": did you mean {meant}?" if meant else f": they are {' '.join(channels)}"
                 text = f"{key} names {name}, which is not a channel of its source that runs{hint}"

@@ -128,6 +128,7 @@ SPOOLDIR = ComponentType(
         "batchDurationMillis": "spooldir has no such property",
     },
     batch_property="batchSize",
+    numbered=True,
 )  # fmt: skip
 
 TAILDIR = ComponentType(
@@ -161,6 +162,7 @@ TAILDIR = ComponentType(
         *_POLLED,
     ),
     batch_property="batchSize",
+    numbered=True,
 )  # fmt: skip
 
 NETCAT = ComponentType(

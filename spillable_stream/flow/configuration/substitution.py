@@ -17,7 +17,13 @@ __all__ = ["Lookups", "referenced", "substitute", "unresolved"]
 
 _OPEN, _CLOSE, _DEFAULT = "${", "}", ":-"
 _PLAIN_ENVIRONMENT = "org.apache.flume.node.EnvVarResolverProperties"
+_BRACE = re.compile(r"\$\{|\}")
 _INNERMOST = re.compile(r"\$\{[^{}]*\}")
+_ESCAPED = re.compile(r"\$(\$\{[^{}]*\})")
+
+_DEEPEST = 100  # references in references, or one that leads to the next
+_MOST_CHARACTERS = 16 << 20  # that all answers may have together, those on the way included
+_MOST_PATTERNS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +72,12 @@ class Lookups:
         return None
 
 
-class _LoopError(Exception):
-    """A value refers to itself. The argument is the reference."""
+class _EndlessError(Exception):
+    """References that have no end, or none in sight. The argument says which."""
 
 
 def substitute(entries: list[Entry], lookups: Lookups) -> tuple[list[Entry], list[Problem]]:
-    """Return the entries with their references answered, and the values that refer to themselves.
+    """Return the entries with their references answered, and the values that refer to themselves, or grow too much.
 
     A reference that nothing answers stays as it stands.
 
@@ -79,78 +85,108 @@ def substitute(entries: list[Entry], lookups: Lookups) -> tuple[list[Entry], lis
         entries: what the files say, each key once.
         lookups: what references are answered from, besides the entries' own keys.
     """
-    keys = {entry.key: entry.raw for entry in entries}
+    answers = _Answers(lookups, {entry.key: entry.raw for entry in entries})
     found: list[Entry] = []
     problems: list[Problem] = []
     for entry in entries:
         value = entry.value
         if _OPEN in value:
             try:
-                value = trim(_resolved(value, lookups, keys, (entry.key,)))
-            except _LoopError as e:
-                text = f"${{{e}}} refers to itself, so the value stays as it stands: give it a value of its own"
+                value = trim(answers.resolved(value, (entry.key,)))
+            except _EndlessError as e:
+                text = f"{e}, so the value stays as it stands: give it a value of its own"
                 problems.append(Problem("substitution-loop", text, entry))
         found.append(entry._replace(value=value))
     return found, problems
 
 
-def _resolved(text: str, lookups: Lookups, keys: Mapping[str, str], inside: tuple[str, ...]) -> str:
-    """Return a text with its references answered; ``inside`` has the names whose values are being resolved."""
-    parts: list[str] = []
-    position = 0
-    while (start := text.find(_OPEN, position)) >= 0:
-        if start > position and text[start - 1] == "$":
-            parts += text[position : start - 1], _OPEN
-            position = start + len(_OPEN)
-            continue
-        end = _closing(text, start)
-        if end < 0:
-            break
-        parts += text[position:start], _answer(text[start + len(_OPEN) : end], lookups, keys, inside)
-        position = end + 1
-    return "".join(parts) + text[position:]
+class _Answers:
+    """Answers references.
+
+    Args:
+        lookups: what they are answered from.
+        keys: the values of the files' keys.
+    """
+
+    def __init__(self, lookups: Lookups, keys: Mapping[str, str]) -> None:
+        self._lookups, self._keys = lookups, keys
+        self._left = _MOST_CHARACTERS
+
+    def resolved(self, text: str, inside: tuple[str, ...], depth: int = 0) -> str:
+        """Return a text with its references answered.
+
+        Args:
+            text: the text.
+            inside: the names whose values are being resolved.
+            depth: in how many references it is.
+
+        Raises:
+            _EndlessError: there is no end of them.
+        """
+        if depth > _DEEPEST:
+            raise _EndlessError(f"more than {_DEEPEST} references lead from one to the next")
+        pairs = _pairs(text)
+        parts: list[str] = []
+        position = 0
+        while (start := text.find(_OPEN, position)) >= 0:
+            if start > position and text[start - 1] == "$":
+                parts += text[position : start - 1], _OPEN
+                position = start + len(_OPEN)
+                continue
+            end = pairs.get(start)
+            if end is None:
+                break
+            parts += text[position:start], self._answer(text[start + len(_OPEN) : end], inside, depth)
+            position = end + 1
+        return "".join(parts) + text[position:]
+
+    def _answer(self, reference: str, inside: tuple[str, ...], depth: int) -> str:
+        name, has_default, default = self.resolved(reference, inside, depth + 1).partition(_DEFAULT)
+        if name in inside:
+            raise _EndlessError(f"${{{name}}} refers to itself")
+        value = self._lookups.find(name, self._keys)
+        if value is None and not has_default:
+            return f"${{{reference}}}"
+        value = default if value is None else value
+        self._left -= len(value) + 1
+        if self._left < 0:
+            raise _EndlessError(f"the answers to all references have more than {_MOST_CHARACTERS >> 20} Mi characters")
+        return self.resolved(value, (*inside, name), depth + 1)
 
 
-def _answer(reference: str, lookups: Lookups, keys: Mapping[str, str], inside: tuple[str, ...]) -> str:
-    name, has_default, default = _resolved(reference, lookups, keys, inside).partition(_DEFAULT)
-    if name in inside:
-        raise _LoopError(name)
-    value = lookups.find(name, keys)
-    if value is None and not has_default:
-        return f"${{{reference}}}"
-    return _resolved(default if value is None else value, lookups, keys, (*inside, name))
+def _pairs(text: str) -> dict[int, int]:
+    """Return where each reference that ends begins, with the place of the brace that ends it.
 
-
-def _closing(text: str, start: int) -> int:
-    """Return where the brace that ends a reference is, or -1."""
-    depth = 0
-    position = start
-    while position < len(text):
-        if text.startswith(_OPEN, position):
-            depth += 1
-            position += len(_OPEN)
-        elif text[position] == _CLOSE:
-            depth -= 1
-            if not depth:
-                return position
-            position += 1
-        else:
-            position += 1
-    return -1
+    Raises:
+        _EndlessError: there are too many inside of each other.
+    """
+    found: dict[int, int] = {}
+    begun: list[int] = []
+    for brace in _BRACE.finditer(text):
+        if brace[0] == _OPEN:
+            begun.append(brace.start())
+        elif begun:
+            if len(begun) > _DEEPEST:
+                raise _EndlessError(f"more than {_DEEPEST} references are inside of each other")
+            found[begun.pop()] = brace.start()
+    return found
 
 
 def referenced(entries: list[Entry]) -> set[str]:
     """Return the keys that values refer to, or may refer to, where a name has another reference in it."""
     names = {_flat(name) for entry in entries if _OPEN in entry.raw for name in _references(entry.raw)}
-    patterns = [re.compile(".*".join(map(re.escape, name.split("\0")))) for name in names if "\0" in name]
+    with_others = sorted(name for name in names if "\0" in name)[:_MOST_PATTERNS]
+    patterns = [re.compile(".*".join(map(re.escape, name.split("\0")))) for name in with_others]
     keys = [entry.key for entry in entries]
     return {key for key in keys if key in names or any(pattern.fullmatch(key) for pattern in patterns)}
 
 
 def _references(text: str) -> list[str]:
     """Return what is between the braces of each reference in a text, also of those in others, without defaults."""
-    starts = [found.start() for found in re.finditer(re.escape(_OPEN), text)]
-    return [text[start + len(_OPEN) : end] for start in starts if (end := _closing(text, start)) > 0]
+    try:
+        return [text[start + len(_OPEN) : end] for start, end in sorted(_pairs(text).items())]
+    except _EndlessError:
+        return []
 
 
 def _flat(name: str) -> str:
@@ -164,8 +200,11 @@ def unresolved(entries: list[Entry]) -> list[Problem]:
     """Return the references that are left in values, when all that can answer them has been asked."""
     found = []
     for entry in entries:
-        for reference in map("${{{}}}".format, _references(entry.value)):
-            if f"${reference}" not in entry.raw and reference.count(_OPEN) == 1:
+        if _OPEN not in entry.value:
+            continue
+        escaped = set(_ESCAPED.findall(entry.raw))
+        for reference in dict.fromkeys(map("${{{}}}".format, _references(entry.value))):
+            if reference not in escaped and reference.count(_OPEN) == 1:
                 found.append(Problem("unresolved", f"nothing answers {reference}{_advice(reference)}", entry))
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -39,11 +40,18 @@ class RawComponent:
     name: str
     named_at: Entry
     entries: dict[str, Entry] = field(default_factory=dict)
+    _sorted: list[str] = field(default_factory=list, init=False, repr=False)
+    _places: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def first(self) -> Entry:
         """The line of its type; where it has none, of the property that stands first."""
-        return self.entries.get("type") or next(iter(self.entries.values()), self.named_at)
+        return self.entries.get("type") or self.first_given
+
+    @property
+    def first_given(self) -> Entry:
+        """The line of the property that stands first, be it the type or not."""
+        return next(iter(self.entries.values()), self.named_at)
 
     def get(self, name: str) -> str:
         """Return the value of a property; an empty text if it has none."""
@@ -51,7 +59,15 @@ class RawComponent:
 
     def below(self, prefix: str, kind: Kind, name: str) -> RawComponent:
         """Return what is described below a prefix as a component of its own."""
-        found = {k.removeprefix(prefix + "."): e for k, e in self.entries.items() if k.startswith(prefix + ".")}
+        if len(self._sorted) != len(self.entries):
+            self._sorted = sorted(self.entries)
+            self._places = {key: place for place, key in enumerate(self.entries)}
+        start = f"{prefix}."
+        first = last = bisect_left(self._sorted, start)
+        while last < len(self._sorted) and self._sorted[last].startswith(start):
+            last += 1
+        keys = sorted(self._sorted[first:last], key=self._places.__getitem__)
+        found = {key.removeprefix(start): self.entries[key] for key in keys}
         return RawComponent(kind, f"{self.path}.{prefix}", name, self.first, found)
 
 
@@ -71,9 +87,9 @@ class RawAgent:
     lists: dict[str, Entry] = field(default_factory=dict)
     components: dict[str, dict[str, RawComponent]] = field(default_factory=lambda: {name: {} for name in LISTS})
 
-    def names(self, list_name: str) -> list[str]:
-        """Return the names of a list, each once."""
-        return list(dict.fromkeys(word_list(self.lists[list_name].value))) if list_name in self.lists else []
+    def names(self, list_name: str) -> dict[str, None]:
+        """Return the names of a list, each once, in order."""
+        return dict.fromkeys(word_list(self.lists[list_name].value)) if list_name in self.lists else {}
 
     def add(self, entry: Entry, key: str, findings: Findings) -> None:
         """Add one key, without the agent's name."""

@@ -32,6 +32,8 @@ from spillable_stream.flow.configuration.options import Kind, word_list
 from spillable_stream.flow.configuration.registry import find_type, nearest
 from spillable_stream.flow.configuration.selection import configure_selector
 from spillable_stream.flow.configuration.tree import LISTS, RawAgent, RawComponent
+from spillable_stream.names import NAME, is_name
+from spillable_stream.shown_value import shown
 
 __all__ = ["validate"]
 
@@ -64,7 +66,7 @@ class _Validation:
         self._channels: dict[str, ComponentConfig] = {}
         self._user = user
         self._directory_of: dict[str, str] = {}
-        self._moves: list[tuple[str, str]] = []  # from which place to which a sink of type channel moves events
+        self._moves: dict[str, set[str]] = {}  # from which place to which ones sinks of type channel move events
         self._dropped: list[DroppedComponent] = []
 
     def run(self, names: Collection[str]) -> AgentConfig:
@@ -107,8 +109,9 @@ class _Validation:
         at = self._raw.lists.get(of)
         if at is not None:
             self._about_the_list(of, listed)
+        of_commas = {part for name in listed for part in name.split(",")}
         for name, component in described.items():
-            if name not in listed and not self._is_of_commas(of, name):
+            if name not in listed and name not in of_commas:
                 where = f"{self._raw.name}.{of}"
                 # Without a type it is rather a slip of the pen, such as ri for r1, than a component.
                 meant = "" if "type" in component.entries else nearest(name, listed, 0.5)
@@ -117,7 +120,7 @@ class _Validation:
                 self._findings.add("not-listed", component.first, component.path, text)
         return [described[name] for name in listed if name in described]
 
-    def _about_the_list(self, of: str, listed: list[str]) -> None:
+    def _about_the_list(self, of: str, listed: Collection[str]) -> None:
         at = self._raw.lists[of]
         described = self._raw.components[of]
         path = f"{self._raw.name}.{of}"
@@ -128,19 +131,16 @@ class _Validation:
             )
         if len(word_list(at.value)) > len(listed):
             self._findings.add("listed-twice", at, self._raw.name, f"{path} has a name twice: take one out")
+        unlisted = [name for name in described if name not in listed]
         for name in listed:
             if name in described:
                 continue
             if "," not in name:
-                meant = nearest(name, [n for n in described if n not in listed])
+                meant = nearest(name, unlisted)
                 hint = f": did you mean {meant}?" if meant else f": describe it, {path}.{name}.type = …, or take it out"
                 text = f"{path} lists it, and it has no property, so it does not run{hint}"
                 self._findings.add("not-described", at, f"{path}.{name}", text)
             self._dropped.append(DroppedComponent(LISTS[of], name, "", (), "it has no property"))
-
-    def _is_of_commas(self, of: str, name: str) -> bool:
-        """Return whether a list names a component, but for a comma."""
-        return any(name in listed.split(",") for listed in self._raw.names(of))
 
     def _channel(self, raw: RawComponent) -> ComponentConfig:
         channel = configure_whole(raw, self._findings, self._classes)
@@ -156,6 +156,7 @@ class _Validation:
 
     def _source(self, raw: RawComponent) -> SourceConfig:
         component = configure_whole(raw, self._findings, self._classes)
+        self._check_name(raw, component)
         interceptors = self._interceptors(raw)
         channels = self._channels_of(raw)
         selector = self._selector(raw, channels)
@@ -169,8 +170,16 @@ class _Validation:
             dead_letter=self._dead_letter(raw, channels),
         )
 
+    def _check_name(self, raw: RawComponent, component: ComponentConfig) -> None:
+        """Refuse a source whose channels can't remember its batches by its name."""
+        known, name = find_type(raw.kind, component.type), f"{self._raw.name}.{raw.name}"
+        if known is not None and known.numbered and not is_name(name):
+            text = f"its channels remember it as {shown(name)}, and such a name has {NAME}; it does not run: rename it"
+            raise Refusal(self._findings.add("bad-value", raw.first, raw.path, text))
+
     def _interceptors(self, source: RawComponent) -> tuple[ComponentConfig, ...]:
-        listed = word_list(source.get("interceptors"))
+        names = word_list(source.get("interceptors"))
+        listed = set(names)
         described = {
             key.split(".")[1]: e for key, e in reversed(source.entries.items()) if key.startswith("interceptors.")
         }
@@ -179,7 +188,7 @@ class _Validation:
                 path = f"{source.path}.interceptors.{name}"
                 text = f"{source.path}.interceptors does not list it, so it does not run: add {name}"
                 self._findings.add("not-listed", entry, path, text)
-        return tuple(self._interceptor(source, name) for name in listed)
+        return tuple(self._interceptor(source, name) for name in names)
 
     def _selector(self, source: RawComponent, channels: list[str]) -> ComponentConfig:
         try:
@@ -241,15 +250,17 @@ class _Validation:
         """Refuse a sink that moves events to where it, or sinks behind it, take them from."""
         place = self._user.place_of(self._raw.name, self._channels[name])
         target = self._user.place(str(sink.keywords["path"]))
-        reached, before = {target}, 0
-        while len(reached) > before:
-            before = len(reached)
-            reached |= {to for at, to in self._moves if at in reached}
+        reached = {target}
+        new = [target]
+        while new:
+            behind = self._moves.get(new.pop(), set()) - reached
+            reached |= behind
+            new += behind
         if place in reached:
             how = "it puts into the channel that it takes from" if place == target else "other sinks bring them back"
             text = f"its events come back into its channel {name} forever ({how}), so it does not run: change its path"
             raise Refusal(self._findings.add("channel-loop", raw.entries["path"], raw.path, text))
-        self._moves.append((place, target))
+        self._moves.setdefault(place, set()).add(target)
 
     def _hint(self, names: list[str]) -> str:
         meant = [nearest(name, self._channels) for name in names]

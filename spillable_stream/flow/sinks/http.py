@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from spillable_stream.call_threads import CallThreads
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.errors import OptionError, StorageError
-from spillable_stream.flow.call_threads import CallThreads
 from spillable_stream.flow.checked_arguments import Count, Within, checked
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.request_limit import RequestLimit

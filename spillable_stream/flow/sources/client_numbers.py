@@ -67,12 +67,17 @@ class ClientNumbers:
                 raise DeliveryError(
                     f"batch {number:,} of {client} is not in {where}: {first}. Send it again", failures, tuple(stored)
                 ) from first
-            for name, part in routed.optional.items():
-                try:
-                    last = self._processor.channels[name].last_batch(client).sequence
-                    self._put(routed, name, part, client, number, last, is_optional=True)
-                except Exception as e:
-                    self._processor.left_out.add(name, part.num_rows, e)
+            self._processor.optional_puts.put(
+                routed.optional, lambda name: self._put_optional(routed, name, client, number)
+            )
+
+    def _put_optional(self, routed: RoutedBatch, name: str, client: str, number: int) -> Exception | None:
+        try:
+            last = self._processor.channels[name].last_batch(client).sequence
+            self._put(routed, name, routed.optional[name], client, number, last, is_optional=True)
+        except Exception as e:
+            return e
+        return None
 
     def _last(self, name: str, client: str, number: int) -> int:
         """Return the last number that a channel has of a client.

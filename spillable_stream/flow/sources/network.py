@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from spillable_stream.call_threads import CallThreads
 from spillable_stream.errors import OptionError, StorageError
-from spillable_stream.flow.call_threads import CallThreads
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, put_held
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.shown_value import shown

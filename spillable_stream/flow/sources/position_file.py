@@ -2,26 +2,36 @@
 
 Flume's is a JSON array of ``{inode, pos, file}``; it has no place for more. The one beside it, with the suffix
 ``.marks``, has what tells a file from another one, and the number of the last batch that is in it. Both are replaced
-as a whole: a new file is written and synced, and renamed.
+as a whole: a new file is written and synced, and renamed. In between, positions that have changed are added to the
+second one, with one sync::
+
+    {"number": 7, "files": [all positions], …}
+    CRC-32 {"number": 9, "files": [those that have changed]}
+    CRC-32 {"number": 20, "files": [those that have changed]}
+
+A crash may tear the last line: then the lines before it count. Flume's file gets these positions when it is replaced.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from zlib import crc32
 
 from spillable_stream.errors import CorruptionError, StorageError
+from spillable_stream.flow.descriptor import Descriptor
 from spillable_stream.flow.durable_file import read_file, replace_file
+from spillable_stream.flow.slot_file import write_over
 from spillable_stream.flow.sources.tailed_file import Mark
 from spillable_stream.format.packing import NONSENSE
 
 __all__ = ["Place", "PositionFile", "Positions"]
 
-
+_MOST_ADDED_BYTES = 64 << 10  # before the file is replaced, unless it is larger itself
 _FIELDS = tuple(field.name for field in fields(Mark))
 
 
@@ -61,12 +71,16 @@ class PositionFile:
 
     Attributes:
         source: the source's name; "" for none.
+        has_added: whether the file beside Flume's has positions that Flume's does not have.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.source: str = ""
+        self.has_added: bool = False
         self.path: Path = Path(path).expanduser()
         self.marks: Path = self.path.with_name(self.path.name + ".marks")
+        self._descriptor: Descriptor | None = None  # of the file that was written last, while it can be added to
+        self._end = self._most_bytes = 0
 
     def read(self) -> Positions:
         """Return the positions; none if there is no file.
@@ -91,22 +105,65 @@ class PositionFile:
         Raises:
             StorageError: the disk refused, or the file is another source's; the old files are there.
         """
+        self.close()
         if (last := read_file(self.marks)) is not None:
             self._require_own(last)
         flume, before = _as_flume(positions), read_file(self.path)
-        entries = [_entry(place) for place in positions.places.values()]
         # A crash between the two leaves Flume's old file, so ours knows both.
         written = [crc32(flume), *([] if before is None else [crc32(before)])]
-        own = {"version": 1, "number": positions.number, "flume": written, "files": entries}
+        own = {"version": 1, **_some(positions.places.values(), positions.number), "flume": written}
         if self.source:
             own["source"] = self.source
-        replace_file(self.marks, json.dumps(own).encode())
+        data = json.dumps(own).encode() + b"\n"
+        replace_file(self.marks, data)
+        self._end, self._most_bytes = len(data), len(data) + max(len(data), _MOST_ADDED_BYTES)
+        try:
+            self._descriptor = Descriptor(self.marks, os.O_WRONLY)
+        except OSError as e:
+            raise StorageError(f"can't open {self.marks} ({e.strerror}); let this user write to it") from e
         replace_file(self.path, flume)
+        self.has_added = False
+
+    def add(self, changed: Iterable[Place], number: int) -> bool:
+        """Add positions that have changed since the last `write` or `add`, durably, with one sync.
+
+        Args:
+            changed: the positions.
+            number: the number of the last batch whose end they are.
+
+        Returns:
+            Whether they were added. If not, `write` must come first: the file has grown too much, or is another one.
+
+        Raises:
+            StorageError: the disk refused; which of the positions a restart finds is not known.
+        """
+        text = json.dumps(_some(changed, number)).encode()
+        line = b"%08x %b\n" % (crc32(text), text)
+        descriptor = self._descriptor
+        if descriptor is None or self._end + len(line) > self._most_bytes or not descriptor.is_at(self.marks):
+            return False
+        try:
+            write_over(descriptor.number, line, self._end)
+        except BaseException as e:
+            self.close()  # an interrupt, too, leaves nobody knows what at the end
+            if not isinstance(e, OSError):
+                raise
+            raise StorageError(f"can't write {self.marks} ({e.strerror}); check the disk, and free some space") from e
+        self._end += len(line)
+        self.has_added = True
+        return True
+
+    def close(self) -> None:
+        """Close the file; all that was written is durable already."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                descriptor.close()
 
     def _require_own(self, data: bytes) -> None:
         """Refuse the file of another source: each would read again, after a restart, what the other one forgot."""
         try:
-            found = json.loads(data).get("source", self.source)
+            found = json.loads(data.partition(b"\n")[0]).get("source", self.source)
         except NONSENSE as e:
             raise _damaged(self.marks, e) from e
         if found != self.source:
@@ -114,6 +171,10 @@ class PositionFile:
                 f"{self.path} is the position file of {found}: give {self.source} a positionFile of its own. "
                 f'If it is the same source under a new name, replace the name in the entry "source" of {self.marks}'
             )
+
+
+def _some(places: Iterable[Place], number: int) -> dict[str, object]:
+    return {"number": number, "files": [_entry(place) for place in places]}
 
 
 def _entry(place: Place) -> dict[str, object]:
@@ -128,15 +189,26 @@ def _as_flume(positions: Positions) -> bytes:
 
 def _own(data: bytes, path: Path) -> tuple[Positions, list[int]]:
     """Return the positions, and the checksums of Flume's files that were written with them or before."""
+    first, *lines = data.split(b"\n")
+    texts = [_checked(line) for line in lines]
+    whole = texts.index(None) if None in texts else len(texts)
     try:
-        found = json.loads(data)
+        if any(texts[whole:]):
+            raise ValueError(f"line {whole + 2} is not what was written")
+        found = [json.loads(text) for text in (first, *texts[:whole]) if text is not None]
         places = {}
-        for entry in found["files"]:
+        for entry in (entry for some in found for entry in some["files"]):
             file = entry.pop("file")
             places[entry["inode"]] = Place(file, Mark(**entry))
-        return Positions(places, found["number"]), found["flume"]
+        return Positions(places, found[-1]["number"]), found[0]["flume"]
     except NONSENSE as e:
         raise _damaged(path, e) from e
+
+
+def _checked(line: bytes) -> bytes | None:
+    """Return what a line adds; None if it is not whole, as the one behind the last line feed."""
+    checksum, _, text = line.partition(b" ")
+    return text if text and checksum == b"%08x" % crc32(text) else None
 
 
 def _flume(data: bytes, path: Path) -> Positions:

@@ -37,7 +37,7 @@ _log = log_of("spillable_stream.flow")
 
 _PIECE_BYTES = 4 << 20
 _LONGEST_LINE_BYTES = 256 << 20
-_NOTE_BYTES = 32 << 10  # a longer note is cut short by writing the position file
+_NOTE_BYTES = 2 << 10  # a longer note is cut short by adding to the position file what has changed
 
 
 @dataclass(slots=True)
@@ -174,7 +174,7 @@ class TailDir(NumberedSource[_Held]):
         self._files.begin(self.name, places, only_flume=positions.only_flume)
         if newest is not None and span is not None and not newest.complete:
             self._held = self._again(span, newest.note, changed[span.inode].mark)
-        self._write_positions()
+        self._save_all()  # also what an agent that was killed has written and not synced
 
     def _again(self, span: Span, note: bytes, after: Mark) -> _Held | None:
         """Return the newest batch once more: a channel that has it says so."""
@@ -209,6 +209,7 @@ class TailDir(NumberedSource[_Held]):
             if self._held is None:
                 self._write_positions()
         finally:
+            self._positions.close()
             self._watch.close()
             self._files.close()
 
@@ -308,8 +309,8 @@ class TailDir(NumberedSource[_Held]):
         after = piece.chunk.mark_after(end)
         span = Span(file.mark.inode, offset + start, offset + end, file.path, file.group)
         note = write_note(span, self._base, {**self._changed, after.inode: Place(file.path, after)})
-        if len(note) > _NOTE_BYTES:
-            self._write_positions()
+        if len(note) > _NOTE_BYTES and self._changed.keys() - {after.inode}:
+            self._save_changes()
             note = write_note(span, self._base, {after.inode: Place(file.path, after)})
         piece.done = last
         if last == len(piece.lines.starts):
@@ -327,17 +328,25 @@ class TailDir(NumberedSource[_Held]):
     # ── positions ───────────────────────────────────────────────────────────────────────────
 
     def _write_positions(self) -> None:
-        """Write the position file: all batches up to the last one are in it."""
+        """Write the position file where it is old: all batches up to the last one are in it then."""
         self._written_at = self._now()
-        number = self._number
-        if self._held is not None:
-            number -= 1
-        is_old = self._changed or self._files.has_unsaved or self._base != number
-        if not is_old and self._positions.marks.exists():
-            return
+        is_old = self._changed or self._files.has_unsaved or self._base != self._last_number()
+        if is_old or self._positions.has_added or not self._positions.marks.exists():
+            self._save_all()
+
+    def _last_number(self) -> int:
+        return self._number if self._held is None else self._number - 1
+
+    def _save_all(self) -> None:
         places = {f.mark.inode: Place(f.path, f.mark) for f in self._files if not f.copy_of}
-        self._positions.write(Positions(places, number))
-        self._base, self._changed, self._files.has_unsaved = number, {}, False
+        self._positions.write(Positions(places, self._last_number()))
+        self._base, self._changed, self._files.has_unsaved = self._last_number(), {}, False
+
+    def _save_changes(self) -> None:
+        """Have the positions that have changed in the position file, so that batches need not carry them."""
+        if not self._positions.add(self._changed.values(), self._last_number()):
+            self._save_all()
+        self._base, self._changed = self._last_number(), {}
 
 
 def _bodies(data: bytes) -> tuple[pa.Array, np.ndarray]:

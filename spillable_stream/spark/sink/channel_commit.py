@@ -10,9 +10,10 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.engine.port import ChannelPort, Delayed, HandedOver, Put, SinkBatch, StagePlan
+from spillable_stream.engine.port import ChannelPort, Delayed, DelayedChunk, HandedOver, Put, SinkBatch, StagePlan
 from spillable_stream.errors import ChannelFullError, NotAChannelError, SpillableError
 from spillable_stream.format.commit_record import DelayedRun, SegmentRef
 from spillable_stream.format.frame import Frame
@@ -112,6 +113,7 @@ class OpenCommit:
         self._commit = commit
         self._port = port
         self._staged = staged
+        self._owner = staged[0].owner
         self._batch_id = batch_id
         self._made = made
 
@@ -130,7 +132,7 @@ class OpenCommit:
         if not self._publish(Put(frames, segments, sink, delayed=delayed)):
             _log.warning(_SKIPPED, self._commit.path, *(sink or ("", 0)), extra=fields(self._commit.path))
             self._port.discard([*(name for m in self._staged for name in m.staged_names()), *self._made])
-        self._port.end_staging(self._staged[0].owner, self._batch_id)
+        self._port.end_staging(self._owner, self._batch_id)
         self._port.checkpoint_if_due()
 
     def _publish(self, put: Put) -> bool:
@@ -152,32 +154,39 @@ class OpenCommit:
             return self._port.publish(put, left)
 
     def _in_order(self) -> tuple[list[Frame], list[SegmentRef]]:
-        """Return all output as frames; or only as staged files if any task has one, to keep the tasks' order."""
+        """Return all output as frames; or only as staged files if any task has one, to keep the tasks' order.
+
+        The small outputs between two large ones share a file: each file is a sync, or a request to a store.
+        """
         if not any(m.segment for m in self._staged):
             return [frame for m in self._staged for frame in m.frames], []
-        segments = []
-        for m in self._staged:
-            if m.segment is not None and m.segment.count:
-                segments.append(m.segment)
-            elif m.frames:
-                segments.append(self._segment_of(m))
-                self._made.append(segments[-1].name)
+        segments: list[SegmentRef] = []
+        for is_large, tasks in groupby(self._staged, lambda m: m.segment is not None):
+            of_tasks = list(tasks)
+            if is_large:
+                segments += [m.segment for m in of_tasks if m.segment is not None and m.segment.count]
+            elif frames := [frame for m in of_tasks for frame in m.frames]:
+                segments.append(self._segment_of(frames))
         return [], segments
 
     def _delayed(self) -> Delayed | None:
         """Return all delayed rows; or only as staged side files if any task has some, to keep the tasks' order."""
         if not any(m.runs for m in self._staged):
             return self._port.hold_back([chunk for m in self._staged for chunk in m.delayed])
-        runs = list[DelayedRun]()
-        for m in self._staged:
-            runs += m.runs or (self._side_files_of(m) if m.delayed else [])
+        runs: list[DelayedRun] = []
+        for is_large, tasks in groupby(self._staged, lambda m: bool(m.runs)):
+            of_tasks = list(tasks)
+            if is_large:
+                runs += [run for m in of_tasks for run in m.runs]
+            elif chunks := [chunk for m in of_tasks for chunk in m.delayed]:
+                runs += self._side_files_of(chunks)
         return self._port.adopt(runs)
 
-    def _side_files_of(self, staged: Staged) -> list[DelayedRun]:
-        """Write a task's delayed rows into staged side files."""
-        staging = self._commit.stage.begin_delayed(staged.owner, self._batch_id)
+    def _side_files_of(self, chunks: list[DelayedChunk]) -> list[DelayedRun]:
+        """Write delayed rows into staged side files."""
+        staging = self._commit.stage.begin_delayed(self._owner, self._batch_id)
         try:
-            staging.write(staged.delayed)
+            staging.write(chunks)
             runs = list(staging.finish().runs)
         except BaseException:
             staging.discard()
@@ -186,16 +195,17 @@ class OpenCommit:
         self._made += [run.name for run in runs]
         return runs
 
-    def _segment_of(self, staged: Staged) -> SegmentRef:
-        """Write a task's frames into a staged file."""
-        writer = self._commit.stage.begin(staged.owner, self._batch_id)
+    def _segment_of(self, frames: list[Frame]) -> SegmentRef:
+        """Write frames into a staged file."""
+        writer = self._commit.stage.begin(self._owner, self._batch_id)
         try:
-            writer.write(staged.frames)
+            writer.write(frames)
             reference = writer.finish()
         except BaseException:
             writer.discard()
             raise
         writer.close()
+        self._made.append(reference.name)
         return reference
 
 

@@ -7,11 +7,13 @@ configuration describes them, and build them anew.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark.sql.types import StructType
 
-from spillable_stream.channel.several_channels import WantedChannel, find_or_create
+from spillable_stream.channel.several_channels import WantedChannel, enter_together
 from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.builder import build
@@ -110,12 +112,10 @@ def plan_flow(options: SinkOptions, schema: StructType) -> FlowPlan:
     names = tuple(dict.fromkeys([*source.channels, *([source.dead_letter] if source.dead_letter else [])]))
     described = {channel.name: channel for channel in agent.channels}
 
-    def plan(one: WantedChannel, create: bool) -> SinkPlan:
-        with one.open(create) as channel:
-            return plan_for(channel, str(channel.path), options, schema)
-
     wanted = configured_channels(agent_name, [described[name] for name in names], {})
-    plans = find_or_create(wanted, plan, WantedChannel.check, side_by_side)
+    with ExitStack() as stack:
+        channels = enter_together(stack, wanted, WantedChannel.open, WantedChannel.check, side_by_side)
+        plans = side_by_side([partial(plan_for, channel, str(channel.path), options, schema) for channel in channels])
     times = tuple([event_times(described[name]) for name in names])
     return FlowPlan(f"{agent_name}.{source_name} of {path}", source, names, tuple(plans), times, schema)
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.several_channels import PlannedDirectories, find_or_create
+from spillable_stream.channel.several_channels import PlannedDirectories, enter_together
 from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.objects.location import is_location
@@ -100,7 +102,7 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
     """Create or widen the channels for rows, and return how to write them.
 
     None is created or widened before the rows are known to fit those that are there. None is created before these are
-    open, and all of the others can be created.
+    open, and all of the others can be created. Options are stored in all of them, or in none.
 
     Args:
         path: the path that the channels' paths begin with.
@@ -114,24 +116,30 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
     base = path if is_location(path) else os.path.abspath(path)
     shards = Shards.of(options.shards or 1, options.shard_by, arrow_schema(schema))
 
-    def plan(number: int, create: bool) -> tuple[SinkPlan | None, _Batches]:
+    def open_one(number: int, create: bool) -> AbstractContextManager[Channel | _Batches]:
         if number == shards.count:  # beside them, what is beyond them
-            return None, _look_beyond(base, shards)
-        return _plan_shard(shard_path(base, number), options, schema, shards, create=create)
+            return nullcontext(_look_beyond(base, shards))
+        return _shard(shard_path(base, number), options, schema, create=create)
 
     def check(number: int) -> PlannedDirectories:
         return check_sink_channel(shard_path(base, number), options, schema)
 
+    def plan(number: int, channel: Channel) -> tuple[SinkPlan, _Batches]:
+        return plan_for(channel, shard_path(base, number), options, schema), _divided_otherwise(channel, shards)
+
     side_by_side([partial(_require_fit, shard_path(base, n), options, schema) for n in range(shards.count)])
-    planned = find_or_create(range(shards.count + 1), plan, check, side_by_side)
+    with ExitStack() as stack:
+        opened: list[Any] = enter_together(stack, range(shards.count + 1), open_one, check, side_by_side)
+        *channels, beyond = opened
+        planned = side_by_side([partial(plan, number, channel) for number, channel in enumerate(channels)])
     return ShardedPlan(
         base=base,
         shards=shards,
-        channels=tuple(plan for plan, _ in planned if plan is not None),
+        channels=tuple(plan for plan, _ in planned),
         schema=schema,
         times=options.times,
         transaction=options.transaction,
-        divided_otherwise=_latest(*(batches for _, batches in planned)),
+        divided_otherwise=_latest(beyond, *(batches for _, batches in planned)),
     )
 
 
@@ -145,14 +153,14 @@ def shard_path(base: str, shard: int) -> str:
     return f"{base}-{shard}"
 
 
-def _plan_shard(
-    path: str, options: SinkOptions, schema: StructType, shards: Shards, *, create: bool
-) -> tuple[SinkPlan, _Batches]:
-    try:
-        with sink_channel(path, options, schema, create=create) as channel:
-            return plan_for(channel, path, options, schema), _divided_otherwise(channel, shards)
-    except SchemaError as e:
-        raise _names(path, e) from e
+@contextmanager
+def _shard(path: str, options: SinkOptions, schema: StructType, *, create: bool) -> Iterator[Channel]:
+    with ExitStack() as stack:
+        try:
+            channel = stack.enter_context(sink_channel(path, options, schema, create=create))
+        except SchemaError as e:
+            raise _names(path, e) from e
+        yield channel
 
 
 def _require_fit(path: str, options: SinkOptions, schema: StructType) -> None:

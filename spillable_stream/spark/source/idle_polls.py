@@ -7,10 +7,12 @@ longer nothing comes, but a source of a query with several must not keep the oth
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
-__all__ = ["IdlePolls", "Polled"]
+from spillable_stream.spark.side_by_side import side_by_side
+
+__all__ = ["IdlePolls", "Polled", "PolledTogether"]
 
 _SHORTEST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.05, 0.2
 _SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.02
@@ -27,6 +29,31 @@ class Polled(Protocol):
 
     def least_pause_seconds(self) -> float:
         """Return how long to wait between two looks, at least."""
+
+
+class PolledTogether:
+    """Several channels, asked at the same time. It implements `Polled`.
+
+    Args:
+        ports: the channels.
+    """
+
+    def __init__(self, ports: Sequence[Polled]) -> None:
+        self._ports = ports
+
+    def position(self) -> Hashable:
+        """Return another value after every commit to one of them."""
+        if self.least_pause_seconds() == 0:  # a look at a disk is shorter than the start of a thread
+            return tuple([port.position() for port in self._ports])
+        return tuple(side_by_side([port.position for port in self._ports]))
+
+    def latest_position(self) -> Hashable:
+        """Return the value that was seen last."""
+        return tuple([port.latest_position() for port in self._ports])
+
+    def least_pause_seconds(self) -> float:
+        """Return the longest of their pauses."""
+        return max([port.least_pause_seconds() for port in self._ports], default=0.0)
 
 
 class IdlePolls:

@@ -15,22 +15,24 @@ batch, and plans the same batch again after a crash.
 from __future__ import annotations
 
 import contextlib
+import functools
+import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel_set import ChannelSet, none_fits
-from spillable_stream.engine.port import ChannelPort, one_look
+from spillable_stream.engine.port import one_look
 from spillable_stream.errors import ChannelClosedError, DataLossError, NotAChannelError, OptionError, SchemaError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.side_by_side import side_by_side
-from spillable_stream.spark.source.idle_polls import IdlePolls
+from spillable_stream.spark.source.idle_polls import IdlePolls, PolledTogether
 from spillable_stream.spark.source.latest_offset import Waiting
 from spillable_stream.spark.source.load_identity import load_name
 from spillable_stream.spark.source.offset import Offset, OffsetJson
@@ -47,12 +49,14 @@ from spillable_stream.spark.source.set_limits import limits_of_each
 from spillable_stream.spark.source.set_offset import SetOffset, SetPlace
 from spillable_stream.spark.source.source_channel import make_channel
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
+from spillable_stream.spark.source.worker_end import at_end, not_at_end
 from spillable_stream.spark.spark_errors import short_traces
 
 __all__ = ["SpillableSetReader"]
 
 _log = log_of(__name__)
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _LOCAL_LOOK_SECONDS = 1.0  # for new channels
@@ -73,6 +77,17 @@ class _Member:
             return what(self.reader)
         except SchemaError as e:
             raise SchemaError(f"{self.path}: {e}") from None
+
+
+def _whole(method: Callable[Concatenate[SpillableSetReader, P], T]) -> Callable[Concatenate[SpillableSetReader, P], T]:
+    """Let one of Spark's calls look at each log once, and end before a signal ends the worker."""
+
+    @functools.wraps(method)
+    def call(self: SpillableSetReader, /, *args: P.args, **named: P.kwargs) -> T:
+        with self._calls, one_look():
+            return method(self, *args, **named)
+
+    return call
 
 
 @short_traces
@@ -111,6 +126,8 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends_soon = False  # with AvailableNow, as long as it is not known where
         self._is_complete = False  # with AvailableNow: what comes later does not belong to it
         self._turn = 0
+        self._calls = threading.RLock()  # of Spark's call, or of the thread that closes the channels at the end
+        self._at_end: int | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the constructor's arguments, for executors."""
@@ -118,7 +135,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ── what Spark's long-lived worker calls ────────────────────────────────────────────────
 
-    @one_look()
+    @_whole
     def initialOffset(self) -> OffsetJson:
         """Return where the query begins in each channel that is there.
 
@@ -145,7 +162,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         self._ends_soon = True
 
-    @one_look()
+    @_whole
     def latestOffset(self, start: OffsetJson | None = None, limit: ReadLimit | None = None) -> OffsetJson:
         """Return where the next micro-batch ends in each channel. An idle query waits a moment for events.
 
@@ -177,7 +194,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._first_end = answer
         return answer.to_json()
 
-    @one_look()
+    @_whole
     def reportLatestOffset(self) -> OffsetJson:
         """Return where each channel ends, and what a listener needs, for the query's progress (Spark 4.2 and later)."""
         found = self._each_there(self._members, lambda _, reader: reader.reportLatestOffset())
@@ -190,7 +207,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "minOffsetsBehindLatest": min(lags),
         }
 
-    @one_look()
+    @_whole
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
         """Write the takes of a micro-batch, and return its partitions, channel by channel.
 
@@ -225,7 +242,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             notes = self._each_there(quiet, lambda _, reader: reader.query_notes())
             first.batch = replace(first.batch, elsewhere=tuple(note for found in notes.values() for note in found))
 
-    @one_look()
+    @_whole
     def commit(self, end: OffsetJson) -> None:
         """Commit the takes of everything up to ``end``, which Spark has committed."""
         done = {uuid: place.offset for uuid, place in self._parse(end).places.items() if uuid in self._members}
@@ -234,8 +251,12 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._each_there(new, lambda uuid, reader: reader.commit(done[uuid]))
         self._committed |= {uuid: offset for uuid, offset in done.items() if uuid in self._members}
 
+    @_whole
     def stop(self) -> None:
         """Close the channels. Spark does not call this reliably."""
+        if self._at_end is not None:
+            not_at_end(self._at_end)
+            self._at_end = None
         self._drop(list(self._members))
 
     # ── what executors call ─────────────────────────────────────────────────────────────────
@@ -271,7 +292,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not is_there() and not self._is_complete and self._idle.may_wait():
             ports = self._each_there(waiting, lambda _, reader: reader.port())
             with contextlib.suppress(ChannelClosedError, NotAChannelError):  # the next call finds out which one it is
-                self._idle.wait(_Ports(list(ports.values())), is_there)
+                self._idle.wait(PolledTogether(list(ports.values())), is_there)
         self._idle.record(nothing=not is_unfinished and not any(w.events for w in waiting.values()))
         return waiting
 
@@ -307,8 +328,12 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_due = may_join and time.monotonic() - self._looked_at >= look_seconds
         if (self._members or self._missed) and not missing and not is_due:
             return
+        if self._at_end is None:  # here, since the threads that open the channels can't heed signals
+            self._at_end = at_end(self.stop)
         create = self._create if self._options.create_if_missing and known is None else None
-        for path, uuid in self._channels.find(create, is_new=known is None):
+        read_at = {uuid: place.path for uuid, place in (known.places.items() if known else ())}
+        read_at |= {uuid: member.path for uuid, member in self._members.items()}
+        for path, uuid in self._channels.find(create, is_new=known is None, read_at=read_at):
             joins = known is not None and uuid not in known.places
             if uuid in self._members or (joins and self._is_complete):
                 continue
@@ -380,24 +405,6 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _parse(self, value: OffsetJson) -> SetOffset:
         return SetOffset.parse(value, str(self._channels))
-
-
-class _Ports:
-    """The ports of several channels, asked at the same time. It implements `Polled`."""
-
-    def __init__(self, ports: list[ChannelPort]) -> None:
-        self._ports = ports
-
-    def position(self) -> Hashable:
-        if self.least_pause_seconds() == 0:  # a look at a disk is shorter than the start of a thread
-            return tuple([port.position() for port in self._ports])
-        return tuple(side_by_side([port.position for port in self._ports]))
-
-    def latest_position(self) -> Hashable:
-        return tuple([port.latest_position() for port in self._ports])
-
-    def least_pause_seconds(self) -> float:
-        return max([port.least_pause_seconds() for port in self._ports], default=0.0)
 
 
 def _beginning_of(end: OffsetJson) -> OffsetJson:

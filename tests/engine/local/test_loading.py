@@ -11,7 +11,7 @@ import pytest
 
 from spillable_stream import Channel, ChannelBusyError, DataLossError
 from spillable_stream.engine.local import loading
-from spillable_stream.engine.local.loading import StateLoader, restored
+from spillable_stream.engine.local.loading import StateLoader
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.commit_record import CommitRecord
 from spillable_stream.format.frame import FrameHeader, FrameType
@@ -287,14 +287,6 @@ def test_a_frame_that_is_invalid_to_the_state_names_file_and_offset(open_channel
     with pytest.raises(CorruptionError, match="a COMMIT is invalid: ") as caught:
         loader.apply(state, 7, frame(FrameType.COMMIT, bytes(commit.payload), 640))
     assert (caught.value.path, caught.value.offset) == (str(log_file(channel.path, 7)), 640)
-
-
-def test_an_image_that_is_invalid_names_the_file_that_it_was_in(open_channel: Open) -> None:
-    image = open_channel().engine().state.image()
-    assert restored(image, "file").image() == image
-    with pytest.raises(CorruptionError, match="a state is invalid: ") as caught:
-        restored({**image, "groups": 7}, "file")
-    assert caught.value.path == "file"
 
 
 def test_a_memory_tier_that_was_removed_is_data_loss(open_channel: Open) -> None:

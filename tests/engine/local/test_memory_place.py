@@ -5,39 +5,39 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream.engine.local.memory_place import Place
+from spillable_stream.engine.local.memory_place import MemoryPlace
 from spillable_stream.storage.filesystem import FileSystem
 
 FS = FileSystem()
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> MemoryPlace:
     (tmp_path / "ram").mkdir()
-    return replace(Place.here(FS, "0" * 32, tmp_path / "ram" / "tier", 7), in_memory=False)
+    return replace(MemoryPlace.here(FS, "0" * 32, tmp_path / "ram" / "tier", 7), in_memory=False)
 
 
 @pytest.fixture
-def earlier(place: Place) -> Place:
+def earlier(place: MemoryPlace) -> MemoryPlace:
     """The place of a tier that was created before the machine was booted."""
     return replace(place, boot="00" * 16)
 
 
-def test_a_tier_that_is_not_where_it_was_created_in_this_boot_is_gone(place: Place) -> None:
+def test_a_tier_that_is_not_where_it_was_created_in_this_boot_is_gone(place: MemoryPlace) -> None:
     assert place.is_of_this_boot()
     assert place.is_certainly_gone(FS)
 
 
-def test_a_tier_on_another_file_system_may_come_back(place: Place) -> None:
+def test_a_tier_on_another_file_system_may_come_back(place: MemoryPlace) -> None:
     assert not replace(place, device=place.device + 1).is_certainly_gone(FS)
 
 
-def test_a_tier_whose_parent_is_not_there_may_come_back(place: Place, tmp_path: Path) -> None:
+def test_a_tier_whose_parent_is_not_there_may_come_back(place: MemoryPlace, tmp_path: Path) -> None:
     (tmp_path / "ram").rmdir()
     assert not place.is_certainly_gone(FS)
 
 
-def test_a_reboot_empties_shared_memory_of_the_same_machine(earlier: Place) -> None:
+def test_a_reboot_empties_shared_memory_of_the_same_machine(earlier: MemoryPlace) -> None:
     assert not earlier.is_of_this_boot()
     in_memory = replace(earlier, in_memory=True)
     assert in_memory.is_certainly_gone(FS)
@@ -45,6 +45,6 @@ def test_a_reboot_empties_shared_memory_of_the_same_machine(earlier: Place) -> N
     assert not replace(in_memory, machine="other").is_certainly_gone(FS)
 
 
-def test_after_a_reboot_a_disk_has_to_be_mounted_before_a_tier_on_it_is_gone(earlier: Place) -> None:
+def test_after_a_reboot_a_disk_has_to_be_mounted_before_a_tier_on_it_is_gone(earlier: MemoryPlace) -> None:
     assert earlier.is_certainly_gone(FS)
     assert not replace(earlier, parent=earlier.parent + 1).is_certainly_gone(FS)

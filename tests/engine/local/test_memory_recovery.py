@@ -15,6 +15,7 @@ from spillable_stream import Channel
 from spillable_stream.engine.commit_on_behalf import finish_takes
 from spillable_stream.engine.local import memory_directory
 from spillable_stream.engine.local.local_engine import LocalEngine
+from spillable_stream.engine.local.memory_recovery import _warn_of_loss
 from spillable_stream.engine.local.position_hint import PositionHint, read_position_hint
 from spillable_stream.errors import (
     ChannelBusyError,
@@ -26,7 +27,7 @@ from spillable_stream.errors import (
 from spillable_stream.log import head as head_module
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.state.group import GroupState
-from spillable_stream.state.ranges import listed
+from spillable_stream.state.memory_loss_rules import MemoryLoss
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.support.damage import flip, kill, lose_memory, memory_of
@@ -215,11 +216,6 @@ def test_a_group_remembers_what_it_lost_until_it_takes_a_later_event(path: Path,
         assert channel.stats().groups["default"].lost == ((36, RESERVED),)
         take(channel, 1)
         assert channel.stats().groups["default"].lost == ()
-
-
-def test_many_lost_ranges_are_told_in_few_words() -> None:
-    assert listed([(1, 2), (4, 4)]) == "1 to 2, 4"
-    assert listed([(i, i) for i in range(1, 30, 2)], most=3) == "1, 3, 5, and 12 more ranges"
 
 
 def test_kept_events_that_went_with_memory_are_told_to_whoever_begins_there(path: Path, open_channel: Open) -> None:
@@ -476,3 +472,26 @@ def test_a_memory_tier_is_not_lost_to_a_disk_that_fails(path: Path, open_channel
     assert dying.failed  # type: ignore[attr-defined]
     with Channel(path, minimum_required_space=0) as again:
         assert again.stats().drain_order == [10, -25, 3]
+
+
+def test_the_warning_names_lost_and_doubtful_events() -> None:
+    with pytest.warns(MemoryLossWarning, match=r"of /c is gone: 3 events are lost, 2 to 4; .* among 9 to 12") as caught:
+        _warn_of_loss(Path("/c"), MemoryLoss(12, lost=[(2, 4)], doubtful=[(9, 12)]))
+    (warning,) = caught
+    assert isinstance(warning.message, MemoryLossWarning)
+    assert (warning.message.lost, warning.message.doubtful) == (((2, 4),), ((9, 12),))
+
+
+def test_the_warning_tells_lost_events_apart_that_every_group_had_taken() -> None:
+    with pytest.warns(
+        MemoryLossWarning, match="9 events are lost, 2 to 10 .of them every group had taken 3, .* 2 to 4"
+    ):
+        _warn_of_loss(Path("/c"), MemoryLoss(12, lost=[(2, 10)], taken=[(2, 4)]))
+
+
+def test_doubt_alone_is_a_warning_and_nothing_is_said_where_nothing_can_be_lost() -> None:
+    with pytest.warns(MemoryLossWarning, match="no event is known to be lost; .* among 9 to 12"):
+        _warn_of_loss(Path("/c"), MemoryLoss(12, doubtful=[(9, 12)]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _warn_of_loss(Path("/c"), MemoryLoss(12))

@@ -141,7 +141,7 @@ def test_a_move_has_as_many_blocks_as_one_append_may_have(channel: Channel) -> N
     for _ in range(3):
         put(channel, bytes(64 << 10))
     blocks = list(channel.engine().state.blocks.memory)
-    first_of = channel.engine().moving.first_of
+    first_of = channel.engine().moving._first_of
     assert first_of(blocks) == blocks
     blocks[0].payload_bytes = 64 * MIB
     assert first_of(blocks) == blocks[:1]

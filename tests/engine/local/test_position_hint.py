@@ -195,7 +195,7 @@ def make_groups(channel: Channel, count: int) -> None:
     engine = channel.engine()
     with engine.committing():
         for i in range(count):
-            engine.append_alone(Control(FrameType.GROUP, {"group": f"g{i}", "position": 0}))
+            engine.appender.append_alone(Control(FrameType.GROUP, {"group": f"g{i}", "position": 0}))
 
 
 @pytest.mark.parametrize(

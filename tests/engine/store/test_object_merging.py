@@ -94,7 +94,7 @@ def test_a_copy_that_a_collector_may_have_removed_is_not_used(stores: dict[str, 
         request = Merge(merged, blocks)
         engine.state.trimmed = engine.state.trimmed._replace(births=engine.log.tail.number + 1)
         with engine.committing():
-            engine.append_alone(request)
+            engine.appender.append_alone(request)
         assert not request.done
 
 

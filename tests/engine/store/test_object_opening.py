@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from spillable_stream import Channel
 from spillable_stream.engine.store.object_opening import ensure_object_channel, object_identity, open_object_engine
-from spillable_stream.errors import CorruptionError, NotAChannelError, OptionError, UnsafeStoreError
+from spillable_stream.errors import CorruptionError, NotAChannelError, OptionError, StorageError, UnsafeStoreError
 from spillable_stream.objects.checkpoints import CHECKPOINTS, HINT, checkpoint_key
 from spillable_stream.objects.identity import IDENTITY
 from spillable_stream.objects.location import Location
@@ -90,6 +94,18 @@ def test_a_channel_is_the_same_through_every_handle(stores: dict[str, MemoryStor
         put(channel, b"0")
         assert channel.uuid == other.uuid == object_identity(LOCATION)
         assert peek(other) == [b"0"]
+
+
+def test_a_directory_in_which_none_can_be_created_is_left_as_it_was(tmp_path: Path) -> None:
+    no_links = OSError(errno.EPERM, os.strerror(errno.EPERM))
+    with mock.patch("os.link", side_effect=no_links), pytest.raises(StorageError, match="makes no hard links"):
+        Channel(f"object+file://{tmp_path}/missing/orders")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_directory_of_a_new_channel_has_nothing_of_the_test_before(tmp_path: Path) -> None:
+    Channel(f"object+file://{tmp_path}/orders").close()
+    assert {path.name for path in (tmp_path / "orders").iterdir()} == {IDENTITY, "log"}
 
 
 # ── a channel that was removed ──────────────────────────────────────────────────────────────────

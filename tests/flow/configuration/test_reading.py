@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from textwrap import dedent
 from types import FrameType
 
@@ -8,6 +9,7 @@ import pytest
 
 from spillable_stream.flow.configuration.reading import ConfigurationFile, read_agents
 from tests.support.flow_configurations import SMALL, found, running, world
+from tests.support.opcodes import opcodes
 
 OTHER = SMALL.replace("a1", "a2")
 
@@ -58,6 +60,66 @@ def test_the_work_grows_with_the_agents_and_not_with_their_square(agent: str) ->
 
     calls(1)  # what is done once
     assert calls(400) < 2.2 * calls(200)
+
+
+HEAD = "a1.channels = c1\na1.channels.c1.type = memory\n"
+SHAPES: dict[str, Callable[[int], str]] = {
+    "sources at one port": lambda count: (
+        HEAD
+        + f"a1.sources = {' '.join(f's{i}' for i in range(count))}\n"
+        + "".join(
+            f"a1.sources.s{i}.type = netcat\na1.sources.s{i}.bind = h{i}\na1.sources.s{i}.port = 1\n"
+            f"a1.sources.s{i}.channels = c1\n"
+            for i in range(count)
+        )
+    ),
+    "sources that are not listed": lambda count: (
+        dedent(SMALL) + "".join(f"a1.sources.x{i}.a = 1\n" for i in range(count))
+    ),
+    "sources that are not described": lambda count: (
+        dedent(SMALL)
+        + f"a1.sources = r1 {' '.join(f'x{i}' for i in range(count))}\n"
+        + "".join(f"a1.sources.y{i}.type = seq\n" for i in range(count))
+    ),
+    "interceptors": lambda count: (
+        dedent(SMALL)
+        + f"a1.sources.r1.interceptors = {' '.join(f'i{i}' for i in range(count))}\n"
+        + "".join(f"a1.sources.r1.interceptors.i{i}.type = timestamp\n" for i in range(count))
+    ),
+    "groups of files": lambda count: (
+        dedent(SMALL).replace("seq", "taildir")
+        + "a1.sources.r1.filegroups = g0\n"
+        + "".join(f"a1.sources.r1.filegroups.g{i} = /d/.*\n" for i in range(count))
+    ),
+    "groups of sinks": lambda count: dedent(SMALL) + "".join(f"a1.sinkgroups.g{i}.sinks = k1\n" for i in range(count)),
+    "sinks to channels": lambda count: (
+        f"a1.channels = {' '.join(f'c{i}' for i in range(count))}\n"
+        f"a1.sinks = {' '.join(f'k{i}' for i in range(count))}\n"
+        + "".join(
+            f"a1.channels.c{i}.type = file\na1.channels.c{i}.path = /d/{i}\na1.sinks.k{i}.type = channel\n"
+            f"a1.sinks.k{i}.channel = c{i}\na1.sinks.k{i}.path = /d/to/{i}\n"
+            for i in range(count)
+        )
+    ),
+    "references in references": lambda count: (
+        dedent(SMALL) + "".join(f"v{i} = ${{w${{x{i}}}}}\n" for i in range(count))
+    ),
+    "a value of references": lambda count: dedent(SMALL) + "v = " + "${w}" * 20 * count + "\n",
+    "a value of braces": lambda count: dedent(SMALL) + "v = " + "${" * 20 * count + "\n",
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_work_grows_with_the_lines_of_one_agent_and_not_with_their_square(shape: str) -> None:
+    def work(count: int) -> int:
+        text = SHAPES[shape](count)
+        return opcodes(
+            lambda: read_agents(files(text), world()), lambda frame: "configuration" in frame.f_code.co_filename
+        )
+
+    work(1)  # what is done once
+    small, large = work(250), work(500)
+    assert large < 2.2 * small + 10_000
 
 
 def test_an_agent_that_is_not_there_is_an_error() -> None:

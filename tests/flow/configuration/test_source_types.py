@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 
 from spillable_stream.flow.configuration.options import Kind
@@ -58,3 +60,10 @@ def test_kafka_and_avro_come_later_and_say_so_and_twitters_classes_are_known() -
     for name in ("twitter", "org.apache.flume.source.twitter.TwitterSource", "com.cloudera.flume.source.TwitterSource"):
         found = find_type(Kind.SOURCE, name)
         assert found is not None and "has been shut down" in found.instead
+
+
+def test_those_sources_are_numbered_whose_classes_are() -> None:
+    for source in SOURCES:
+        if source.supported:
+            module, _, name = source.implementation.partition(":")
+            assert getattr(getattr(import_module(module), name), "numbered", False) == source.numbered, source.alias

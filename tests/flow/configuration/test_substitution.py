@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,6 +91,34 @@ def test_a_value_that_refers_to_itself_stays_and_is_found() -> None:
     found, problems = substitute(entries, Lookups())
     assert [e.value for e in found] == ["${c.d}", "x${a.b}", "fine"]
     assert [(p.code, p.at.key) for p in problems] == [("substitution-loop", "a.b"), ("substitution-loop", "c.d")]
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        (["${" * 101 + "x" + "}" * 101], "more than 100 references are inside of each other"),
+        ([*(f"${{k.{i + 1}}}" for i in range(150)), "x"], "more than 100 references lead from one to the next"),
+        (
+            [*(f"${{k.{i + 1}}}${{k.{i + 1}}}" for i in range(30)), "x" * 100],
+            "the answers to all references have more than 16 Mi characters",
+        ),
+    ],
+    ids=["nested", "chain", "growth"],
+)
+def test_references_without_an_end_in_sight_stay_and_are_found(values: list[str], why: str) -> None:
+    entries = [entry(f"k.{i}", value) for i, value in enumerate(values)]
+    found, problems = substitute(entries, Lookups())
+    assert found[0].value == values[0]
+    assert (problems[0].code, problems[0].at.key) == ("substitution-loop", "k.0")
+    assert problems[0].text == f"{why}, so the value stays as it stands: give it a value of its own"
+    assert len(unresolved(found)) < 2_000 and referenced(entries) <= {e.key for e in entries}
+
+
+def test_a_hundred_references_in_each_other_and_in_a_chain_are_answered() -> None:
+    assert resolved("${" * 100 + "x" + "}" * 100, Lookups({}, {"x": "y"})) == "${" * 100 + "x" + "}" * 100
+    entries = [entry(f"k.{i}", f"${{k.{i + 1}}}") for i in range(45)] + [entry("k.45", "end")]
+    found, problems = substitute(entries, Lookups())
+    assert {e.value for e in found} == {"end"} and not problems
 
 
 def test_keys_are_never_substituted() -> None:

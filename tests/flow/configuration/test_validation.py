@@ -160,3 +160,23 @@ def test_a_sink_that_closes_a_circle_does_not_run_and_one_into_another_channel_d
     assert looping(("c1", "s3://b/c2"), ("c2", "/d/c1")) == ["a1.sinks.s1"]
     assert looping(("c1", "s3://b/c2"), ("c2", "/d/other"), ("c2", "/d/c1")) == ["a1.sinks.s2"]
     assert looping(("c1", "s3://b/c2"), ("c2", "/d/c10")) == []
+
+
+@pytest.mark.parametrize(
+    ("type_lines", "name", "runs"),
+    [
+        ("type = taildir\n    a1.sources.{}.filegroups = g\n    a1.sources.{}.filegroups.g = /d/.*", "r@1", False),
+        ("type = taildir\n    a1.sources.{}.filegroups = g\n    a1.sources.{}.filegroups.g = /d/.*", "日志-1", True),
+        ("type = spooldir\n    a1.sources.{}.spoolDir = /d", "r/1", False),
+        ("type = spooldir\n    a1.sources.{}.spoolDir = /d", "r" * 126, False),
+        ("type = netcat\n    a1.sources.{}.bind = h\n    a1.sources.{}.port = 1", "r@1", True),
+    ],
+)
+def test_a_source_that_its_channels_remember_has_a_name_that_they_can(type_lines: str, name: str, runs: bool) -> None:
+    """Else the agent would not start, and nothing would say which line is wrong."""
+    text = SMALL.replace("= r1", f"= {name}").replace("sources.r1.type = seq", f"sources.{name}.{type_lines}")
+    loaded = read(text.replace("{}", name).replace("sources.r1.channels", f"sources.{name}.channels"))
+    assert [source.name for source in loaded.agents["a1"].sources] == ([name] if runs else [])
+    if not runs:
+        (error,) = [f for f in loaded.findings if f.severity == "error"]
+        assert (error.code, error.line) == ("bad-value", 5) and "rename it" in error.text

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,74 @@ def test_a_crash_between_the_two_files_leaves_the_newer_positions(
     with pytest.raises(KeyboardInterrupt):
         PositionFile(file.path).write(SECOND)
     assert file.read() == SECOND
+
+
+def added_to(path: Path) -> PositionFile:
+    file = PositionFile(path)
+    file.write(FIRST)
+    assert file.add(SECOND.places.values(), 4) and file.add([Place("/c", Mark(9, 5))], 5)
+    return file
+
+
+BOTH = Positions({**SECOND.places, 9: Place("/c", Mark(9, 5))}, 5)
+
+
+def test_what_was_added_is_read_and_flumes_file_gets_it_with_the_next_write(tmp_path: Path) -> None:
+    file = added_to(tmp_path / "p.json")
+    assert PositionFile(file.path).read() == BOTH and file.has_added
+    assert json.loads(file.path.read_text()) == [{"inode": 7, "pos": 10, "file": "/a"}]
+    file.write(BOTH)
+    assert PositionFile(file.path).read() == BOTH and not file.has_added
+    assert len(json.loads(file.path.read_text())) == 3
+
+
+def test_of_what_was_added_the_whole_lines_before_a_torn_one_count(tmp_path: Path) -> None:
+    file = added_to(tmp_path / "p.json")
+    data = file.marks.read_bytes()
+    ends = [i + 1 for i, byte in enumerate(data) if byte == ord("\n")]
+    for size in range(ends[0], len(data)):
+        file.marks.write_bytes(data[:size])
+        assert PositionFile(file.path).read() == (SECOND if size >= ends[1] - 1 else FIRST) or size == len(data) - 1
+        file.marks.write_bytes(data[:size] + bytes(len(data) - size))  # the file system had made it longer
+        assert PositionFile(file.path).read().number < 5 or size == len(data) - 1
+
+
+def test_a_damaged_line_before_a_whole_one_is_refused_by_name(tmp_path: Path) -> None:
+    file = added_to(tmp_path / "p.json")
+    first, second, third, _ = file.marks.read_bytes().split(b"\n")
+    file.marks.write_bytes(b"\n".join([first, second.replace(b"/b", b"/x"), third, b""]))
+    with pytest.raises(CorruptionError, match=r"line 2 is not what was written.*p\.json\.marks"):
+        PositionFile(file.path).read()
+
+
+def test_nothing_is_added_to_a_file_that_was_not_just_written_here_or_has_grown_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = added_to(tmp_path / "p.json")
+    assert not PositionFile(file.path).add([], 6)
+    monkeypatch.setattr("spillable_stream.flow.sources.position_file._MOST_ADDED_BYTES", 100)
+    file.write(FIRST)
+    assert file.add([], 6) and file.add([], 7) and not file.add(SECOND.places.values(), 8)
+    file.marks.rename(tmp_path / "old")
+    assert not file.add([], 8)
+    file.write(FIRST)
+    file.close()
+    assert not file.add([], 8)
+
+
+def test_nothing_is_added_after_a_sync_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = added_to(tmp_path / "p.json")
+
+    def refuse(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", refuse)
+        with pytest.raises(StorageError, match=r"can't write .*p\.json\.marks \(Input/output error\)"):
+            file.add([], 6)
+    assert not file.add([], 6)
+    file.write(FIRST)
+    assert file.add([], 6)
 
 
 def test_flumes_file_counts_where_flume_has_written_it(tmp_path: Path) -> None:

@@ -62,6 +62,17 @@ def test_rows_are_in_the_order_of_the_tasks_wherever_they_are_staged(tmp_path: P
 
 
 @pytest.mark.parametrize("store", ["", "object+file://"], ids=["disk", "store"])
+def test_small_outputs_between_large_ones_share_a_file(tmp_path: Path, store: str) -> None:
+    path = f"{store}{tmp_path}/c"
+    commit = commit_to(path)
+    messages = [staged(commit, range(2 * n, 2 * n + 2), 0 if n == 5 else 1 << 20) for n in range(10)]
+    with commit.opened(messages, 7) as opened:
+        opened.publish(None)
+    assert len(staged_now(path)) == 3
+    assert numbers(path) == list(range(20))
+
+
+@pytest.mark.parametrize("store", ["", "object+file://"], ids=["disk", "store"])
 @pytest.mark.parametrize(
     "limits", [(1 << 20, 1 << 20), (0, 0), (1 << 20, 0), (0, 1 << 20)], ids=["inline", "staged", "second", "first"]
 )
@@ -91,13 +102,31 @@ def test_rows_that_are_due_later_are_committed_once_with_the_others(
         assert channel.stats().delayed.events == 0
 
 
-def delaying(commit: ChannelCommit, clock: WallClock, numbers: range, batch_id: int = 7) -> Staged:
+def delaying(commit: ChannelCommit, clock: WallClock, numbers: range, batch_id: int = 7, limit: int = 0) -> Staged:
     """Return what a task stages of rows that are due in five seconds, or in a day."""
     soon_ms = clock.now_ns // 1_000_000 + 5000
-    with staging([commit.stage], lambda task: 0, "query", batch_id) as task:
+    with staging([commit.stage], lambda task: limit, "query", batch_id) as task:
         dues = [soon_ms if n % 2 else soon_ms + 86_400_000 for n in numbers]
         task.add(0, pa.record_batch([pa.array(numbers, pa.int64())], SCHEMA), RowTimes(0, pa.array(dues)))
         return task.finish()[0]
+
+
+@pytest.mark.parametrize("store", ["", "object+file://"], ids=["disk", "store"])
+def test_small_outputs_that_are_due_later_share_files_and_keep_the_order_of_the_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    path, clock = f"{store}{tmp_path}/c", WallClock(monkeypatch)
+    commit = commit_to(path)
+    messages = [delaying(commit, clock, range(2 * n, 2 * n + 2), limit=0 if n == 5 else 1 << 20) for n in range(10)]
+    with commit.opened(messages, 7) as opened:
+        opened.publish(None)
+    files = 1 if store else 2  # a file has one stretch of time, an object both
+    assert len(staged_now(path)) == 3 * files, "those before the large output, its own, and those after it"
+    with ss.Channel(path, create=False) as channel:
+        clock.pass_by(5)
+        assert [row["n"] for row in taken(channel)] == list(range(1, 20, 2))
+        clock.pass_by(86_400)
+        assert [row["n"] for row in taken(channel)] == list(range(0, 20, 2))
 
 
 def staged_now(path: Path | str) -> set[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from pathlib import Path
 
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+from spillable_stream import Channel
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.spark.schema import struct_type
@@ -34,11 +36,11 @@ a1.sources.r1.selector.optional.INFO = may
 """
 
 
-def write_conf(directory: Path, text: str = CONF) -> str:
+def write_conf(directory: Path, text: str = CONF, keep_alive: int = 0) -> str:
     """Write a configuration whose channels are in a directory."""
     channels = "".join(
         f"a1.channels.{name}.type = file\na1.channels.{name}.checkpointDir = {directory / name}\n"
-        f"a1.channels.{name}.dataDirs = {directory / name}-data\na1.channels.{name}.keep-alive = 0\n"
+        f"a1.channels.{name}.dataDirs = {directory / name}-data\na1.channels.{name}.keep-alive = {keep_alive}\n"
         for name in ("ok", "errors", "may", "dead")
     )
     path = directory / "flume.conf"
@@ -46,8 +48,8 @@ def write_conf(directory: Path, text: str = CONF) -> str:
     return str(path)
 
 
-def plan(directory: Path, text: str = CONF) -> FlowPlan:
-    given = {"flow": write_conf(directory, text), "agent": "a1", "source": "r1", "keepAlive": "0"}
+def plan(directory: Path, text: str = CONF, keep_alive: int = 0) -> FlowPlan:
+    given = {"flow": write_conf(directory, text, keep_alive), "agent": "a1", "source": "r1", "keepAlive": "0"}
     return plan_flow(SinkOptions.parse(given, stream=True), struct_type(EVENT_SCHEMA))
 
 
@@ -64,6 +66,22 @@ def test_no_channel_is_created_if_another_one_cannot_be_opened(tmp_path: Path) -
     with pytest.raises(NotAChannelError, match="it is a file"):
         plan(tmp_path)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["flume.conf", "may"]
+
+
+def test_no_channel_has_another_option_if_another_one_cannot_be_opened(tmp_path: Path) -> None:
+    plan(tmp_path)
+    shutil.rmtree(tmp_path / "may")
+    (tmp_path / "may").write_text("not a channel")
+    with pytest.raises(NotAChannelError, match="it is a file"):
+        plan(tmp_path, CONF, keep_alive=7)
+    for name in ("ok", "errors", "dead"):
+        with Channel(tmp_path / name, create=False) as channel:
+            assert channel.options["keep_alive"] == 0, name
+    (tmp_path / "may").unlink()
+    (tmp_path / "may-data").rename(tmp_path / "old")
+    plan(tmp_path, CONF, keep_alive=7)
+    with Channel(tmp_path / "ok", create=False) as channel:
+        assert channel.options["keep_alive"] == 7
 
 
 def test_a_source_that_does_not_run_is_refused(tmp_path: Path) -> None:

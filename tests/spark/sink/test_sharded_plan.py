@@ -120,6 +120,22 @@ def test_no_channel_is_widened_if_another_one_does_not_fit(tmp_path: Path, store
         assert channel.schema.names == ["customer", "n"]
 
 
+def test_no_channel_has_another_option_if_another_one_refuses_its_own(tmp_path: Path) -> None:
+    schema = pa.schema([("customer", pa.string()), ("n", pa.int64())])
+    for i, memory_capacity in enumerate((100, 100, 0)):
+        path = tmp_path / f"orders-{i}"
+        ss.Channel(path, schema=schema, memory_capacity=memory_capacity, minimum_required_space=0).close()
+    with pytest.raises(ss.OptionError, match="orders-2 are both 0"):
+        sharded_plan(tmp_path / "orders", overflowCapacity=0)
+    for i in range(3):
+        with ss.Channel(tmp_path / f"orders-{i}", create=False) as channel:
+            assert channel.options["overflow_capacity"] > 0, i
+    sharded_plan(tmp_path / "orders", overflowCapacity=200)
+    for i in range(3):
+        with ss.Channel(tmp_path / f"orders-{i}", create=False) as channel:
+            assert channel.options["overflow_capacity"] == 200, i
+
+
 def test_task_sends_what_the_option_says_or_else_the_least_that_a_channel_says(tmp_path: Path) -> None:
     base = tmp_path / "orders"
     assert sharded_plan(base).inline_bytes(0) == TASK_INLINE_BYTES

@@ -49,6 +49,16 @@ def test_a_source_that_a_signal_ends_moves_memory_to_disk(path: Path, number: si
         assert channel.stats().drain_order == [-100]
 
 
+def test_a_source_of_a_set_that_a_signal_ends_moves_the_memory_of_each_channel_to_disk(path: Path) -> None:
+    with worker(path, "set") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    for channel in (path, path.with_name("channel-beside")):
+        assert not os.path.lexists(channel / "memory")
+        with ss.Channel(channel) as opened:
+            assert opened.stats().drain_order == [-100]
+
+
 def test_a_commit_under_way_ends_before_its_worker_does(path: Path) -> None:
     with worker(path, "commit") as process:
         assert process.stdin and process.stdout

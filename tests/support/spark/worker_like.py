@@ -1,9 +1,10 @@
 """A process that takes itself for one of Spark's workers, for tests of its end.
 
 ``python worker_like.py CHANNEL HOW``: puts 100 events into memory, says READY, and waits to be ended. HOW says with
-what: "source" has begun to read them, "program" likewise, but is no worker of Spark's, "commit" is inside of a
-commit, whose sync lasts until a line comes in, and ends when it has said COMMITTED, and "failing" also has something to
-close that fails. "twice" has seen children end to which a second signal came at any step of what the first one starts.
+what: "source" has begun to read them, "set" too, and those of a channel beside it, "program" likewise, but is no worker
+of Spark's, "commit" is inside of a commit, whose sync lasts until a line comes in, and ends when it has said COMMITTED,
+and "failing" also has something to close that fails. "twice" has seen children end to which a second signal came at any
+step of what the first one starts.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from types import FrameType
 from typing import Any
 from unittest import mock
 
+from pyspark.sql.types import StructType
+
 import spillable_stream as ss
+from spillable_stream.channel.channel_set import ChannelSet
+from spillable_stream.spark.source.read_options import StreamOptions
+from spillable_stream.spark.source.set_reader import SpillableSetReader
 from spillable_stream.spark.source.worker_end import at_end
 from tests.support.events import numbered, put
 from tests.support.spark.reader_process import reader
@@ -44,8 +50,11 @@ def main(path: str, how: str) -> None:
         return
     if how == "failing":
         at_end(fail)
-    source = reader(path)
-    source.latestOffset(source.initialOffset())
+    if how == "set":
+        read_beside(path)
+    else:
+        source = reader(path)
+        source.latestOffset(source.initialOffset())
     channel.close(flush=False)
     if how == "twice":
         for step in range(1, 10):
@@ -53,6 +62,15 @@ def main(path: str, how: str) -> None:
     print("READY", flush=True)
     while not select.select([sys.stdin], [], [], 0.05)[0]:  # a signal just before an endless wait would not end it
         pass
+
+
+def read_beside(path: str) -> None:
+    """Put as many events into another channel's memory, and read both as one."""
+    with ss.Channel(f"{path}-beside", minimum_required_space=0, memory_capacity=1000) as beside:
+        put(beside, *numbered(0, 100))
+        both = ChannelSet([path, f"{path}-beside"])
+        source = SpillableSetReader(both, StreamOptions.of({"group": "default"}), StructType())
+        source.latestOffset(source.initialOffset())
 
 
 def require_end_though_signalled_again(step: int) -> None:

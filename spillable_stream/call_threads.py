@@ -7,6 +7,7 @@ failed for its caller, and is made later: what it puts would be put twice.
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
@@ -35,7 +36,8 @@ class CallThreads:
         self._mutex = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._is_closed = False
-        weakref.finalize(self, self._calls.put, None)  # of one that is forgotten
+        # Of one that is forgotten. At the end of the process they stay: an exit handler may begin a call yet.
+        weakref.finalize(self, self._calls.put, None).atexit = False
 
     def begin(self, call: Callable[[], _T]) -> Future[_T]:
         """Begin a call in one of the threads, and return the future of its end.
@@ -71,6 +73,15 @@ class CallThreads:
         self._threads.append(thread)
         return True
 
+    def begin_or_make(self, call: Callable[[], _T]) -> Future[_T]:
+        """Do what `begin` does; where there is no thread, make the call in this one, and return when it has ended."""
+        try:
+            return self.begin(call)
+        except RuntimeError:
+            done: Future[_T] = Future()
+            _make(call, done)
+            return done
+
     def at_once(self, calls: Sequence[Callable[[], _T]]) -> list[_T]:
         """Make calls, the first one in this thread, and return their results in order when all have ended.
 
@@ -90,13 +101,18 @@ class CallThreads:
             wait(begun.values())
         return [results[number] if number in results else begun[number].result() for number in range(len(calls))]
 
-    def close(self) -> None:
-        """Let the calls that were begun end, and the threads with them."""
+    def close(self, timeout_seconds: float | None = None) -> None:
+        """Let the calls that were begun end, and the threads with them.
+
+        Args:
+            timeout_seconds: how long that may take; None for any time. Later ones end when their calls do.
+        """
         with self._mutex:
             self._is_closed = True
         self._calls.put(None)
+        end = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         for thread in self._threads:
-            thread.join()
+            thread.join(None if end is None else max(0.0, end - time.monotonic()))
 
 
 def _make(call: Callable[[], _T], done: Future[_T]) -> None:

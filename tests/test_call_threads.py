@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from spillable_stream.flow.call_threads import CallThreads
+from spillable_stream.call_threads import CallThreads
 from tests.support.no_threads import no_threads
 from tests.support.waiting import wait_until
 
@@ -102,6 +102,13 @@ def test_the_threads_of_one_to_which_their_calls_refer_end_as_it_is_forgotten() 
         return not any(t.name.startswith("owned") for t in threading.enumerate())
 
     wait_until(are_gone)
+
+
+def test_a_call_without_a_thread_may_be_made_in_this_one() -> None:
+    with closing(CallThreads(1, "some")) as threads:
+        with no_threads():
+            assert threads.begin_or_make(threading.get_ident).result() == threading.get_ident()
+        assert threads.begin_or_make(threading.get_ident).result(30) != threading.get_ident()
 
 
 def test_an_error_is_raised_when_all_have_ended() -> None:

@@ -1,0 +1,338 @@
+"""A channel that need not take what it is given holds its source up for a moment, and no longer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillable_stream import Channel, flow
+from spillable_stream.channel.put_transaction import PutTransaction
+from spillable_stream.errors import ChannelFullError, ProducerBusyError
+from spillable_stream.flow import optional_puts
+from spillable_stream.flow.left_out import LeftOut
+from spillable_stream.flow.optional_puts import OptionalPuts
+from spillable_stream.flow.part_puts import PartPuts
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.selectors import Multiplexing, Replicating
+from spillable_stream.flow.sources.client_numbers import ClientNumbers
+from tests.support.events import peek
+from tests.support.flow_batches import batch_of
+from tests.support.no_threads import no_threads
+from tests.support.waiting import wait_until
+
+PART = {"may": batch_of(b"x", b"y")}
+
+
+@pytest.fixture
+def moment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], None]]:
+    """Sets what a moment is, in seconds; at first it is longer than a test."""
+
+    def set_moment(seconds: float) -> None:
+        monkeypatch.setattr(optional_puts, "_MOMENT_SECONDS", seconds)
+
+    set_moment(600.0)
+    return set_moment
+
+
+class Store:
+    """A channel whose answers wait while it is away."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.is_there = threading.Event()
+        self.is_there.set()
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    def _answer(self) -> None:
+        self.asked += 1
+        assert self.is_there.wait(60)
+
+    def last_batch(self, producer_id: str) -> Any:
+        self._answer()
+        return self._channel.last_batch(producer_id)
+
+    def put_transaction(self) -> PutTransaction:
+        tx = self._channel.put_transaction()
+        commit = tx._commit
+
+        def commit_when_there() -> None:
+            self._answer()
+            commit()
+
+        tx._commit = commit_when_there  # type: ignore[method-assign]
+        return tx
+
+
+@contextmanager
+def puts_of(source: str = "a1.r1") -> Iterator[OptionalPuts]:
+    puts = OptionalPuts(source, {"may"}, PartPuts({}), LeftOut(source, lambda: 0))
+    yield puts
+    puts.close()
+
+
+def test_a_source_waits_for_a_channel_that_is_in_time_and_hears_what_failed(caplog: pytest.LogCaptureFixture) -> None:
+    done: list[str] = []
+
+    def put(name: str) -> Exception | None:
+        done.append(name)
+        return ChannelFullError("full")
+
+    with puts_of() as puts:
+        puts.put(PART, put)
+        assert done == ["may"] and not puts.under_way()
+    assert "a1.r1: the optional channel may did not get 2 events: it is full" in caplog.text
+
+
+def test_a_put_that_hangs_is_waited_for_once_and_others_pass_it_over_until_it_ends(
+    caplog: pytest.LogCaptureFixture, moment: Callable[[float], None]
+) -> None:
+    answers, put_parts = threading.Event(), []
+
+    def put(name: str) -> Exception | None:
+        put_parts.append(name)
+        assert answers.wait(60)
+        return None
+
+    with puts_of() as puts:
+        moment(0.01)
+        puts.put(PART, put)
+        assert puts.under_way() == ["may"]
+        moment(600.0)
+        puts.put(PART, put)
+        puts.put(PART, put)
+        assert len(put_parts) == 1
+        assert "did not get 2 events: a put that began 0 s ago has not ended there" in caplog.text
+        answers.set()
+        wait_until(lambda: not puts.under_way())
+        puts.put(PART, put)
+        wait_until(lambda: len(put_parts) == 2)
+
+
+def test_a_channel_that_was_slow_is_waited_for_again_once_a_put_ended_in_time(moment: Callable[[float], None]) -> None:
+    hangs = [threading.Event() for _ in range(3)]
+    gates = iter(hangs)
+
+    def put(_: str) -> Exception | None:
+        assert next(gates).wait(60)
+        return None
+
+    with puts_of() as puts:
+        moment(0.0)
+        puts.put(PART, put)
+        hangs[0].set()
+        wait_until(lambda: not puts.under_way())
+        moment(600.0)
+        puts.put(PART, put)  # nobody waits for it
+        hangs[1].set()
+        wait_until(lambda: not puts.under_way())
+        waiting = threading.Thread(target=puts.put, args=(PART, put), daemon=True)
+        waiting.start()
+        wait_until(puts.under_way)
+        assert waiting.is_alive()
+        hangs[2].set()
+        waiting.join(60)
+        assert not waiting.is_alive()
+
+
+def test_threads_that_put_at_once_into_a_channel_in_time_pass_over_none(caplog: pytest.LogCaptureFixture) -> None:
+    meeting, put_parts = threading.Barrier(4, timeout=60), []
+
+    def put(name: str) -> Exception | None:
+        meeting.wait()
+        put_parts.append(name)
+        return None
+
+    with puts_of() as puts:
+        threads = [threading.Thread(target=puts.put, args=(PART, put)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert len(put_parts) == 4 and not caplog.records
+
+
+def test_a_part_for_which_no_thread_can_be_started_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    with puts_of() as puts, no_threads():
+        puts.put(PART, lambda _: pytest.fail("it may hang"))
+        assert not puts.under_way()
+    assert "the optional channel may did not get 2 events: can't start new thread" in caplog.text
+
+
+def test_an_interrupt_of_a_put_reaches_the_source() -> None:
+    def put(_: str) -> Exception | None:
+        raise KeyboardInterrupt
+
+    with puts_of() as puts, pytest.raises(KeyboardInterrupt):
+        puts.put(PART, put)
+
+
+def test_an_end_does_not_wait_for_a_put_that_hangs_and_names_its_channel(
+    caplog: pytest.LogCaptureFixture, moment: Callable[[float], None]
+) -> None:
+    answers = threading.Event()
+
+    def put(_: str) -> Exception | None:
+        assert answers.wait(60)
+        return None
+
+    with puts_of() as puts:
+        moment(0.01)
+        puts.put(PART, put)
+        puts.close()
+        assert "a1.r1: a put into the optional channel may has not ended" in caplog.text
+        answers.set()
+
+
+# ── a processor ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("producer", ["a1.r1", None])
+@pytest.mark.parametrize("hangs_at", ["first", "later"])
+def test_the_required_channels_get_all_batches_while_the_store_of_an_optional_one_hangs(
+    tmp_path: Path, moment: Callable[[float], None], producer: str | None, hangs_at: str
+) -> None:
+    with Channel(tmp_path / "must") as must, Channel(tmp_path / "may") as channel:
+        may: Any = Store(channel)
+        numbers = iter(range(1, 100)) if producer else None
+
+        def process(body: bytes) -> None:
+            processor.process(batch_of(body), number=next(numbers) if numbers else None)
+
+        with ChannelProcessor(
+            {"must": must, "may": may}, selector=Replicating(optional=["may"]), producer=producer
+        ) as processor:
+            if hangs_at == "later":
+                process(b"0")
+            moment(0.01)
+            may.is_there.clear()
+            for i in range(1, 5):
+                process(b"%d" % i)
+            asked = may.asked
+            moment(600.0)
+            assert peek(must)[-4:] == [b"1", b"2", b"3", b"4"]
+            may.is_there.set()
+            wait_until(lambda: not processor.hanging())
+            process(b"5")
+            wait_until(lambda: not processor.hanging())
+            process(b"6")
+        assert peek(channel)[-3:] == [b"1", b"5", b"6"] and may.asked > asked
+        assert peek(must)[-6:] == [b"%d" % i for i in range(1, 7)]
+
+
+def test_an_optional_channel_that_somebody_else_has_or_that_fails_does_not_stop_the_source(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Channel(tmp_path / "must") as must, Channel(tmp_path / "may") as may:
+        with ChannelProcessor({"may": may}, producer="p") as other:
+            other.newest()
+            with ChannelProcessor(
+                {"must": must, "may": may}, selector=Replicating(optional=["may"]), producer="p"
+            ) as processor:
+                assert processor.newest() is None
+                processor.process(batch_of(b"x"), number=1)
+            assert "the optional channel may did not get 1 event: the producer 'p'" in caplog.text
+        with ChannelProcessor(
+            {"must": must, "may": may}, selector=Replicating(optional=["may"]), producer="p"
+        ) as again:
+            newest = again.newest()
+            assert newest is not None and (newest.number, newest.complete) == (1, True)
+            again.process(batch_of(b"y"), number=2)
+        assert (peek(must), peek(may)) == ([b"x", b"y"], [b"y"])
+
+
+def test_a_name_that_is_claimed_in_an_optional_channel_after_the_end_is_given_back(
+    tmp_path: Path, moment: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Channel(tmp_path / "must") as must, Channel(tmp_path / "may") as may:
+        claims, may_claim = threading.Event(), threading.Event()
+        port = may.put_port()
+
+        class Slow:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(port, name)
+
+            def claim_producer(self, producer_id: str) -> Any:
+                claims.set()
+                assert may_claim.wait(60)
+                return port.claim_producer(producer_id)
+
+        monkeypatch.setattr(may, "put_port", Slow)
+        moment(0.01)
+        processor = ChannelProcessor({"must": must, "may": may}, selector=Replicating(optional=["may"]), producer="p")
+        processor.process(batch_of(b"x"), number=1)
+        assert claims.wait(60)
+        processor.close()
+        may_claim.set()
+        wait_until(lambda: not processor.hanging())
+        monkeypatch.undo()
+        with ChannelProcessor({"may": may}, producer="p") as other:
+            assert other.newest() is None
+
+
+def test_a_channel_that_must_have_the_events_of_some_values_is_asked_as_a_required_one(tmp_path: Path) -> None:
+    with Channel(tmp_path / "must") as must, Channel(tmp_path / "both") as both:
+        with ChannelProcessor({"must": must}, producer="p") as processor:
+            processor.process(batch_of(b"x"), number=1)
+        selector = Multiplexing("to", {"a": ["both"]}, default=["must"], optional={"b": ["both"]})
+        with ChannelProcessor({"both": both}, producer="p") as other:
+            other.newest()
+            processor = ChannelProcessor({"must": must, "both": both}, selector=selector, producer="p")
+            with processor, pytest.raises(ProducerBusyError):
+                processor.newest()
+
+
+def test_a_client_is_answered_while_the_store_of_an_optional_channel_hangs(
+    tmp_path: Path, moment: Callable[[float], None]
+) -> None:
+    with Channel(tmp_path / "must") as must, Channel(tmp_path / "may") as channel:
+        may: Any = Store(channel)
+        with ChannelProcessor({"must": must, "may": may}, selector=Replicating(optional=["may"])) as processor:
+            numbers = ClientNumbers(processor)
+            moment(0.01)
+            may.is_there.clear()
+            for number in (1, 2):
+                numbers.store(batch_of(b"%d" % number), "client", number)
+            assert peek(must) == [b"1", b"2"]
+            may.is_there.set()
+            wait_until(lambda: not processor.hanging())
+        assert peek(channel) == [b"1"]
+
+
+def test_an_agent_ends_while_the_store_of_an_optional_channel_hangs(
+    tmp_path: Path, moment: Callable[[float], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    must, channel = Channel(tmp_path / "must"), Channel(tmp_path / "may")
+    may: Any = Store(channel)
+    closing: list[threading.Thread] = []
+
+    def close() -> None:
+        closing.append(threading.current_thread())
+        assert may.is_there.wait(60)
+        channel.close()
+
+    may.close = close
+    processor = ChannelProcessor({"must": must, "may": may}, selector=Replicating(optional=["may"]), producer="a1.r1")
+    source = flow.Source(flow.Seq(total_events=3), processor, name="r1")
+    agent = flow.Agent(sources=[source], name="a1", shutdown_timeout_seconds=0.01)
+    agent._flow._owns_channels = True
+    moment(0.01)
+    may.is_there.clear()
+    agent.start()
+    wait_until(lambda: must.stats().channel_size == 3)
+    began = time.monotonic()
+    assert not agent.stop() and time.monotonic() - began < 30
+    assert closing and closing[0] is not threading.main_thread()
+    assert "the channel may could not be closed within 0.01 s" in caplog.text
+    may.is_there.set()
+    closing[0].join(60)
+    with Channel(tmp_path / "must") as stored:
+        assert stored.stats().channel_size == 3
