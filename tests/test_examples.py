@@ -96,6 +96,6 @@ def test_a_tail_whose_lines_the_channel_refuses_fails_and_continues_there_once_i
             impatient.setattr(ss, "Producer", partial(ss.Producer, retries=0))
             tail(log, channel, follow=False)
         assert stored(path) == 1_000
-    with Channel(path, overflow_capacity=10_000) as channel:
+    with Channel(path, overflow_capacity=10_000, transaction_capacity=10_000) as channel:
         tail(log, channel, follow=False)
         assert peek(channel) == log.read_bytes().splitlines()
