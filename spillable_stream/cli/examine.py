@@ -75,7 +75,7 @@ def repair(path: ChannelPath, yes: Yes = False, as_json: AsJson = False) -> None
     if not yes:
         _confirm_loss(path, _verified(path, as_json))
     with (
-        _reporting(path, as_json, "run it again: a repair that was interrupted is done anew"),
+        _reporting(path, as_json, "run it again: a repair that was interrupted starts over"),
         shown_progress("repair") as progress,
     ):
         report = repair_channel(path, progress=progress)
