@@ -93,6 +93,14 @@ def send_async(w: World, **given: Any) -> None:
     asyncio.run(send())
 
 
+def send_many_async(w: World, events: Any) -> None:
+    async def send() -> None:
+        async with ss.AsyncProducer(w.channel) as producer:
+            await producer.send_many(events)
+
+    asyncio.run(send())
+
+
 Call = Callable[[World, Any], object]
 CHANNEL: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "Channel(path)": (lambda w, v: ss.Channel(v), NO_PATH),
@@ -195,6 +203,7 @@ PRODUCERS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "close(timeout_seconds)": (lambda w, v: w.producer.close(v), NO_SECONDS),
     "AsyncProducer.send(deliver_after=)": (lambda w, v: send_async(w, deliver_after=v), NO_TIME),
     "AsyncProducer.send(callback=)": (lambda w, v: send_async(w, callback=v), NO_FUNCTION),
+    "AsyncProducer.send_many(events)": (lambda w, v: send_many_async(w, v), (*NO_EVENTS, [])),
     "ProducerHandler(producer)": (lambda w, v: ss.ProducerHandler(v), (None, *NO_OBJECT)),
     "ProducerHandler(key=)": (lambda w, v: ss.ProducerHandler(w.producer, key=v), NO_TEXT),
     "ProducerHandler(max_block_ms=)": (

@@ -191,6 +191,7 @@ class _Backup:
                 f"{self._where} is a backup of the channel {before.channel}, not of {self._engine.channel} at "
                 f"{self._engine.path}; give each channel a place of its own"
             )
+        self._engine.log.look_closely()
         left = {info.key for folder in _FOLDERS for info in self._store.list(folder)}
         try:
             self._begin_behind(before)

@@ -82,6 +82,7 @@ class BackupContent:
         state.memory.open = False
         if in_store:
             state.memory = MemoryTierInfo()
+            state.recoveries = []
         state.overflow = False
         state.memory_only_sinks.clear()
         state.memory_only_groups.clear()

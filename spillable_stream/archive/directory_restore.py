@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from spillable_stream.archive.backup_content import BackupContent, MadeChannel, is_there_error
-from spillable_stream.errors import CorruptionError, StorageError
+from spillable_stream.errors import CorruptionError, OptionError, StorageError
 from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import log_name
 from spillable_stream.format.frame import FrameHeader, Payload, encode, encode_with, file_seed
@@ -47,6 +47,9 @@ def restore_to_directory(
     """Create a channel from a backup; arguments and errors are those of `spillable_stream.archive.restore.restore`."""
     fs = FileSystem()
     _require_free(fs, path)
+    fs.require_place(path)
+    path = fs.real_path(path)  # beside a link it may be another file system than where that leads
+    _require_no_mount(fs, path)
     require_apart(fs, path)
     with _building_place(fs, path) as building:
         made = _Build(fs, content, building, new_identity, progress).run()
@@ -57,6 +60,7 @@ def restore_to_directory(
                 "restored. Create another backup",
                 content.where,
             )
+        require_apart(fs, path)  # again: another channel may have been created meanwhile
         try:
             fs.rename(building, path)
         except StorageError:
@@ -84,6 +88,13 @@ def _sync(fs: FileSystem, path: Path) -> None:
 def _require_free(fs: FileSystem, path: Path) -> None:
     if fs.exists(path) and (not path.is_dir() or fs.list(path)):
         raise is_there_error(path)
+
+
+def _require_no_mount(fs: FileSystem, path: Path) -> None:
+    if fs.exists(path) and fs.identity(path).device != fs.identity(path.parent).device:
+        raise OptionError(
+            f"{path} is where a file system is mounted, and no restore can replace that; give a directory inside of it"
+        )
 
 
 @contextlib.contextmanager

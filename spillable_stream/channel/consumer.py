@@ -91,6 +91,7 @@ class Consumer:
         create = partial(create_group, engine, group, starting) if create is None else function("create", create)
         self._engine = engine
         self.active_calls: ActiveCalls = ActiveCalls(f"the group {group!r} of {engine.path}")
+        self.active_calls.let_go = engine.active_calls.let_go
         self._mutex = threading.RLock()
         self._known = engine.follower.as_known
         self._reader = GroupReader(engine, group, self._mutex)

@@ -13,16 +13,18 @@ from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
 from spillable_stream.channel.environment import environment_options
 from spillable_stream.channel.read_cache import divide_cache_options
 from spillable_stream.channel.stored_options import check_capacities
+from spillable_stream.channel.stored_schema import widened
+from spillable_stream.engine.fixed_options import without_fixed
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.open_engine import NewChannel, check_new, ensure_channel, known_beforehand, last_known
 from spillable_stream.engine.options_by_place import (
     SpoolOptions,
     divide_spool_options,
     fitting_options,
-    refuse_options_of_disks,
-    refuse_options_of_stores,
+    refuse_unfit_options,
 )
 from spillable_stream.format.batch import EVENT_SCHEMA, check_new_schema, decode_schema, encode_schema
+from spillable_stream.log.identity_file import planned_layout
 from spillable_stream.log.nesting import PlannedDirectories
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.disk_cache import DiskCache
@@ -35,7 +37,7 @@ from spillable_stream.storage.filesystem import FileSystem
 if TYPE_CHECKING:
     from spillable_stream.engine.store.last_known import LastKnown
 
-__all__ = ["FoundChannel", "OpenArguments"]
+__all__ = ["FoundChannel", "OpenArguments", "PlannedChannel"]
 
 _log = log_of(__name__)
 
@@ -93,8 +95,7 @@ class OpenArguments(NamedTuple):
 
     def check_place(self) -> None:
         """Refuse options that no channel at such a place can have; raises OptionError."""
-        refuse = refuse_options_of_disks if isinstance(self.path, Location) else refuse_options_of_stores
-        refuse(self.options)
+        refuse_unfit_options(self.options, in_store=isinstance(self.path, Location))
 
     def new_channel(self) -> NewChannel:
         """Return the channel that is created of them, and of the environment's options.
@@ -111,19 +112,19 @@ class OpenArguments(NamedTuple):
         fixed = CreationOptions(**{name: given[name] for name in defaults(CREATION) if name in given})
         return NewChannel(options, fixed, [encode_schema(first)])
 
-    def check_new(self, fs: FileSystem) -> PlannedDirectories:
-        """Refuse a channel that can be seen to be impossible; nothing is created.
+    def check_new(self, fs: FileSystem) -> PlannedChannel:
+        """Refuse a channel that can be seen to be impossible, or return it; nothing is created.
 
         Args:
             fs: the file system.
 
-        Returns:
-            The directories on this host that it and its spool will have.
-
         Raises what `ensure_channel` raises.
         """
-        home, directories = check_new(fs, self.path, self.new_channel())
-        return PlannedDirectories(home, directories if self.front is None else [*directories, Path(self.front.path)])
+        new = self.new_channel()
+        home, directories = check_new(fs, self.path, new)
+        if self.front is not None:
+            directories = [*directories, Path(self.front.path)]
+        return PlannedChannel(PlannedDirectories(home, directories), self, new)
 
     def find_channel(self, fs: FileSystem, *, create: bool) -> FoundChannel:
         """Return the channel, which is created if there is none, or what is known of it if its store does not answer.
@@ -160,3 +161,42 @@ class OpenArguments(NamedTuple):
 
             new = self.new_channel()
             prepare_spool(fs, self.front, self.path, new.options, decode_schema(new.schemas[-1]))
+
+
+class PlannedChannel(NamedTuple):
+    """A channel that can be created.
+
+    Args:
+        places: the directories on this host that it and its spool will have.
+        arguments: what the handle that creates it is opened with.
+        new: what it is created with.
+    """
+
+    places: PlannedDirectories
+    arguments: OpenArguments
+    new: NewChannel
+
+    def opened_again(self, again: OpenArguments) -> PlannedChannel:
+        """Return the channel as it is once it is created, and opened by another handle.
+
+        Args:
+            again: what that handle is opened with.
+
+        Raises:
+            OptionError: an option that is fixed differs, in the channel or in its spool, or it could hold nothing.
+            SchemaError: the schema does not fit.
+        """
+        path, changed = self.arguments.path, again.options
+        if isinstance(path, Path):
+            changed = without_fixed(planned_layout(path, self.new.fixed), changed, is_there=False)
+        front = self.arguments.front
+        if front is not None and again.front is not None and front.path == again.front.path:
+            fixed = CreationOptions(**{k: v for k, v in front.of_channel.items() if k in defaults(CREATION)})
+            without_fixed(planned_layout(Path(front.path), fixed), again.front.of_channel, is_there=False)
+        options, schemas = self.new.options.changed(changed), self.new.schemas
+        check_capacities(path, options)
+        if again.schema is not None:
+            known = [decode_schema(schema) for schema in schemas]
+            newest = widened(path, known, again.schema, typed=not known[0].equals(EVENT_SCHEMA))
+            schemas = schemas if newest.equals(known[-1]) else [*schemas, encode_schema(newest)]
+        return self._replace(new=NewChannel(options, self.new.fixed, schemas))

@@ -49,6 +49,7 @@ class OwnedGroups:
             return known
         check_group(group)
         engine().active_calls.refuse_within("a first take")
+        self.active_calls.let_go = engine().active_calls.let_go
 
         def own() -> Consumer:
             with self._mutex, one_look():

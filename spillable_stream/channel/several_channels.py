@@ -14,16 +14,16 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.open_arguments import OpenArguments
+from spillable_stream.channel.open_arguments import OpenArguments, PlannedChannel
 from spillable_stream.channel.stored_options import stored_together
 from spillable_stream.errors import NotAChannelError
-from spillable_stream.log.nesting import PlannedDirectories, require_each_apart
+from spillable_stream.log.nesting import require_each_apart
 from spillable_stream.objects.location import channel_path
 from spillable_stream.objects.self_test import one_test
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = [
-    "PlannedDirectories",
+    "PlannedChannel",
     "WantedChannel",
     "check_channel",
     "enter_together",
@@ -50,8 +50,8 @@ class WantedChannel(NamedTuple):
         """Return a handle, of a new channel if it is missing and may be created; raises what `Channel` raises."""
         return Channel(self.path, create=create, **self.options)
 
-    def check(self) -> PlannedDirectories:
-        """Refuse a channel that is missing, or return its directories, as `check_channel` does."""
+    def check(self) -> PlannedChannel:
+        """Refuse a channel that is missing, or return what it will be, as `check_channel` does."""
         return check_channel(self.path, **self.options)
 
     def most_events(self, there: Channel | None) -> int:
@@ -91,7 +91,7 @@ def enter_together(
     stack: ExitStack,
     wanted: Sequence[W],
     open_one: Callable[[W, bool], AbstractContextManager[T]],
-    check: Callable[[W], PlannedDirectories],
+    check: Callable[[W], PlannedChannel],
     run: Callable[[Sequence[Callable[[], Any]]], list[Any]],
     settle: Callable[[Sequence[T | None]], object] | None = None,
 ) -> list[T]:
@@ -120,7 +120,7 @@ def enter_together(
 def find_or_create(
     wanted: Sequence[W],
     open_one: Callable[[W, bool], T],
-    check: Callable[[W], PlannedDirectories],
+    check: Callable[[W], PlannedChannel],
     run: Callable[[Sequence[Callable[[], Any]]], list[Any]],
     settle: Callable[[Sequence[T | None]], object] | None = None,
 ) -> list[T]:
@@ -129,7 +129,7 @@ def find_or_create(
     Args:
         wanted: the channels.
         open_one: opens one, and creates it if it is missing and the argument says so; raises what `Channel` raises.
-        check: refuses one that is missing, or returns its directories, as `check_channel` does.
+        check: refuses one that is missing, or returns what it will be, as `check_channel` does.
         run: makes several calls, in this thread or in a copy of its context, and returns their results in order.
         settle: is told what was found, None for what is missing, before any is created; raises to refuse all of it.
 
@@ -149,23 +149,32 @@ def find_or_create(
     found: list[T | None] = run([partial(find, one) for one in wanted])
     missing = [one for one, there in zip(wanted, found, strict=True) if there is None]
     with one_test():
-        planned = run([partial(check, one) for one in missing])
-        require_each_apart(FileSystem(), planned)
+        planned: list[PlannedChannel] = run([partial(check, one) for one in missing])
+        require_each_apart(FileSystem(), [one.places for one in planned])
+        _require_agreement(planned)
         if settle is not None:
             settle(found)
         created = iter(run([partial(open_one, one, True) for one in missing]))
     return [next(created) if there is None else there for there in found]
 
 
-def check_channel(path: str | os.PathLike[str], **options: Any) -> PlannedDirectories:
-    """Refuse a channel that can be seen to be impossible; nothing is created.
+def _require_agreement(planned: Sequence[PlannedChannel]) -> None:
+    """Refuse a channel that is wanted several times if it can't be opened again once it is created.
+
+    Raises what `PlannedChannel.opened_again` raises.
+    """
+    known: dict[object, PlannedChannel] = {}
+    for one in planned:
+        first = known.get(one.places.home)
+        known[one.places.home] = one if first is None else first.opened_again(one.arguments)
+
+
+def check_channel(path: str | os.PathLike[str], **options: Any) -> PlannedChannel:
+    """Refuse a channel that can be seen to be impossible, or return it; nothing is created.
 
     Args:
         path: where it will be; there is none.
         options: its options and its schema, as `Channel` takes them.
-
-    Returns:
-        The directories on this host that it and its spool will have.
 
     Raises what `Channel` raises.
     """

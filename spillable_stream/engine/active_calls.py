@@ -33,12 +33,16 @@ class ActiveCalls:
         of: the object that is called, for messages.
         threads: the name of the call that each thread is inside, by thread ID.
         ended: whether `end` was called: callers must refuse new calls.
+        let_go: releases what an interrupt has left to this thread at the end of a call. One that comes in the few
+            lines of `contextlib` around a block leaves the block's lock held for as long as somebody keeps the error,
+            as an interactive session does.
     """
 
     def __init__(self, of: str) -> None:
         self.of = of
         self.threads: dict[int, str] = {}
         self.ended: bool = False
+        self.let_go: Callable[[], object] = lambda: None
 
     def run(self, call: str, section: Callable[[], T]) -> T:
         """Run a section of code as a call under way.
@@ -56,6 +60,9 @@ class ActiveCalls:
         self.threads[me] = call
         try:
             return section()
+        except KeyboardInterrupt:
+            self.let_go()
+            raise
         finally:
             del self.threads[me]
 

@@ -49,6 +49,7 @@ class AppendPlan:
         tier: the tier whose log takes the entries. Until it is chosen, a placeholder.
         start: the offset at which the append begins; None where that is not known before a tier is chosen, and `begin`
             says it.
+        recovery: the token of the channel's last recovery, for the first append to disk after it; "" if not known.
 
     Attributes:
         memory_room: tells whether the memory tier's files have room for that many more bytes; None where they have no
@@ -61,7 +62,7 @@ class AppendPlan:
     state: ChannelState
     tier: Tier
 
-    def __init__(self, state: ChannelState, tier: Tier = DISK, start: int | None = 0) -> None:
+    def __init__(self, state: ChannelState, tier: Tier = DISK, start: int | None = 0, recovery: str = "") -> None:
         self.memory_room: Callable[[int], bool] | None = None
         self.entries: list[Entry] = []
         self.put_events: int = 0
@@ -70,6 +71,7 @@ class AppendPlan:
         self.batches: dict[tuple[str, int], Answer] = {}
         self.settled: set[int] = set()
         self.state, self.tier = state, tier
+        self._recovery = recovery
         self.overflow: bool = state.overflow
         if start is not None:
             self.begin(state, tier, start)
@@ -84,6 +86,9 @@ class AppendPlan:
         self.overflow = state.overflow
         self.is_extended: bool = False
         self._repeated = False
+        recoveries, recovery = state.recoveries, self._recovery
+        is_said = tier is not DISK or (recoveries and recoveries[-1].token == recovery)
+        self._unsaid_recovery: str = "" if is_said else recovery
         self._plain: tuple[str, int, CommitRecord, Frame] | None = None  # the last COMMIT that says nothing else
         self.delays: DelayPlan | None = None
         self.next_side_file: int = state.delays.next_number
@@ -104,7 +109,7 @@ class AppendPlan:
         entries, next_id, next_transaction = len(self.entries), self.next_id, self.next_transaction
         put_events, put_bytes = self.put_events, self.put_bytes
         overflow, repeated, next_side_file = self.overflow, self._repeated, self.next_side_file
-        settled = self.settled.copy() if self.settled else None
+        settled, recovery = self.settled.copy() if self.settled else None, self._unsaid_recovery
         delays = self.delays.mark() if self.delays else None
         try:
             return plan_request(self)
@@ -113,7 +118,7 @@ class AppendPlan:
             self.next_id, self.next_transaction = next_id, next_transaction
             self.put_events, self.put_bytes = put_events, put_bytes
             self.overflow, self._repeated, self.next_side_file = overflow, repeated, next_side_file
-            self.settled = settled or set()
+            self.settled, self._unsaid_recovery = settled or set(), recovery
             if delays is not None:
                 delays()
             else:
@@ -155,12 +160,14 @@ class AppendPlan:
 
         Most transactions of an append say the same there: they share a record and a frame.
         """
+        # Only the first COMMIT of an append carries these: whatever a crash leaves of an append starts there.
+        recovery, self._unsaid_recovery = self._unsaid_recovery, ""
         memory_only: Seen | None = None
         if self.tier is DISK and self.state.memory.open:
-            # Only the first COMMIT of an append carries it: whatever a crash leaves of an append starts there.
             memory_only = {"next": self.state.next_id, "groups": {}} if self._repeated else self.state.memory_only()
             self._repeated = True
-        is_plain = not (segments or sink or producer or spilled or merged or delayed or delivered or memory_only)
+        says_more = segments or sink or producer or spilled or merged or delayed or delivered or memory_only or recovery
+        is_plain = not says_more
         if is_plain and self._plain is not None and self._plain[0] == kind and self._plain[1] == count:
             _, _, record, frame = self._plain
             self.add(frame, transaction_id, write_order_id, record)
@@ -170,6 +177,7 @@ class AppendPlan:
             record.delayed = delayed
         if delivered:
             record.delivered = delivered
+        record.recovery = recovery
         frame = record.frame(count)
         if is_plain:
             self._plain = kind, count, record, frame

@@ -116,7 +116,7 @@ class Appender:
         """Append a request to the disk tier at once; for what no user asked for."""
         while True:
             start = self.reserve_room(DISK, request.size_bytes())
-            plan = AppendPlan(self._follower.state, DISK, start=start.offset)
+            plan = AppendPlan(self._follower.state, DISK, start=start.offset, recovery=self._log.recovery)
             result = request.plan(plan)
             if self.append(plan, start):
                 return result

@@ -116,6 +116,9 @@ class Committer:
         active_calls.threads[me] = "a commit"
         try:
             return self._commit(request, keep_alive_seconds, waited_seconds)
+        except KeyboardInterrupt:
+            active_calls.let_go()
+            raise
         finally:
             del active_calls.threads[me]
 
@@ -189,7 +192,7 @@ class Committer:
         Returns:
             Whether memory can be written, as far as is known.
         """
-        plan = AppendPlan(self._follower.state, start=None)
+        plan = AppendPlan(self._follower.state, start=None, recovery=self._log.recovery)
         if (tier := self._tier_of_next(waiting, plan, with_memory)) is None:
             return with_memory
         try:

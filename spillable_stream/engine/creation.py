@@ -64,7 +64,8 @@ def create_channel(
     Raises:
         NotAChannelError: the directory holds other things, or a channel without its identity file.
         ForeignDirectoryError: a directory belongs to another channel.
-        OptionError: two of its directories are the same, or one is inside of another channel's or holds a channel.
+        OptionError: two of its directories are the same, or one is inside of another channel's or holds a channel; one
+            that is created at the same moment may be refused, too.
         LockUnsupportedError: the file system's locks do not work.
         ChannelBusyError: another process has been creating it for too long.
         StorageError: the file system refused.
@@ -105,8 +106,8 @@ def check_creation(fs: FileSystem, path: Path, fixed: CreationOptions) -> Layout
     """Return the layout of a new channel, or refuse one that can be seen to be impossible; nothing is created.
 
     What another creation of the channel, under way or cut short, has created is judged under its lock only, by
-    `create_channel`. Whether the channel is apart from others is judged here only, under no lock: two that are created
-    at the same moment, one in a directory of the other, may not see each other.
+    `create_channel`. Whether the channel is apart from others is judged there again: two that are created at the same
+    moment, one in a directory of the other, may not see each other here.
 
     Args:
         fs: the file system.
@@ -242,8 +243,27 @@ def _is_unused(fs: FileSystem, path: Path) -> bool:
         return written_bytes(file, frame_size(header.length) if header and is_first else 0) == 0
 
 
+def _require_still_apart(fs: FileSystem, layout: Layout) -> None:
+    """Refuse a channel if another one that is created at the same moment has a directory around one of it, or inside.
+
+    Both have owned their directories before they look, so one at least sees the other; if each does, both are refused.
+
+    Raises:
+        OptionError: it is so; nothing says any more that the directories are this channel's.
+    """
+    try:
+        require_apart(fs, layout.path, _directories(layout))
+    except OptionError:
+        for directory in planned_directories(layout):
+            with contextlib.suppress(SpillableError):
+                if (owner := read_owner(fs, directory)) is not None and owner.channel == layout.channel:
+                    fs.remove(directory / OWNER_FILE)
+        raise
+
+
 def _create_files(fs: FileSystem, layout: Layout, options: ChannelOptions, schemas: list[bytes]) -> None:
     make_directories(fs, layout)
+    _require_still_apart(fs, layout)
     for file_id in layout.log_files(fs):  # left by an interrupted creation
         fs.remove(layout.log_file(file_id))
     fs.remove(layout.head)

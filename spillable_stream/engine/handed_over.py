@@ -26,12 +26,14 @@ class HandedOver:
         channel: its UUID.
         state: its state after some slot, as the bytes of a checkpoint.
         checkpoint: the slot of its newest checkpoint; 0 if none is known.
+        is_newest: whether a listing has shown that this is its newest one.
     """
 
     location: Location
     channel: str
     state: bytes = field(repr=False)
     checkpoint: int
+    is_newest: bool
 
 
 _handed: ContextVar[HandedOver | None] = ContextVar("handed", default=None)

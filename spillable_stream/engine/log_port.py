@@ -90,11 +90,13 @@ class Log(Protocol):
         closed: whether `close` was called.
         is_far: whether a look is a request to another host, and each append begins a file of its own.
         poll_seconds: how long to wait before another look at first, and at most.
+        recovery: the token of the channel's last recovery; "" if it is not known, or there are none.
     """
 
     lock_timeout_seconds: float
     closed: bool
     is_far: bool
+    recovery: str
     poll_seconds: tuple[float, float]
 
     def unasked(self) -> AbstractContextManager[None, bool | None]:
@@ -162,6 +164,13 @@ class Log(Protocol):
 
     def renew(self) -> None:
         """Find the log of a view anew; the caller loads its state."""
+
+    def look_closely(self) -> None:
+        """Look at what an open takes on trust, for a copy that stands for the channel; the next look says what is lost.
+
+        Raises:
+            StorageError: the store refused or failed.
+        """
 
     # ── read ────────────────────────────────────────────────────────────────────────────────
 

@@ -16,7 +16,7 @@ from spillable_stream.engine.handed_over import handed_over
 from spillable_stream.engine.local.local_engine import LocalEngine
 from spillable_stream.engine.local.local_port import LocalPort
 from spillable_stream.engine.log_port import ChannelPath
-from spillable_stream.engine.options_by_place import refuse_options_of_disks, refuse_options_of_stores
+from spillable_stream.engine.options_by_place import refuse_unfit_options
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import CorruptionError, NotAChannelError
 from spillable_stream.log.identity_file import has_identity, read_identity
@@ -92,7 +92,7 @@ def ensure_channel(
         read_identity(fs, path)  # which knows more of what is missing
         raise NotAChannelError(f"{path} is not a channel")
     wanted = new()
-    refuse_options_of_stores(wanted.options.values())
+    refuse_unfit_options(wanted.options.values(), in_store=False)
     create_channel(fs, path, *wanted)
     return None
 
@@ -119,14 +119,14 @@ def check_new(fs: FileSystem, path: ChannelPath, new: NewChannel) -> PlannedDire
             return PlannedDirectories(path, [])
         directory = Path(path.prefix)
         return PlannedDirectories(replace(path, prefix=str(fs.real_path(directory))), [directory])
-    refuse_options_of_stores(new.options.values())
+    refuse_unfit_options(new.options.values(), in_store=False)
     return PlannedDirectories(fs.real_path(path), planned_directories(check_creation(fs, path, new.fixed)))
 
 
 def _for_a_store(wanted: NewChannel) -> SmallImage:
     """Return the state with which a channel in a store begins; raises `OptionError` for what it can't have."""
     fixed = {name: getattr(wanted.fixed, name) for name in defaults(CREATION)}
-    refuse_options_of_disks({**wanted.options.values(), **fixed})
+    refuse_unfit_options({**wanted.options.values(), **fixed}, in_store=True)
     return ChannelState(wanted.options, wanted.schemas).small()
 
 

@@ -9,13 +9,7 @@ from spillable_stream.errors import OptionError
 from spillable_stream.option_names import named
 from spillable_stream.options import CHANNEL, CREATION, defaults, keyword_of
 
-__all__ = [
-    "SpoolOptions",
-    "divide_spool_options",
-    "fitting_options",
-    "refuse_options_of_disks",
-    "refuse_options_of_stores",
-]
+__all__ = ["SpoolOptions", "divide_spool_options", "fitting_options", "refuse_unfit_options"]
 
 _NO_MEMORY = "there is no memory tier in front of a store"
 _ONE_ROOT = "all objects of a channel are under one root"
@@ -123,39 +117,18 @@ def fitting_options(given: Mapping[str, Any], *, in_store: bool) -> dict[str, An
     return {name: value for name, value in given.items() if name not in unfit}
 
 
-def refuse_options_of_disks(given: Mapping[str, object]) -> None:
-    """Refuse options of channels on a disk, for one in an object store.
+def refuse_unfit_options(given: Mapping[str, object], *, in_store: bool) -> None:
+    """Refuse options that a channel at such a place can't have.
 
     Args:
         given: options by keyword name; one that has its default counts as not given.
+        in_store: whether the channel is in an object store.
 
     Raises:
         OptionError: names the first, and why it can't be.
     """
-    for name, why in _OF_DISKS.items():
-        if _is_given(name, given):
-            raise OptionError(
-                f"{named(name)} is for channels on a disk: {why}; leave it out, or use a directory's path",
-                keyword_of(name),
-            )
-
-
-def refuse_options_of_stores(given: Mapping[str, object]) -> None:
-    """Refuse options of channels in an object store, for one on a disk.
-
-    Args:
-        given: options by keyword name; one that has its default counts as not given.
-
-    Raises:
-        OptionError: names the first, and why it can't be.
-    """
-    for name, why in _OF_STORES.items():
-        if _is_given(name, given):
-            raise OptionError(
-                f"{named(name)} is for channels in an object store: {why}; leave it out", keyword_of(name)
-            )
-
-
-def _is_given(name: str, given: Mapping[str, object]) -> bool:
-    keyword = keyword_of(name)
-    return given.get(keyword) not in (None, _DEFAULTS[keyword])
+    place, instead = ("on a disk", ", or use a directory's path") if in_store else ("in an object store", "")
+    for name, why in (_OF_DISKS if in_store else _OF_STORES).items():
+        keyword = keyword_of(name)
+        if given.get(keyword) not in (None, _DEFAULTS[keyword]):
+            raise OptionError(f"{named(name)} is for channels {place}: {why}; leave it out{instead}", keyword)

@@ -193,6 +193,7 @@ class CommitFields(TypedDict):
     merged: NotRequired[tuple[str, list[tuple[int, ...]]]]
     delayed: NotRequired[list[tuple[int | str, ...]]]
     delivered: NotRequired[list[DeliveredRun]]
+    recovery: NotRequired[str]
 
 
 @dataclass(slots=True)
@@ -213,6 +214,7 @@ class CommitRecord:
             them, so that losing it never brings back taken events.
         delayed: events that wait in side files until they are due.
         delivered: events of side files that enter the order: the PUT frames of the transaction.
+        recovery: the token of the channel's last recovery, in the first append to the disk tier after it; else "".
     """
 
     kind: str
@@ -225,6 +227,7 @@ class CommitRecord:
     merged: Merged | None = None
     delayed: list[DelayedRun] = field(default_factory=list)
     delivered: list[DeliveredRun] = field(default_factory=list)
+    recovery: str = ""
 
     def frame(self, count: int) -> Frame:
         """Return the record as a frame about ``count`` events, capped at `MAX_COUNT`; no put has more (`Put.tier`)."""
@@ -249,6 +252,8 @@ class CommitRecord:
             value["delayed"] = [run.fields() for run in self.delayed]
         if self.delivered:
             value["delivered"] = self.delivered
+        if self.recovery:
+            value["recovery"] = self.recovery
         return Frame.of(COMMIT, pack(value), min(count, MAX_COUNT))
 
     @classmethod
@@ -272,6 +277,7 @@ class CommitRecord:
                 record.delayed = [DelayedRun(*run) for run in v["delayed"]]
             if "delivered" in v:
                 record.delivered = [DeliveredRun(*run) for run in v["delivered"]]
+            record.recovery = str(v.get("recovery", ""))
             return record
         except NONSENSE as e:
             raise nonsense(cls, e) from e

@@ -10,7 +10,7 @@ COMMIT          ``{kind, start, segments?: [[name, end, count, bytes, …], …]
                 seen?: {next, groups, sinks?, producers?, notes?, passed?},
                 merged?: [name, [[first, count, offset, bytes, time, until, …], …]],
                 delayed?: [[file, begin, width, start, end, count, bytes, due], …],
-                delivered?: [[file, due, offset, row, count, next], …]}``
+                delivered?: [[file, due, offset, row, count, next], …], recovery?}``
 ROLLBACK        empty
 OPTIONS         ``{name: value, …}``, what changed
 SCHEMA          ``{id, schema}``: the Arrow IPC message of a schema, and its number

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -58,8 +59,15 @@ class Quarantine:
             changed: the files that the repair is going to change or remove.
 
         Raises:
-            StorageError: something could not be copied; nothing but this directory was written.
+            StorageError: something could not be copied; nothing but this directory was written, and that is gone.
         """
+        try:
+            self._keep(report, changed)
+        except BaseException:  # or each attempt on a full disk would leave less room for the next one
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
+
+    def _keep(self, report: Report, changed: Iterable[Path]) -> None:
         concerned = {f.path for f in report.findings if f.severity != "note"}
         for path in sorted({*concerned, *changed}):
             if self._fs.is_file(path):

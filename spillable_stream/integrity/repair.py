@@ -245,6 +245,7 @@ class _Repair:
         state.blocks.memory.clear()
         state.memory.open = False
         state.overflow = False
+        state.recoveries = []  # damage may hide some: an offset that names one of these would not be believed
         for pending in state.pending.values():
             pending.in_memory = False
         return state.image()

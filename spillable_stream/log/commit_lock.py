@@ -92,6 +92,19 @@ class CommitLock:
                 finally:
                     self._thread_lock.release()
 
+    def let_go(self) -> None:
+        """Release the lock if this thread still holds it, whose call has ended (`ActiveCalls.let_go`)."""
+        if self._thread_lock.acquire(blocking=False):
+            try:
+                if (had := self._holding) is not None:  # else no thread holds it
+                    had[0] = False  # whenever that block ends, it finds nothing to release
+                    try:
+                        self._give_back()
+                    finally:
+                        self._thread_lock.release()
+            finally:
+                self._thread_lock.release()
+
     def _acquire(self, timeout_seconds: float, had: list[bool]) -> None:
         # A single C call, so a KeyboardInterrupt cannot land between acquiring the lock and recording that we did.
         had.extend(map(self._thread_lock.acquire, (True,), (max(timeout_seconds, 0),)))

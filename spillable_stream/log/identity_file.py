@@ -29,6 +29,7 @@ __all__ = [
     "Identity",
     "extend_identity",
     "has_identity",
+    "identity_checksum",
     "identity_of",
     "layout_of",
     "planned_layout",
@@ -102,7 +103,7 @@ def write_identity(fs: FileSystem, layout: Layout, *, extended: bool = False) ->
         StorageError: the file system refused; what the file says now may not outlive a power cut.
     """
     said = identity_of(replace(layout, format=EXTENDED_FORMAT_VERSION) if extended else layout)
-    value = {**said, "checksum": _checksum(said)}
+    value = {**said, "checksum": identity_checksum(said)}
     fs.write_atomically(layout.path / IDENTITY, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n")
 
 
@@ -178,7 +179,7 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
     require_directory(fs, path)
     try:
         value = json.loads(fs.read_file(file))
-        if value.get("checksum", checksum := _checksum(value)) != checksum:
+        if value.get("checksum", checksum := identity_checksum(value)) != checksum:
             raise ValueError("its checksum does not match; if you changed it by hand, remove the checksum")
         version = int(value["format"])
         if version <= FORMAT_VERSION or (version == EXTENDED_FORMAT_VERSION and "dataDirs" in value):
@@ -207,12 +208,12 @@ def proven_channel(data: bytes) -> str:
     value = json.loads(data)
     if "checksum" not in value:  # of the first channels, or changed by hand
         return layout_of(Path(), value).channel
-    if value["checksum"] != _checksum(value):
+    if value["checksum"] != identity_checksum(value):
         raise ValueError("its checksum does not match")
     return str(uuid.UUID(value["channel"]))
 
 
-def _checksum(identity: Mapping[str, object]) -> int:
+def identity_checksum(identity: Mapping[str, object]) -> int:
     """Return the CRC32C of an identity; the first channels had none."""
     value = {k: v for k, v in identity.items() if k != "checksum"}
     return int(google_crc32c.value(json.dumps(value, sort_keys=True).encode()))

@@ -58,12 +58,14 @@ class Checkpoint:
         state: the state.
         chain: the slots that it is built from.
         base: the slot of the checkpoint from which it was loaded; its own, if it is one, and 0 if there was none.
+        is_newest: whether a listing has shown that this is the newest one that can be read; else a hint led to it.
     """
 
     tail: Tail
     state: ChannelState
     chain: Chain
     base: int = 0
+    is_newest: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ import pyarrow as pa
 
 from spillable_stream.errors import ChannelClosedError, StorageError
 from spillable_stream.format.frame import Payload
-from spillable_stream.objects.store import Change, Content, ObjectInfo, ObjectMissingError, StoreError
+from spillable_stream.objects.store import Change, Content, ObjectInfo, ObjectMissingError, Store, StoreError
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["DirectoryStore", "DirectoryUpload"]
+__all__ = ["DirectoryStore", "DirectoryUpload", "remove_made"]
 
 _TEMPORARY = ".tmp-"
 _KEPT_SECONDS = 3600.0  # a temporary file that is older was left by a crash
@@ -319,6 +319,12 @@ class DirectoryUpload:
         with contextlib.suppress(OSError):
             self._file.close()
         self._store._remove_temporary(self._file.path)
+
+
+def remove_made(store: Store) -> None:
+    """Remove the directories that a store has created and nothing is in; only one in a directory has any."""
+    if isinstance(store, DirectoryStore):
+        store.remove_made()
 
 
 def _new_temporary() -> str:

@@ -13,14 +13,14 @@ import json
 import uuid
 from collections.abc import Mapping
 
-import google_crc32c
-
 from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError, UnsupportedFormatError
 from spillable_stream.format.frame import Payload
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.record import EXTENDED_FORMAT_VERSION
 from spillable_stream.format.slot import NO_TOKEN, OBJECT_FORMAT_VERSION, SlotHeader, claimed_channel, parse_slot_header
+from spillable_stream.log.identity_file import identity_checksum
 from spillable_stream.objects.appending import new_token
+from spillable_stream.objects.directory_store import remove_made
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
@@ -79,7 +79,7 @@ def _parsed(store: Store, data: Payload) -> tuple[str, bool]:
                 f"{store.root} holds a channel of a disk, not of a store: open it by its directory's path"
             )
         if version in (OBJECT_FORMAT_VERSION, EXTENDED_FORMAT_VERSION):
-            if value["checksum"] != _checksum(value):
+            if value["checksum"] != identity_checksum(value):
                 raise ValueError("its checksum does not match")
             return str(uuid.UUID(value["channel"])), version == EXTENDED_FORMAT_VERSION
     except NONSENSE as e:
@@ -177,6 +177,7 @@ def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, 
             cause = e
             if e.is_lasting:
                 break
+    remove_made(store)
     if may_be_there:
         raise StorageError(
             f"it is not known whether a channel was created at {store.root}: {cause}. Open it to find out: one that is "
@@ -257,7 +258,7 @@ def _unsteady(store: Store) -> StoreError:
 
 def _encoded(channel: str, *, extended: bool = False) -> bytes:
     data = {"format": EXTENDED_FORMAT_VERSION if extended else OBJECT_FORMAT_VERSION, "channel": channel}
-    text = json.dumps({**data, "checksum": _checksum(data)}, indent=1, sort_keys=True) + "\n"
+    text = json.dumps({**data, "checksum": identity_checksum(data)}, indent=1, sort_keys=True) + "\n"
     return text.encode()
 
 
@@ -273,8 +274,3 @@ def _first_slot(store: Store) -> SlotHeader:
     if found is None:
         raise CorruptionError("this is not a slot of a channel; choose another path", f"{store.root}/{slot_key(0)}", 0)
     return found[0]
-
-
-def _checksum(identity: Mapping[str, object]) -> int:
-    value = {k: v for k, v in identity.items() if k != "checksum"}
-    return int(google_crc32c.value(json.dumps(value, sort_keys=True).encode()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossError
@@ -33,8 +33,13 @@ class _RepairedError(BehindError):
     """A repair began the log anew after a checkpoint: only a later one says the state."""
 
 
-def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
+def load(slots: Slots, checkpoints: Checkpoints, *, is_hinted: bool = True) -> Checkpoint:
     """Return the newest state, and its tail.
+
+    Args:
+        slots: the channel's slots.
+        checkpoints: its checkpoints.
+        is_hinted: whether the hint may say where to begin; else the checkpoints are listed.
 
     Raises:
         ChannelBusyError: slots are collected faster than they can be read.
@@ -42,7 +47,7 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
         DataLossError: slots are missing, one of the newest checkpoint too.
         StoreError: the store refused or failed.
     """
-    hint = checkpoints.hint()
+    hint = checkpoints.hint() if is_hinted else None
     base = checkpoints.at(hint.checkpoint) if hint is not None and hint.checkpoint else None
     if base is not None:
         # An old hint leads to slots that were collected, or into damage that a repair has passed.
@@ -62,7 +67,7 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
             gone = look.found
             continue
         try:
-            return _replayed(slots, look.base)
+            return replace(_replayed(slots, look.base), is_newest=True)
         except BehindError as e:  # a checkpoint was created meanwhile, or the slot of this one is lost
             is_unfinished = isinstance(e, _RepairedError)
             gone = look.found if _is_gone(slots, look.base.tail) else None

@@ -44,21 +44,26 @@ def find_overwritten(slots: Slots, chain: Chain, tail: Tail) -> UnsafeStoreError
     )
 
 
-def find_lost(slots: Slots, known: Tail, loaded: Checkpoint) -> UnsafeStoreError | None:
+def find_lost(slots: Slots, known: Tail, loaded: Checkpoint, *, is_gone: bool) -> UnsafeStoreError | None:
     """Return the error if a log that was loaded has lost a slot; None if it has not, or if nothing loaded tells.
 
-    It asks for nothing. Where others have created a checkpoint behind the slot, the slot was not loaded.
+    It asks for nothing. Where others have created a checkpoint behind the slot, the slot was not loaded. If it is gone,
+    it may have been collected; but no slot is before the log says that it was trimmed. A repair undoes a trim only from
+    a slot on that is there, and behind that none was collected.
 
     Args:
         slots: the channel's slots.
         known: the newest slot that was known before the log was read.
         loaded: what was read.
+        is_gone: whether the slot was not in its place before the log was read.
     """
     root, last = slots.store.root, loaded.tail.number
     if last < known.number:
         found = f"ends with slot {last}, and slot {known.number} was there"
     elif loaded.chain.token_of(known.number) not in (None, known.token):
         found = f"continues with other slots: slot {known.number} is not the one that was there"
+    elif is_gone and loaded.base > known.number > loaded.state.trimmed.through:
+        found = f"lacks slot {known.number}, which was there, and which nobody has trimmed"
     else:
         return None
     return UnsafeStoreError(

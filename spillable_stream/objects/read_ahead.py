@@ -22,7 +22,15 @@ _RAMP = {2: 1, 6: 4, 22: 16}  # while fewer slots than this were there, so many 
 
 
 class BehindError(Exception):
-    """What a reader knows is so old that slots after it were collected: it must begin from a checkpoint."""
+    """What a reader knows is so old that slots after it were collected: it must begin from a checkpoint.
+
+    Args:
+        is_gone: whether the newest slot that the reader knows is not there any more; else a repair began the log anew.
+    """
+
+    def __init__(self, *, is_gone: bool = False) -> None:
+        super().__init__()
+        self.is_gone = is_gone
 
 
 class ReadAhead:
@@ -131,4 +139,4 @@ def require_there(slots: Slots, tail: Tail) -> None:
     except ForeignSlotError:  # the channel was removed; or a creator that slept filled the place of slot 0
         token = None
     if token != tail.token:
-        raise BehindError
+        raise BehindError(is_gone=True)

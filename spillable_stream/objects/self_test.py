@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from spillable_stream.errors import UnsafeStoreError
-from spillable_stream.objects.directory_store import DirectoryStore
+from spillable_stream.objects.directory_store import remove_made
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
 
@@ -167,8 +167,7 @@ class _Check:
         for key in self._keys:
             with suppress(StoreError):
                 self._store.delete(key)
-        if isinstance(self._store, DirectoryStore):
-            self._store.remove_made()
+        remove_made(self._store)
 
     def _new_key(self) -> str:
         self._keys.append(f"{self._prefix}-{len(self._keys):04}")

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from spillable_stream.arguments import function, whole_milliseconds
-from spillable_stream.channel.event import Event
+from spillable_stream.channel.event import Event, event_list
 from spillable_stream.errors import OptionError
 from spillable_stream.format.arrow_input import ArrowRows
 from spillable_stream.option_types import ProducerKeywords
@@ -126,7 +126,7 @@ class AsyncProducer:
         after, at = as_moment(deliver_after, deliver_at)
         send = partial(
             self._producer.send_many,
-            list(events),
+            event_list(events, "send_many"),
             key=key,
             sequence=sequence,
             ttl=ttl,

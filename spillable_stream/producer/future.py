@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from spillable_stream.arguments import seconds
+from spillable_stream.errors import SendFailedError
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.result import Result
 from spillable_stream.quantities import Duration, duration_seconds
@@ -83,7 +84,7 @@ class SendFuture(Future[Result]):
             raise error
         return self.batch.result_of(self.index, self.count)
 
-    def exception(self, timeout: Duration | None = None) -> BaseException | None:
+    def exception(self, timeout: Duration | None = None) -> SendFailedError | None:
         """Return the `SendFailedError` of the send; None if it succeeded.
 
         Args:

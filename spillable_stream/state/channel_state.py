@@ -20,12 +20,13 @@ from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.block import Block
 from spillable_stream.state.block_index import BlockIndex
 from spillable_stream.state.blocks import Blocks
-from spillable_stream.state.contents import Contents, Owner, Pending, Restore, Trimmed
+from spillable_stream.state.contents import Contents, Owner, Pending, Recovery, Restore, Trimmed
 from spillable_stream.state.control_records import apply_control
 from spillable_stream.state.delays import Delays
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.image import (
     ObjectsImage,
+    RecoveriesImage,
     RestoresImage,
     RetentionImage,
     SmallImage,
@@ -82,6 +83,7 @@ class ChannelState(Contents):
             **self._objects_image(),
             **self.delays.image(),
             **self._restores_image(),
+            **self._recoveries_image(),
         }
 
     def _tier_image(self) -> TierImage:
@@ -121,6 +123,10 @@ class ChannelState(Contents):
         """Return the restores, as plain values; {} for a channel that no restore made."""
         return {"restores": list(self.restores)} if self.restores else {}
 
+    def _recoveries_image(self) -> RecoveriesImage:
+        """Return the last recoveries, as plain values; {} if none was recorded."""
+        return {"recoveries": list(self.recoveries)} if self.recoveries else {}
+
     def image(self) -> StateImage:
         """Return the whole state as plain values, for a checkpoint."""
         return {**self.small(), "blocks": self.blocks.image()}
@@ -150,6 +156,7 @@ class ChannelState(Contents):
         state.owners = {group: Owner(*owner) for group, owner in image.get("owners", {}).items()}
         state.delays = Delays(*image.get("delays", ()))
         state.restores = [Restore(*restore) for restore in image.get("restores", ())]
+        state.recoveries = [Recovery(*recovery) for recovery in image.get("recoveries", ())]
         for tx, takes in image["taking"].items():
             records = [TakeRecord(take[0], *([(a, b) for a, b in ranges] for ranges in take[1:])) for take in takes]
             state.pending[tx] = Pending(takes=tuple(records))
@@ -215,6 +222,8 @@ class ChannelState(Contents):
             self.memory_only_sinks.clear()
             self.memory_only_groups.clear()
             self.producers.memory_only.clear()
+        if record.recovery:
+            self.begin_recovery(record.recovery)
         for type_, value in pending.controls:
             apply_control(self, type_, value)
         if record.kind == "take" and not pending.takes:

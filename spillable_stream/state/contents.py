@@ -22,7 +22,9 @@ from spillable_stream.state.ranges import Range, RangeSet, count_of
 from spillable_stream.state.spill_rules import MemoryTierInfo, TierUsage, free_percent, payload_limit
 from spillable_stream.state.wall_clock import WallClock
 
-__all__ = ["Contents", "Owner", "Pending", "Restore", "Trimmed"]
+__all__ = ["Contents", "Owner", "Pending", "Recovery", "Restore", "Trimmed"]
+
+_MOST_RECOVERIES = 32
 
 
 @dataclass(slots=True)
@@ -77,6 +79,18 @@ class Restore(NamedTuple):
     token: str
 
 
+class Recovery(NamedTuple):
+    """A recovery of the channel after which something was appended; a copy of the channel has other ones from then on.
+
+    Args:
+        last_id: the last event before it.
+        token: a random text, which no other recovery has.
+    """
+
+    last_id: int
+    token: str
+
+
 class Contents:
     """The events and groups of a channel, and everything else that its log says.
 
@@ -108,6 +122,7 @@ class Contents:
         owners: the groups of a log of objects that somebody owns, by name.
         delays: the events that wait until they are due; they have no IDs yet.
         restores: those by which the channel was created from backups, oldest first.
+        recoveries: the last ones, oldest first; none of a log of objects.
     """
 
     def __init__(self, options: ChannelOptions, schemas: list[bytes]) -> None:
@@ -135,6 +150,7 @@ class Contents:
         self.owners: dict[str, Owner] = {}
         self.delays: Delays = Delays()
         self.restores: list[Restore] = []
+        self.recoveries: list[Recovery] = []
         self._holders: list[str] = []  # groups that may hold the floor back: it rises only once none does
 
     @property
@@ -148,6 +164,31 @@ class Contents:
         Two channels of one UUID that have the same token for an event have the same events up to there.
         """
         return next((restore.token for restore in reversed(self.restores) if restore.last_id < event_id), "")
+
+    def recovery_before(self, event_id: int) -> str:
+        """Return the token of the last recovery before an event was put; "" if it is not known any more, or never was.
+
+        Two channels of one UUID that have different tokens for an event have different events under its ID.
+        """
+        return next((recovery.token for recovery in reversed(self.recoveries) if recovery.last_id < event_id), "")
+
+    def may_have(self, event_id: int, restore: str, recovery: str) -> bool:
+        """Tell whether an event of some channel with this UUID is this channel's, as far as its marks tell.
+
+        Args:
+            event_id: its ID; the next event of that ID counts where there is none yet.
+            restore: what `restore_before` said of it.
+            recovery: what `recovery_before` said of it.
+        """
+        known = self.recovery_before(event_id)
+        return restore == self.restore_before(event_id) and (not known or not recovery or known == recovery)
+
+    def begin_recovery(self, token: str) -> None:
+        """Note that what follows was appended after a recovery."""
+        if self.recoveries and self.recoveries[-1].last_id == self.last_id:
+            self.recoveries.pop()  # no event came after it
+        self.recoveries.append(Recovery(self.last_id, token))
+        del self.recoveries[:-_MOST_RECOVERIES]
 
     def gone(self) -> RangeSet:
         """Return the lost and the doubtful IDs, which count as taken by every group."""

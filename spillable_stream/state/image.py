@@ -135,7 +135,16 @@ class RestoresImage(TypedDict, total=False):
     restores: Sequence[tuple[int, str]]
 
 
-class SmallImage(ProducersImage, TierImage, RetentionImage, ObjectsImage, DelaysImage, RestoresImage):
+class RecoveriesImage(TypedDict, total=False):
+    """What a channel knows of its last recoveries; empty if none was recorded.
+
+    The key: of each the last event before it, and its token.
+    """
+
+    recoveries: Sequence[tuple[int, str]]
+
+
+class SmallImage(ProducersImage, TierImage, RetentionImage, ObjectsImage, DelaysImage, RestoresImage, RecoveriesImage):
     """A state without its blocks, with which every data file begins."""
 
     options: dict[str, object]

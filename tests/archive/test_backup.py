@@ -28,6 +28,7 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.errors import DataLossError
 from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.log.delayed_files import DelayedFiles
+from spillable_stream.objects.slots import slot_key
 from spillable_stream.state.delays import DelayedFile
 from tests.lab.size import sized
 from tests.support.damage import flip, log_file
@@ -146,6 +147,23 @@ def test_a_channel_in_a_store_is_backed_up_and_restored_to_a_disk(tmp_path: Path
         6,
         dict(zip(range(3, 7), numbered(3, 4), strict=True)),
     )
+
+
+def test_a_channel_in_a_store_that_has_lost_its_newest_slots_is_not_backed_up(tmp_path: Path) -> None:
+    """An open trusts the hint, which may lead to an older checkpoint than the newest."""
+    root, copy = tmp_path / "orders", tmp_path / "copy"
+    url = f"object+file://{root}"
+    with Channel(url, commit_interval=0) as channel:
+        put(channel, b"1")
+        channel.checkpoint()
+        hint = (root / "hint").read_bytes()
+        put(channel, b"2")
+        channel.checkpoint()
+    (root / "hint").write_bytes(hint)
+    (root / slot_key(2)).unlink()
+    with pytest.raises(DataLossError, match="the newest checkpoint is of slot 2, which is not in the log"):
+        ss.backup(url, copy)
+    assert not copy.exists()
 
 
 def test_large_transactions_and_typed_events_are_copied_as_they_are(path: Path, tmp_path: Path) -> None:

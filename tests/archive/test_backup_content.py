@@ -51,6 +51,7 @@ def test_each_restore_has_a_mark_of_its_own_behind_the_events_of_the_backup(path
     assert [restore.last_id for restore in first.restores] == [2]
     assert first.restore_before(2) == second.restore_before(2) == ""
     assert "" != first.restore_before(3) != second.restore_before(3) != ""
+    assert first.recovery_before(1) != "" == second.recovery_before(1), "a log in a store has no recoveries"
 
 
 def test_events_that_nobody_needs_any_more_are_left_out(path: Path, tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import spillable_stream as ss
-from spillable_stream import Channel, ChannelError, CorruptionError, Progress, StorageError
+from spillable_stream import Channel, ChannelError, CorruptionError, Progress, SpillableError, StorageError
+from spillable_stream.archive import directory_restore
+from spillable_stream.storage.file_identity import Identity
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.command_line import start
 from tests.support.damage import flip
@@ -64,6 +66,34 @@ def test_nothing_is_ever_overwritten(copy: Path, path: Path, tmp_path: Path) -> 
         ss.restore(copy, tmp_path / "file", new_identity=True)
     (tmp_path / "empty").mkdir()
     assert ss.restore(copy, tmp_path / "empty", new_identity=True).events == 10
+
+
+def test_a_channel_is_restored_to_where_a_link_leads(copy: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    report = ss.restore(copy, tmp_path / "link", new_identity=True)
+    assert report.path == str(tmp_path / "link")
+    with Channel(tmp_path / "disk", create=False) as channel:
+        assert channel.uuid == report.channel
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_place_that_can_be_seen_to_be_impossible_is_refused_before_anything_is_built(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "mount").mkdir()
+    real = FileSystem.identity
+
+    def identity(fs: FileSystem, path: Path) -> Identity:
+        return real(fs, path)._replace(device=0) if path.name == "mount" else real(fs, path)
+
+    monkeypatch.setattr(FileSystem, "identity", identity)
+    monkeypatch.setattr(directory_restore, "_building_place", pytest.fail)
+    for name, why in (("dangling", "leads nowhere"), ("loop", "leads nowhere"), ("mount", "a file system is mounted")):
+        with pytest.raises(SpillableError, match=why):
+            ss.restore(copy, tmp_path / name, new_identity=True)
 
 
 @pytest.mark.parametrize("folder", ["events", "states"])

@@ -140,6 +140,9 @@ class ChannelMachine(RuleBasedStateMachine):
         """Let go of a handle as the kernel does for a killed process: nothing is written."""
         channel = self.handle(number)
         self.give_back(channel)
+        self.let_go(channel)
+
+    def let_go(self, channel: Channel) -> None:
         kill(channel)
         self.handles.remove(channel)
 

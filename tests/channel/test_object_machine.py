@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import rule
 
 from spillable_stream import Channel
 from spillable_stream.objects.store import Store
@@ -44,11 +44,7 @@ class ObjectMachine(ChannelMachine):
     def open(self) -> Channel:
         return Channel(URL, overflow_capacity=self.capacity, **OPTIONS)
 
-    @precondition(lambda self: self.handles)
-    @rule(number=st.integers(0, 2))
-    def kill_handle(self, number: int) -> None:
-        channel = self.handle(number)
-        self.give_back(channel)
+    def let_go(self, channel: Channel) -> None:
         kill(channel)
         self.handles.remove(channel)
 

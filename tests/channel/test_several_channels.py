@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, ChannelClosedError, NotAChannelError, OptionError, SpillableError, StorageError
 from spillable_stream.channel import several_channels
+from spillable_stream.channel.open_arguments import OpenArguments, PlannedChannel
 from spillable_stream.channel.several_channels import WantedChannel, check_channel, find_or_create, open_channels
 from spillable_stream.log.nesting import PlannedDirectories
 from tests.support.events import put, take
@@ -92,6 +95,57 @@ def test_no_channel_of_a_cloud_is_created_if_two_would_have_one_spool(tmp_path: 
                     open_channels(wanted)
             assert not [path for path in tmp_path.rglob("*") if path.is_file()]
             assert not [key for store in stores.values() for key in store.objects]
+
+
+NUMBERS, TEXTS = (pa.schema([("x", kind)]) for kind in (pa.int64(), pa.string()))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({}, {"mode": "0770"}),
+        ({"data_dirs": ["/one"]}, {"data_dirs": ["/two"]}),
+        ({}, {"checkpoint_dir": "/elsewhere"}),
+        ({"backup_checkpoint_dir": "/one"}, {"backup_checkpoint_dir": "/two"}),
+        ({"memory_capacity": 0}, {"overflow_capacity": 0}),
+        ({}, {"schema": NUMBERS}),
+        ({"schema": NUMBERS}, {"schema": TEXTS}),
+    ],
+)
+def test_none_is_created_if_one_is_given_twice_and_could_not_be_opened_the_second_time(
+    tmp_path: Path, first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    first, second = ({k: placed(tmp_path, v) for k, v in options.items()} for options in (first, second))
+    for other in ([], [WantedChannel(tmp_path / "b")]):
+        with pytest.raises(SpillableError):
+            open_channels([WantedChannel(tmp_path / "a", first), *other, WantedChannel(tmp_path / "a", second)])
+        assert not list(tmp_path.iterdir())
+
+
+def placed(directory: Path, value: Any) -> Any:
+    """Return an option's value with its directories inside of one."""
+    if isinstance(value, list):
+        return [placed(directory, one) for one in value]
+    return f"{directory}{value}" if isinstance(value, str) and value.startswith("/") else value
+
+
+def test_one_that_is_given_twice_need_not_be_given_all_of_it_twice(tmp_path: Path) -> None:
+    first = {"mode": "0770", "data_dirs": [tmp_path / "data"], "schema": NUMBERS, "overflow_capacity": 5}
+    wider = {"schema": pa.schema([("x", pa.int64()), ("y", pa.string())]), "overflow_capacity": 7}
+    opened = open_channels([WantedChannel(tmp_path / "a", options) for options in (first, {}, wider, first)])
+    assert {channel.uuid for channel in opened} == {opened[0].uuid}
+    for channel in opened:
+        channel.close()
+
+
+def test_no_channel_of_a_cloud_is_created_if_its_spool_could_not_be_opened_the_second_time(tmp_path: Path) -> None:
+    spool = {"spool": tmp_path / "spool", "durability": "local"}
+    wanted = [WantedChannel("s3://bucket/a", {**spool, "data_dirs": [tmp_path / name]}) for name in "ab"]
+    with stores_in_memory() as stores:
+        with pytest.raises(OptionError, match="data_dirs is fixed when a channel is created"):
+            open_channels(wanted)
+        assert not list(tmp_path.iterdir())
+        assert not [key for store in stores.values() for key in store.objects]
 
 
 def test_a_channel_of_a_cloud_that_is_given_twice_with_one_spool_is_created_once(tmp_path: Path) -> None:
@@ -187,9 +241,10 @@ def test_all_are_looked_for_before_one_is_checked_and_checked_before_one_is_crea
             raise NotAChannelError(name, is_missing=True)
         return name.upper()
 
-    def check(name: str) -> PlannedDirectories:
+    def check(name: str) -> PlannedChannel:
         steps.append(f"check {name}")
-        return PlannedDirectories(name, [])
+        arguments = OpenArguments(Path(name), {}, None, None, None)
+        return PlannedChannel(PlannedDirectories(name, []), arguments, arguments.new_channel())
 
     assert find_or_create("abc", open_one, check, lambda calls: [call() for call in calls]) == ["A", "B", "C"]
     assert steps == ["find a", "find b", "find c", "check a", "check c", "make a", "make c"]

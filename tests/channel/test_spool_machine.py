@@ -141,13 +141,6 @@ class SpoolMachine(ObjectMachine):
             for row in chain(self.untaken, *self.spooled):
                 row.in_memory = False
 
-    @precondition(lambda self: self.handles)
-    @rule(number=st.integers(0, 2))
-    def kill_handle(self, number: int) -> None:
-        channel = self.handle(number)
-        self.give_back(channel)
-        self.let_go(channel)
-
     def let_go(self, channel: Channel) -> None:
         if channel._open.spool is None:
             kill(channel)

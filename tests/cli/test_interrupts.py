@@ -33,7 +33,7 @@ from spillable_stream.log.event_reader import EventReader
 from spillable_stream.observe.observer import Observer
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
-from tests.support.command_line import ROOT, run
+from tests.support.command_line import ROOT, bodies, run
 from tests.support.events import numbered, peek, put
 
 LINES = [b"line %d" % i for i in range(25_000)]
@@ -133,9 +133,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The working directory of the verbs: a channel, dead letters, a backup, a file."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "f.log").write_bytes(b"".join(line + b"\n" for line in LINES))
-    for name, bodies in (("c", EVENTS), ("dead", LETTERS)):
+    for name, put_bodies in (("c", EVENTS), ("dead", LETTERS)):
         with Channel(tmp_path / name, minimum_required_space=0) as channel:
-            put(channel, *bodies)
+            put(channel, *put_bodies)
     ss.backup(tmp_path / "c", tmp_path / "old")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield tmp_path
@@ -162,11 +162,6 @@ def interrupted(verb: str, at: At, number: signal.Signals = signal.SIGINT) -> Re
         done = run(*verb.split())
     assert left <= 0, f"the verb never came there: {done.output}"
     return done
-
-
-def bodies(path: Path) -> list[bytes]:
-    with Channel(path, create=False, readonly=True) as channel:
-        return [body for batch in channel.read() for body in batch.column("body").to_pylist()]
 
 
 @pytest.mark.parametrize(

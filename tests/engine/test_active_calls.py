@@ -7,8 +7,10 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -26,6 +28,7 @@ from spillable_stream.log import wal
 from tests.support.events import numbered, peek, put, take
 from tests.support.fake_files import Call, FaultyFileSystem
 from tests.support.interrupts import Interrupts
+from tests.support.object_channels import URL, stores_in_memory
 
 Open = Callable[..., Channel]
 PATIENCE_SECONDS = 60.0  # of a test that would hang; none waits for it
@@ -344,3 +347,42 @@ def test_a_logging_handler_that_puts_into_the_channel_is_refused_and_its_commit_
         logging.getLogger("spillable_stream").removeHandler(handler)
     assert len(refused) == 1
     assert peek(channel) == [b"x"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda c: put(c, b"1"), lambda c: c.checkpoint(), lambda c: c.consumer(f"g{uuid4()}")],
+    ids=["put", "checkpoint", "first take"],
+)
+@pytest.mark.parametrize("place", ["disk", "store"])
+def test_an_interrupt_in_the_with_statement_itself_leaves_nothing_held_while_its_error_is_kept(
+    tmp_path: Path, place: str, call: Callable[[Channel], object]
+) -> None:
+    """An interactive session keeps the last error, and with it what the frames of `contextlib` have."""
+    with stores_in_memory(), ExitStack() as stack:
+        path = tmp_path / "channel" if place == "disk" else URL
+        channel = stack.enter_context(Channel(path, **({} if place == "disk" else {"commit_interval": 0})))
+        put(channel, b"0")
+        for number in itertools.count(1):
+            kept: list[KeyboardInterrupt] = []
+
+            def interrupted(kept: list[KeyboardInterrupt] = kept) -> None:
+                try:
+                    call(channel)
+                except KeyboardInterrupt as e:
+                    kept.append(e)
+                    raise
+
+            interrupts = Interrupts(number, "/contextlib.py")
+            interrupts.run(interrupted)
+            Work(lambda: put(channel, b"another thread's")).end()
+            assert not untold_threads(channel), number
+            if not interrupts.hit:
+                break
+        assert number > 3
+
+
+def untold_threads(channel: Channel) -> set[int]:
+    """Return the threads to which no loss is told that waits in a handle, of a store."""
+    untold = getattr(channel.engine().log, "untold_loss", None)
+    return set() if untold is None else untold._threads

@@ -14,7 +14,8 @@ from spillable_stream.engine.commit_on_behalf import finish_takes
 from spillable_stream.engine.put_request import Put
 from spillable_stream.errors import EventTooLargeError, StateTooLargeError
 from spillable_stream.format.batch import encode_batch
-from spillable_stream.format.commit_record import SegmentRef
+from spillable_stream.format.commit_record import CommitRecord, SegmentRef
+from spillable_stream.format.file_names import DISK, MEMORY
 from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
@@ -129,6 +130,31 @@ def test_a_request_that_fails_half_way_leaves_nothing_in_the_plan() -> None:
     assert (plan.next_id, plan.next_transaction, plan.overflow) == (2, 2, False)
     assert (plan.put_events, len(plan.entries)) == (1, 2)
     assert plan.attempt(Put([Frame.of(FrameType.PUT, b"three", 1)]).plan).first_id == first.last_id + 1
+
+
+def recoveries_of(plan: AppendPlan) -> list[str]:
+    return [record.recovery for _, _, record in plan.entries if isinstance(record, CommitRecord)]
+
+
+def test_the_first_append_to_disk_after_a_recovery_says_it_once() -> None:
+    state = ChannelState(ChannelOptions(), [b"schema"])
+    request = Put([Frame.of(FrameType.PUT, b"one", 1)])
+    plan = AppendPlan(state, recovery="a")
+
+    def fail(plan: AppendPlan) -> CommitResult:
+        request.plan(plan)
+        raise EventTooLargeError("not this one")
+
+    with pytest.raises(EventTooLargeError):
+        plan.attempt(fail)
+    for _ in range(3):
+        plan.attempt(request.plan)
+    assert recoveries_of(plan) == ["a", "", ""]
+    state.begin_recovery("a")
+    for tier, recovery, said in ((DISK, "a", [""]), (MEMORY, "b", [""]), (DISK, "", [""]), (DISK, "b", ["b"])):
+        plan = AppendPlan(state, tier, recovery=recovery)
+        plan.attempt(request.plan)
+        assert recoveries_of(plan) == said
 
 
 def test_a_record_that_nobody_would_read_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -229,3 +233,55 @@ def test_a_creation_that_is_done_again_takes_no_file_for_its_own(tmp_path: Path,
     with pytest.raises(NotAChannelError, match="nothing was changed"):
         Channel(path, data_dirs=[str(found)], minimum_required_space=0)
     assert (found / "log-000001").read_bytes() == before
+
+
+class At(FaultyFileSystem):
+    """The real file system, on which another process acts right before the n-th call.
+
+    Args:
+        number: n, counted from 1.
+        act: what the other process does.
+    """
+
+    def __init__(self, number: int, act: Callable[[], object]) -> None:
+        super().__init__()
+        self._left, self._act = number, act
+
+    def before(self, name: str, path: Path) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._act()
+        super().before(name, path)
+
+    @property
+    def has_acted(self) -> bool:
+        """Whether there was such a call."""
+        return self._left <= 0
+
+
+@pytest.mark.parametrize("outer_first", [True, False])
+def test_of_two_channels_that_are_created_at_once_one_in_the_other_only_one_is_there(
+    tmp_path: Path, outer_first: bool
+) -> None:
+    """The second one is created as a whole at any moment of the first one's creation."""
+    both_sides = set()
+    for number in count(1):
+        outer = tmp_path / str(number)
+        paths = [outer, outer / "data" / "inner"]
+        first, second = paths if outer_first else paths[::-1]
+        fs = At(number, lambda path=second: created(path))
+        created(first, fs=fs)
+        if not fs.has_acted:
+            break
+        (there,) = [path for path in paths if (path / "channel.json").exists()]
+        owned = [path.parent for path in outer.rglob("owner.json")]
+        assert all(path.is_relative_to(there) for path in owned)
+        assert there == paths[1] or paths[1] not in owned
+        both_sides.add(there == outer)
+    assert both_sides == {True, False}
+
+
+def created(path: Path, **how: Any) -> None:
+    """Create a channel, if it is not refused."""
+    with suppress(OptionError, NotAChannelError):
+        Channel(path, minimum_required_space=0, **how).close()

@@ -65,6 +65,23 @@ def test_a_handle_begins_with_it_without_a_request_and_looks_before_it_appends(
         assert take(other, limit=5) == [b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("has_listed", [False, True])
+def test_whoever_begins_with_it_lists_the_checkpoints_before_an_append_unless_that_was_done(
+    opened: list[FaultyStore], channel: Channel, has_listed: bool
+) -> None:
+    put(channel, b"1")
+    channel.checkpoint()
+    with Channel(URL, create=False, commit_interval=0, gc_delay=0) as hinted:
+        if has_listed:
+            put(hinted, b"2")
+        handed = known(hinted)
+    opened.clear()
+    with begun(handed) as other:
+        for _ in range(2):
+            put(other, b"3")
+        assert sum(store.counts["list"] for store in opened) == 1 - has_listed
+
+
 def test_it_is_for_its_own_channel_in_its_own_block(channel: Channel) -> None:
     handed = known(channel)
     assert handed_over(PLACE) is None

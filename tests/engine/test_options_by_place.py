@@ -11,8 +11,7 @@ from spillable_stream import Channel
 from spillable_stream.engine.options_by_place import (
     SpoolOptions,
     divide_spool_options,
-    refuse_options_of_disks,
-    refuse_options_of_stores,
+    refuse_unfit_options,
 )
 from spillable_stream.errors import NotAChannelError, OptionError
 from spillable_stream.option_names import keyword_of
@@ -38,7 +37,7 @@ OF_STORES = {"commitInterval": 5, "pollInterval": 50, "gcDelay": 5.0}
 def test_an_option_of_disks_is_refused_in_a_store_with_its_reason(name: str) -> None:
     value, why = OF_DISKS[name]
     with pytest.raises(OptionError, match=f"^{keyword_of(name)} is for channels on a disk: {why}") as caught:
-        refuse_options_of_disks({keyword_of(name): value})
+        refuse_unfit_options({keyword_of(name): value}, in_store=True)
     assert caught.value.option == keyword_of(name)
 
 
@@ -46,15 +45,16 @@ def test_an_option_of_disks_is_refused_in_a_store_with_its_reason(name: str) -> 
 def test_an_option_of_stores_is_refused_on_a_disk_with_its_reason(name: str) -> None:
     why = {"pollInterval": "a look at a disk", "gcDelay": "a slow reader"}.get(name, "a commit to a disk is synced")
     with pytest.raises(OptionError, match=f"^{keyword_of(name)} is for channels in an object store: {why}") as caught:
-        refuse_options_of_stores({keyword_of(name): OF_STORES[name]})
+        refuse_unfit_options({keyword_of(name): OF_STORES[name]}, in_store=False)
     assert caught.value.option == keyword_of(name)
 
 
-def test_defaults_and_options_of_both_are_refused_nowhere() -> None:
+def test_defaults_and_options_fitting_are_refused_nowhere() -> None:
     everything = {**defaults(CHANNEL), **defaults(CREATION)}
-    for refuse, others in ((refuse_options_of_disks, OF_STORES), (refuse_options_of_stores, OF_DISKS)):
-        refuse(everything)
-        refuse({"keep_alive": 7.0, "retention_ms": 5000, **{keyword_of(name): "anything" for name in others}})
+    for in_store, others in ((True, OF_STORES), (False, OF_DISKS)):
+        refuse_unfit_options(everything, in_store=in_store)
+        fitting = {keyword_of(name): "anything" for name in others}
+        refuse_unfit_options({"keep_alive": 7.0, "retention_ms": 5000, **fitting}, in_store=in_store)
 
 
 @pytest.mark.parametrize("name", OF_STORES)

@@ -20,6 +20,7 @@ from spillable_stream.format.packing import unpack
         CommitRecord("put", 0, delayed=[DelayedRun(1, 40, 60, 0, 500, 3, 300, 41)]),
         CommitRecord("merge", 0, delayed=[DelayedRun(1, 40, 0, 0, 500, 3, 300, 41, "segments/x")]),
         CommitRecord("put", 0, delivered=[DeliveredRun(1, 41, 96, 0, 1, 0)]),
+        CommitRecord("take", 0, recovery="0123456789abcdef"),
     ],
 )
 def test_a_commit_reads_back(record: CommitRecord) -> None:

@@ -8,19 +8,10 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import StorageError
-from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.repair import repair
-from spillable_stream.integrity.verify import verify
-from tests.support.channels import contents, fill, snapshot, three_puts
+from tests.support.channels import contents, fill, repaired, snapshot, three_puts
 from tests.support.damage import flip, log_file
-from tests.support.fake_files import FaultyFileSystem
-
-
-def repaired(path: Path) -> Report:
-    """Repair a channel and prove that it is healthy then."""
-    report = repair(path)
-    assert verify(path).healthy, verify(path).findings
-    return report
+from tests.support.fake_files import Call, FaultyFileSystem
 
 
 def test_copies_the_damaged_bytes_and_a_report_are_in_quarantine(path: Path) -> None:
@@ -62,6 +53,21 @@ def test_nothing_is_changed_before_the_quarantine_that_a_killed_repair_made_is_d
     with fs.failing(lambda call: call == ("sync_directory", path.name)), pytest.raises(StorageError):
         repair(path, fs=fs)
     assert snapshot(path / "data", path / "head") == before
+
+
+def test_a_repair_that_has_no_room_for_its_copies_leaves_none(path: Path) -> None:
+    at = three_puts(path, checkpoint=True)
+    flip(log_file(path), at[1] + 60)
+    fs = FaultyFileSystem()
+    for name in ("report.json", "log-000001-", "head"):
+
+        def is_copy(call: Call, name: str = name) -> bool:
+            return call.name == "create" and call.file.startswith(name)
+
+        with fs.failing(is_copy), pytest.raises(StorageError):
+            repair(path, fs=fs)
+        assert not list((path / "quarantine").iterdir()), name
+    repaired(path)
 
 
 def test_nothing_is_changed_before_the_copies_are_complete(path: Path) -> None:

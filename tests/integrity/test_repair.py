@@ -424,3 +424,17 @@ def test_a_repair_that_is_interrupted_while_it_reads_changes_nothing(path: Path)
 def test_what_is_not_a_path_is_refused_as_such(value: object) -> None:
     with pytest.raises(OptionError, match=r"path (must be a path|can't be)"):
         repair(value)  # type: ignore[arg-type]
+
+
+def test_a_repair_forgets_all_recoveries_since_damage_may_hide_one(path: Path) -> None:
+    three_puts(path)
+    with Channel(path, checkpoint_on_close=False) as channel:
+        (first,) = channel.engine().state.recoveries
+        put(channel, b"after another recovery")
+        assert channel.engine().state.recoveries[0] == first
+    flip(log_file(path), offsets(path, FrameType.COMMIT)[-1] + 60)
+    repair(path)
+    with Channel(path) as channel:
+        assert channel.engine().state.recoveries == []
+        _, last_id = put(channel, b"x")
+        assert [found.last_id for found in channel.engine().state.recoveries] == [last_id - 1]

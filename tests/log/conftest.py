@@ -8,14 +8,11 @@ from pathlib import Path
 import pytest
 
 from spillable_stream.format.file_names import Tier
-from spillable_stream.log.claim import make_directories
 from spillable_stream.log.commit_lock import CommitLock
-from spillable_stream.log.identity_file import planned_layout, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.wal import WriteAheadLog
-from spillable_stream.option_types import CreationOptions
 from tests.support.fake_files import FaultyFileSystem
-from tests.support.logs import begin
+from tests.support.logs import begin, identified
 
 
 @pytest.fixture
@@ -25,10 +22,7 @@ def fs() -> FaultyFileSystem:
 
 @pytest.fixture
 def layout(fs: FaultyFileSystem, tmp_path: Path) -> Layout:
-    layout = planned_layout(tmp_path / "channel", CreationOptions())
-    make_directories(fs, layout)
-    write_identity(fs, layout)
-    return layout
+    return identified(fs, tmp_path / "channel")
 
 
 @pytest.fixture
@@ -56,9 +50,7 @@ def wal(open_log: Callable[..., WriteAheadLog]) -> WriteAheadLog:
 @pytest.fixture
 def two_disks(fs: FaultyFileSystem, tmp_path: Path) -> Iterator[WriteAheadLog]:
     """A log in two directories, whose first file is in the second one."""
-    layout = planned_layout(tmp_path / "two", CreationOptions(data_dirs=[str(tmp_path / "d0"), str(tmp_path / "d1")]))
-    make_directories(fs, layout)
-    write_identity(fs, layout)
+    layout = identified(fs, tmp_path / "two", data_dirs=[str(tmp_path / "d0"), str(tmp_path / "d1")])
     wal = WriteAheadLog(CommitLock(fs, layout), Tier.DISK, 1000)
     begin(wal)
     yield wal

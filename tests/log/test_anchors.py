@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream.log.anchors import are_anchored, write_anchors
+from spillable_stream.log.anchors import are_anchored, recovery_token, write_anchors
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.damage import flip
@@ -53,3 +53,19 @@ def test_a_disk_without_room_for_the_note_is_no_error(tmp_path: Path) -> None:
     assert are_anchored(*files)
     for file in files:
         file.close()
+
+
+def test_each_recovery_has_a_token_of_its_own(files: list[File]) -> None:
+    assert recovery_token(files[0]) == ""
+    tokens = set()
+    for _ in range(3):
+        write_anchors(*files)
+        tokens.add(recovery_token(files[0]))
+        assert recovery_token(files[0]) in tokens
+    assert len(tokens) == 3 and all(len(token) == 16 for token in tokens)
+
+
+def test_a_note_that_is_damaged_has_no_token(files: list[File], tmp_path: Path) -> None:
+    write_anchors(*files)
+    flip(tmp_path / "open.lock", 30)
+    assert recovery_token(files[0]) == ""

@@ -6,27 +6,17 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from spillable_stream import Channel
 from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError, UnsupportedFormatError
-from spillable_stream.log.claim import make_directories
-from spillable_stream.log.identity_file import extend_identity, planned_layout, read_identity, write_identity
-from spillable_stream.log.layout import Layout
-from spillable_stream.option_types import CreationOptions
+from spillable_stream.log.identity_file import extend_identity, read_identity
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.fake_files import FaultyFileSystem, nth
+from tests.support.logs import identified
 
 FS = FileSystem()
-
-
-def made(path: Path, **options: Any) -> Layout:
-    layout = planned_layout(path, CreationOptions(**options))
-    make_directories(FS, layout)
-    write_identity(FS, layout)
-    return layout
 
 
 def test_a_missing_directory_and_an_empty_one_are_not_channel(tmp_path: Path) -> None:
@@ -37,7 +27,7 @@ def test_a_missing_directory_and_an_empty_one_are_not_channel(tmp_path: Path) ->
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
-    made(tmp_path)
+    identified(FS, tmp_path)
     identity = tmp_path / "channel.json"
     value = json.loads(identity.read_text())
     del value["checksum"]
@@ -47,7 +37,7 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_extended_channel_says_a_version_that_earlier_versions_refuse(tmp_path: Path) -> None:
-    layout = made(tmp_path)
+    layout = identified(FS, tmp_path)
     extend_identity(FS, layout)
     written = (tmp_path / "channel.json").read_bytes()
     assert json.loads(written)["format"] == 3
@@ -58,7 +48,7 @@ def test_an_extended_channel_says_a_version_that_earlier_versions_refuse(tmp_pat
 
 def test_an_extension_that_was_not_synced_is_synced_by_the_next_one(tmp_path: Path) -> None:
     """A power cut would let an earlier version open a channel with records that it can't read."""
-    fs, layout = FaultyFileSystem(), made(tmp_path)
+    fs, layout = FaultyFileSystem(), identified(FS, tmp_path)
     with fs.failing(nth("sync_directory", 1)), pytest.raises(StorageError):
         extend_identity(fs, layout)
     assert read_identity(FS, tmp_path).format == 3, "it has its name, which may not be durable"
@@ -75,7 +65,7 @@ def test_a_channel_of_objects_is_not_one_of_files_whatever_its_version(tmp_path:
 
 
 def test_an_identity_that_is_not_what_was_written_is_corruption(tmp_path: Path) -> None:
-    made(tmp_path)
+    identified(FS, tmp_path)
     identity = tmp_path / "channel.json"
     text = identity.read_text()
     identity.write_text(text.replace("data", "date"))

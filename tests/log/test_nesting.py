@@ -189,15 +189,15 @@ def test_a_link_to_a_channel_in_a_directory_is_not_held(outer: Path, tmp_path: P
     Channel(tmp_path / "c", minimum_required_space=0, data_dirs=[tmp_path / "links"]).close()
 
 
-def test_a_creation_lists_a_directory_once_and_looks_into_no_file_of_it(tmp_path: Path) -> None:
+def test_a_creation_lists_a_directory_twice_and_looks_into_no_file_of_it(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     (disk / "directory").mkdir(parents=True)
     for number in range(5):
         (disk / f"photo-{number}").write_text("x")
     fs = Looks()
     Channel(tmp_path / "c", minimum_required_space=0, data_dirs=[disk], fs=fs).close()
-    assert fs.listed.count(disk) == 1
-    assert [path.parent for path in fs.read if path.is_relative_to(disk / "directory")] == [disk / "directory"] * 2
+    assert fs.listed.count(disk) == 2, "before anything is created, and when its own directories say whose they are"
+    assert [path.parent for path in fs.read if path.is_relative_to(disk / "directory")] == [disk / "directory"] * 4
     assert not [path for path in fs.read if "photo" in str(path)]
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -265,6 +268,13 @@ def test_a_channel_of_a_newer_version_is_refused_as_that_whatever_else_it_says(m
     memory.objects[IDENTITY] = b'{"format": 4, "identity": "in other words"}'
     with pytest.raises(UnsupportedFormatError, match="format version 4; this package reads up to 3: upgrade"):
         read_identity(memory)
+
+
+def test_a_creation_that_a_directory_refuses_leaves_none_behind(tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with mock.patch("os.link", side_effect=full), pytest.raises(StorageError, match="no channel could be created"):
+        make(DirectoryStore(tmp_path / "missing" / "orders"))
+    assert not list(tmp_path.iterdir())
 
 
 # ── written anew ────────────────────────────────────────────────────────────────────────────────

@@ -12,6 +12,7 @@ from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.loading import load
 from spillable_stream.objects.overwritten import find_lost, find_overwritten
 from spillable_stream.objects.slots import slot_key
+from spillable_stream.state.contents import Trimmed
 from tests.support.faulty_store import Fault, FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import Writer, new_channel
@@ -102,13 +103,13 @@ def test_a_store_that_does_not_answer_is_an_error(log: Overwritten) -> None:
 # ── what a log that was loaded again tells ──────────────────────────────────────────────────────
 
 
-def lost(log: Overwritten) -> str:
+def lost(log: Overwritten, *, is_gone: bool = False) -> str:
     """Return the error of the log as it is now, for who knew the slot that was overwritten; "" for none."""
     store = FaultyStore(log.store)
     writer = Writer(store, log.writer.slots.channel)
     loaded = load(writer.slots, writer.checkpoints)
     store.forget_counts()
-    found = find_lost(writer.slots, log.tail, loaded)
+    found = find_lost(writer.slots, log.tail, loaded, is_gone=is_gone)
     assert not store.counts
     return "" if found is None else str(found)
 
@@ -129,8 +130,23 @@ def test_a_log_that_has_the_slot_that_was_known_has_lost_nothing(log: Overwritte
     assert not lost(log)
 
 
-def test_a_log_that_was_loaded_from_a_checkpoint_behind_a_slot_tells_nothing_of_it(log: Overwritten) -> None:
+def with_a_checkpoint_behind(log: Overwritten, trimmed_through: int = -1) -> None:
     writer = Writer(log.store, log.writer.slots.channel)
     writer.put(b"x")
+    writer.state.trimmed = Trimmed(trimmed_through)
     writer.checkpoints.write(writer.tail, writer.state)
+
+
+def test_a_log_that_was_loaded_from_a_checkpoint_behind_a_slot_tells_nothing_of_it(log: Overwritten) -> None:
+    with_a_checkpoint_behind(log)
     assert not lost(log)
+
+
+def test_a_log_without_a_slot_that_nobody_has_trimmed_has_lost_it(log: Overwritten) -> None:
+    with_a_checkpoint_behind(log, 2)
+    assert "lacks slot 3, which was there, and which nobody has trimmed" in lost(log, is_gone=True)
+
+
+def test_a_slot_that_was_trimmed_may_have_been_collected(log: Overwritten) -> None:
+    with_a_checkpoint_behind(log, 3)
+    assert not lost(log, is_gone=True)

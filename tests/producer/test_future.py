@@ -8,6 +8,7 @@ import time
 from concurrent import futures
 from concurrent.futures import Future
 from datetime import timedelta
+from typing import get_type_hints
 
 import pytest
 
@@ -218,3 +219,7 @@ def test_a_future_may_be_watched_by_what_goes_just_when_another_one_is(
     first.add_done_callback(told.append)
     assert wait_until(lambda: len(told) == 2)
     assert sorted(map(id, told)) == sorted([id(first), id(second)])
+
+
+def test_a_type_checker_knows_which_error_a_send_has() -> None:
+    assert get_type_hints(SendFuture.exception)["return"] == SendFailedError | None

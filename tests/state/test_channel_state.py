@@ -89,6 +89,16 @@ def test_what_a_commit_on_disk_saw_of_memory_does_not_undo_the_batch_before_it()
     assert log.state.sinks == {"query": 6}
 
 
+def test_a_recovery_comes_after_all_that_a_commit_saw_of_memory_whether_that_is_still_there_or_not() -> None:
+    with_memory, without = filled(), filled()
+    with_memory.put(2, 11, 5, file=1 << 40)
+    with_memory.commit(2, "put", 11, 5, file=1 << 40)
+    for log in (with_memory, without):
+        log.put(3, 16, 1)
+        log.commit(3, "put", 16, 1, recovery="a", seen={"next": 16, "groups": {}})
+        assert log.state.recoveries == [(15, "a")]
+
+
 def test_an_empty_commit_of_a_sink_takes_no_ids() -> None:
     log = filled()
     log.commit(2, "put", 11, 0, sink=("query", 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spillable_stream.format.frame import FrameType
-from spillable_stream.state.contents import Restore
+from spillable_stream.state.contents import Recovery, Restore
 from tests.support.state_log import Log, filled, lost
 
 
@@ -91,3 +91,32 @@ def test_an_event_is_of_the_last_restore_before_it() -> None:
     state.restores = [Restore(0, "of an empty backup"), Restore(4, "first"), Restore(7, "second"), Restore(7, "third")]
     found = [state.restore_before(event_id) for event_id in (0, 1, 4, 5, 7, 8, 100)]
     assert found == ["", *["of an empty backup"] * 2, *["first"] * 2, *["third"] * 2]
+
+
+def test_an_event_is_of_the_last_recovery_before_it_that_something_was_appended_after() -> None:
+    state = filled().state
+    last = state.last_id
+    for token in ("a", "b"):
+        state.begin_recovery(token)
+    state.next_id += 2
+    state.begin_recovery("c")
+    found = [state.recovery_before(event_id) for event_id in (1, last, last + 1, last + 2, last + 3, 1000)]
+    assert found == ["", "", "b", "b", "c", "c"]
+
+
+def test_a_state_knows_so_many_recoveries_and_no_more() -> None:
+    state = filled().state
+    for number in range(100):
+        state.begin_recovery(str(number))
+        state.next_id += 1
+    assert len(state.recoveries) == 32 and state.recoveries[-1].token == "99"
+    assert state.recovery_before(state.recoveries[0].last_id) == ""
+
+
+def test_an_event_of_another_restore_or_recovery_is_another_one() -> None:
+    state = filled().state
+    state.restores, state.recoveries = [Restore(4, "r")], [Recovery(2, "a"), Recovery(6, "b")]
+    assert state.may_have(2, "", "") and state.may_have(2, "", "of long ago")
+    assert state.may_have(3, "", "a") and not state.may_have(3, "", "b")
+    assert state.may_have(7, "r", "b") and state.may_have(7, "r", "")
+    assert not state.may_have(7, "r", "a") and not state.may_have(7, "", "b") and not state.may_have(7, "", "")

@@ -14,7 +14,7 @@ from spillable_stream.format.packing import pack, unpack
 from spillable_stream.format.record import ControlRecord
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.contents import Restore
-from spillable_stream.state.image import MemoryImage, ObjectsImage, SmallImage, StateImage
+from spillable_stream.state.image import MemoryImage, ObjectsImage, RecoveriesImage, SmallImage, StateImage
 from tests.support.events import numbered, put
 from tests.support.object_channels import URL, stores_in_memory
 
@@ -59,8 +59,9 @@ def change(channel: Channel, type_: FrameType, value: ControlRecord) -> None:
 
 def test_what_every_state_has_is_required(plain: Channel) -> None:
     state = plain.engine().state
-    assert state.image().keys() == StateImage.__required_keys__
-    assert state.small().keys() == SmallImage.__required_keys__
+    written = RecoveriesImage.__optional_keys__  # as soon as anything was
+    assert state.image().keys() == StateImage.__required_keys__ | written
+    assert state.small().keys() == SmallImage.__required_keys__ | written
     assert StateImage.__required_keys__ - SmallImage.__required_keys__ == {"blocks"}
 
 

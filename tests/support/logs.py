@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.format.head_page import NO_TIER, CommitPoint
+from spillable_stream.log.claim import make_directories
+from spillable_stream.log.identity_file import planned_layout, write_identity
+from spillable_stream.log.layout import Layout
 from spillable_stream.log.wal import Position, WriteAheadLog
+from spillable_stream.option_types import CreationOptions
+from spillable_stream.storage.filesystem import FileSystem
 from tests.support.fake_files import FaultyFileSystem
 
 STATE: dict[str, Any] = {"state": "small"}
+
+
+def identified(fs: FileSystem, path: Path, **options: Any) -> Layout:
+    """Make the directories and the identity file of a channel."""
+    layout = planned_layout(path, CreationOptions(**options))
+    make_directories(fs, layout)
+    write_identity(fs, layout)
+    return layout
 
 
 def begin(wal: WriteAheadLog) -> None:

@@ -15,13 +15,6 @@ from tests.support.fake_targets import PATIENCE_SECONDS
 from tests.support.workers import letters
 
 
-@pytest.fixture
-def channel(tmp_path: Path) -> Channel:
-    channel = Channel(tmp_path / "c", minimum_required_space=0)
-    put(channel, *(b"%d" % i for i in range(10)))
-    return channel
-
-
 def test_a_coroutine_function_gets_every_event_once_several_at_a_time(channel: Channel) -> None:
     seen, at_once, most = [], 0, 0
 

@@ -9,6 +9,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from threading import get_ident
 
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.appender import Appender
@@ -63,6 +64,7 @@ class Checkpointing:
         self._counters = counters
         self.after_each: Callable[[], None] = lambda: None
         self._threads = threading.Lock()
+        self._holding: tuple[int, list[bool]] = 0, []  # the thread that has it; whether its block is to release it
         self._lock = FileLock.open(log.fs, log.layout.checkpoint_lock)
         self._failed_at = float("-inf")
         self._free_again_at = float("-inf")  # after a failure
@@ -214,20 +216,38 @@ class Checkpointing:
 
     @contextlib.contextmanager
     def _alone(self, timeout_seconds: float) -> Iterator[None]:
-        if not self._threads.acquire(timeout=timeout_seconds):
-            raise LockTimeoutError(f"another thread has been creating a checkpoint for more than {timeout_seconds:g} s")
+        had: list[bool] = []
         try:
+            # One call: no interrupt comes in between.
+            had.extend(map(self._threads.acquire, (True,), (timeout_seconds,)))
+            if not had[0]:
+                raise LockTimeoutError(
+                    f"another thread has been creating a checkpoint for more than {timeout_seconds:g} s"
+                )
+            self._holding = get_ident(), had
             if not self._lock.acquire(timeout_seconds):
                 raise LockTimeoutError(
                     f"another process has held {self._lock.path} for more than {timeout_seconds:g} s; "
                     "check whether it is stuck"
                 )
-            try:
-                yield
-            finally:
-                self._lock.release()
+            yield
+        finally:
+            if had and had[0]:
+                self._give_back()
+
+    def _give_back(self) -> None:
+        self._holding = 0, []
+        try:
+            self._lock.release()
         finally:
             self._threads.release()
+
+    def let_go(self) -> None:
+        """Release what an interrupt has left to this thread, whose call has ended (`ActiveCalls.let_go`)."""
+        thread, had = self._holding
+        if thread == get_ident():
+            had[0] = False  # whenever that block ends, it finds nothing to release
+            self._give_back()
 
     def _create(self, spares: bool) -> None:
         self._log.directories.require_in_place(checkpoint=True)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from spillable_stream.counted import counted
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.committer import Committer
 from spillable_stream.engine.delayed_puts import DelayedPuts
 from spillable_stream.engine.deliveries import Deliveries
 from spillable_stream.engine.engine import OPEN_OF_GROUPS, Engine
+from spillable_stream.engine.fixed_options import fixed_options, without_fixed
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local.checkpointing import Checkpointing
 from spillable_stream.engine.local.disk_room import DiskRoom
@@ -27,15 +28,14 @@ from spillable_stream.engine.local.retention_files import RetentionFiles
 from spillable_stream.engine.local.staged_delays import StagedDelays
 from spillable_stream.engine.local.staged_puts import StagedPuts
 from spillable_stream.engine.local.upkeep import Upkeep
-from spillable_stream.engine.options_by_place import refuse_options_of_stores
+from spillable_stream.engine.options_by_place import refuse_unfit_options
 from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.telemetry import FileCounts
-from spillable_stream.errors import OptionError
+from spillable_stream.errors import LockTimeoutError, StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.staged_file import StagedFileWriter
-from spillable_stream.option_names import named
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
@@ -100,6 +100,7 @@ class LocalEngine(Engine):
             self.checkpointing = Checkpointing(
                 log, follower, appender, self.memory, self.drained, self.active_calls, self.counters
             )
+            self.active_calls.let_go = self._let_go
         except BaseException:
             log.close()
             raise
@@ -122,6 +123,10 @@ class LocalEngine(Engine):
         self.prepare_put, self.put_bytes = self.memory.create, self.memory.put_bytes
         self.become_last = log.become_last
         self.make_room, self.make_room_if_short = self.room.make, self.room.make_if_short
+
+    def _let_go(self) -> None:
+        self.log.lock.let_go()
+        self.checkpointing.let_go()
 
     def _stage(self) -> StagedFileWriter:
         """Return a new staged file on disk, for delayed events of a large put."""
@@ -155,27 +160,12 @@ class LocalEngine(Engine):
 
     def without_fixed(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the options that can be changed; the directories and the mode are fixed. Raises `OptionError`."""
-        layout = self.layout
-        refuse_options_of_stores(given)
-        fixed = self.fixed_options()
-        for name, value in fixed.items():
-            wanted = given.get(name)
-            if wanted is not None and name != "mode":
-                wanted = [Path(v).absolute() for v in wanted] if isinstance(wanted, list) else Path(wanted).absolute()
-            if wanted not in (None, value):
-                has = f"{layout.path} has {_shown(value)}, not {_shown(wanted)}"
-                raise OptionError(f"{named(name)} is fixed when a channel is created; {has}")
-        return {name: value for name, value in given.items() if name not in fixed}
+        refuse_unfit_options(given, in_store=False)
+        return without_fixed(self.layout, given)
 
     def fixed_options(self) -> dict[str, object]:
         """Return the mode and the directories, by keyword name."""
-        layout = self.layout
-        return {
-            "mode": f"{layout.mode:04o}",
-            "data_dirs": list(layout.data_dirs),
-            "checkpoint_dir": layout.checkpoint_dir,
-            "backup_checkpoint_dir": layout.backup_checkpoint_dir,
-        }
+        return fixed_options(self.layout)
 
     def file_counts(self, state: ChannelState) -> FileCounts:
         """Return how many files there are now, and how much memory the tier has or would get."""
@@ -215,19 +205,43 @@ class LocalEngine(Engine):
     def leave(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
         """Let old events go, create a checkpoint; as the last handle, move memory to disk, and reserve no space."""
         options = self.state.options
-        if self.closed or self.log.failed or self.log.is_view:
+        if self.closed or self.log.is_view:
+            return
+        flush = options.flush_on_close if flush is None else flush
+        if self.log.failed:
+            if flush:
+                self._require_nothing_in_memory(self.log.failed)
             return
         self.upkeep.settle()
         wants_checkpoint = options.checkpoint_on_close if checkpoint is None else checkpoint
-        if wants_checkpoint:  # other handles may use its spares; the last one removes them
-            wants_checkpoint = not self.checkpointing.create_if_there_is_room(spares=True)
-        flush = options.flush_on_close if flush is None else flush
+        try:
+            if wants_checkpoint:  # other handles may use its spares; the last one removes them
+                wants_checkpoint = not self.checkpointing.create_if_there_is_room(spares=True)
+        except (StorageError, LockTimeoutError):
+            self._leave_as_last(flush=flush)  # what refuses a checkpoint may still take events
+            raise
+        self._leave_as_last(flush=flush)
+        if wants_checkpoint:  # in the room that was reserved for the log
+            self.checkpointing.create_if_there_is_room()
+
+    def _leave_as_last(self, *, flush: bool) -> None:
         if self.become_last():
             if flush:
                 self.move_to_disk()
             self.drained.give_back_reserves()
-        if wants_checkpoint:  # in the room that was reserved for the log
-            self.checkpointing.create_if_there_is_room()
+
+    def _require_nothing_in_memory(self, failed: str) -> None:
+        """Refuse to leave events in memory in silence, as the last handle: this one can't move them any more.
+
+        Raises:
+            StorageError: there are some, as far as is known.
+        """
+        events = self.state.use(in_memory=True).events
+        if events and self.become_last():
+            raise StorageError(
+                f"{counted(events, 'event', 'are')} still in the memory of {self.layout.path}, since this handle "
+                f"failed, and can't move them to disk: {failed}; open the channel again, and close it"
+            )
 
     def park(self) -> None:
         """Count as closed for everybody else until `resume`; as the last handle, move memory to disk."""
@@ -251,8 +265,3 @@ class LocalEngine(Engine):
         self.checkpointing.close()
         self.readers.clear()
         self.position_files.clear()
-
-
-def _shown(value: object) -> str:
-    """Return a mode, a directory or several as a message has them."""
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

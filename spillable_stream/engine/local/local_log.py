@@ -69,6 +69,7 @@ class LocalLog:
         poll_seconds: how long to wait before another look at first, and at most.
         torn_bytes: how many bytes a recovery cut when the channel was opened.
         recovered: whether this handle came first, and recovered the channel.
+        recovery: the token of the channel's last recovery; "" if it is not known.
     """
 
     position: Callable[[], CommitPoint]
@@ -84,6 +85,7 @@ class LocalLog:
     memory_directory: MemoryDirectory
     torn_bytes: int
     recovered: bool
+    recovery: str
 
     def __init__(
         self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0, *, readonly: bool = False
@@ -111,6 +113,7 @@ class LocalLog:
         self.directories, self.memory_directory = held.directories, held.memory_directory
         self.fs, self.layout = held.lock.fs, held.lock.layout
         self.torn_bytes, self.recovered = held.torn_bytes, held.recovered
+        self.recovery = held.recovery() if self.view is None else ""
         # No methods of this class: a transaction calls them many times, and each call in between counts.
         self.position = self.latest_position = held.lock.published
         self.held_position = held.lock.current
@@ -184,6 +187,9 @@ class LocalLog:
         self._use(found.held)
         left.close()
         self.view.adopt(found)  # last: after an interrupt the next look finds it anew
+
+    def look_closely(self) -> None:
+        """Do nothing: an open has read the head, and all files behind the newest checkpoint."""
 
     def reader(
         self, schemas: Callable[[], Sequence[pa.Schema]], ends: Callable[[], Mapping[int | str, int]]

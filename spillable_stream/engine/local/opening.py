@@ -16,7 +16,7 @@ from spillable_stream.engine.local.memory_directory import MemoryDirectory
 from spillable_stream.engine.local.memory_recovery import MemoryRecovery
 from spillable_stream.errors import ChannelBusyError
 from spillable_stream.log.adoption import adopt
-from spillable_stream.log.anchors import are_anchored, write_anchors
+from spillable_stream.log.anchors import are_anchored, recovery_token, write_anchors
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.claim import restore_home
 from spillable_stream.log.commit_lock import CommitLock
@@ -96,6 +96,10 @@ class HeldChannel:
     def is_anchored(self) -> bool:
         """Tell whether the locks and the head are the files that the other handles use, not replacements."""
         return are_anchored(*self._anchors())
+
+    def recovery(self) -> str:
+        """Return the token of the channel's last recovery; "" if it is not known."""
+        return recovery_token(self.open_lock.file)
 
     def _anchors(self) -> tuple[File, File, File]:
         return self.open_lock.file, self.lock.file, self.lock.head.file

@@ -26,6 +26,7 @@ class HandleLock:
         self._timeout_seconds = timeout_seconds
         self._lock = threading.Lock()
         self._holder = 0  # the thread that has it
+        self._had: list[bool] = []  # whether its block has to release it
 
     @property
     def is_mine(self) -> bool:
@@ -56,6 +57,7 @@ class HandleLock:
                     f"another thread has been committing to {self._location} for more than {timeout_seconds:g} s; the "
                     "store may be slow, or not answer"
                 )
+            self._had = had
             self._holder = get_ident()
             prepare()
             yield
@@ -63,6 +65,13 @@ class HandleLock:
             if had and had[0]:
                 self._holder = 0
                 self._lock.release()
+
+    def let_go(self) -> None:
+        """Release it if this thread still has it, whose call has ended (`ActiveCalls.let_go`)."""
+        if self.is_mine:
+            self._had[0] = False  # whenever that block ends, it finds nothing to release
+            self._holder = 0
+            self._lock.release()
 
     @contextlib.contextmanager
     def had(self) -> Iterator[None]:

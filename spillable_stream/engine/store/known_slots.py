@@ -33,7 +33,11 @@ class KnownSlots:
         unsettled: the handle's append whose outcome is not known; None if there is none.
         must_load: whether slots were collected that this handle has not read, or a repair began the log anew, so that
             the state must be loaded.
+        is_gone: whether the newest slot that is known is not there any more: it was collected, or is lost.
         is_told: whether the user was told that the newest slot that is known is lost; until the state is loaded.
+        unlisted: the checkpoint from which the state was loaded, as long as no listing has shown that it is the newest
+            one; None once one has.
+        must_list: whether the next load must list the checkpoints: the hint led to an older one than the newest.
     """
 
     def __init__(self, slots: Slots, cache: ObjectCache, pace: Pace) -> None:
@@ -41,7 +45,10 @@ class KnownSlots:
         self.point: CommitPoint = CommitPoint(NO_TIER, NO_TIER)
         self.unsettled: Attempt | None = None
         self.must_load: bool = False
+        self.is_gone: bool = False
         self.is_told: bool = False
+        self.unlisted: int | None = None
+        self.must_list: bool = False
         self._slots = slots
         self._cache = cache
         self._pace = pace
@@ -74,14 +81,19 @@ class KnownSlots:
         """Know a state that was loaded, and no slot after it."""
         self._news.clear()
         self._cache.clear()  # there may be other slots of the same numbers now
-        self.must_load = self.is_told = False
+        self.must_load = self.is_gone = self.is_told = self.must_list = False
+        self.unlisted = None if loaded.is_newest else loaded.base
         self._settle(loaded.tail)
         point = self._point_at(loaded.tail)
         self._tail, self.chain, self.point = loaded.tail, loaded.chain, point  # no call in between, as in `_move_to`
 
-    def begin_anew(self) -> None:
-        """Have the state loaded: slots were collected that this handle has not read, or the log is another one."""
-        self.must_load = True
+    def begin_anew(self, *, is_gone: bool = False) -> None:
+        """Have the state loaded: slots were collected that this handle has not read, or the log is another one.
+
+        Args:
+            is_gone: whether the newest slot that is known is not there any more.
+        """
+        self.must_load, self.is_gone = True, self.is_gone or is_gone
         self.unsettled = None  # its place was collected, too: nobody will ever know
         self.publish()
 

@@ -8,7 +8,7 @@ from here.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from spillable_stream.engine.handed_over import HandedOver
@@ -105,7 +105,7 @@ def hand_over(engine: ObjectEngine) -> HandedOver | None:
         data = _encoded(engine)
     if data is None or len(data) > _MOST_HANDED_BYTES:
         return None
-    return HandedOver(log.location, log.channel, data, log.checkpoint_number)
+    return HandedOver(log.location, log.channel, data, log.checkpoint_number, log.is_newest)
 
 
 def accept(handed: HandedOver) -> LastKnown | None:
@@ -114,7 +114,7 @@ def accept(handed: HandedOver) -> LastKnown | None:
         found = decode_checkpoint(handed.channel, handed.state)
     except (CorruptionError, *NONSENSE):
         return None
-    return LastKnown(handed.channel, found, handed.checkpoint)
+    return LastKnown(handed.channel, replace(found, is_newest=handed.is_newest), handed.checkpoint)
 
 
 def _encoded(engine: ObjectEngine) -> bytes | None:

@@ -75,6 +75,7 @@ class ObjectAppends:
             if e.is_lasting:
                 self._require_there_after(attempt)
                 self._looks.refuse_overwritten()
+                self._looks.refuse_lost(attempt)
             raise
         except ForeignSlotError:
             known.unsettled = None
@@ -130,8 +131,8 @@ class ObjectAppends:
             if is_next := self._known.tail.accepts(lost):
                 self._known.know([lost])
             is_over = is_next and looking.result() is None
-        except BehindError:
-            self._looks.begin_anew()
+        except BehindError as e:
+            self._looks.begin_anew(is_gone=e.is_gone)
             return
         except CorruptionError:
             is_over = False
@@ -152,6 +153,7 @@ class ObjectAppends:
             except CommitOutcomeUnknownError as e:
                 if e.is_lasting:
                     self._require_there_after(attempt)
+                    self._looks.refuse_lost(attempt)
                 self._looks.find()  # its place may have been collected: then it is given up there
                 if known.unsettled is not None:
                     raise StorageError(

@@ -14,7 +14,7 @@ from spillable_stream.engine.delayed_puts import DelayedChunk
 from spillable_stream.engine.deliveries import Deliveries
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.follower import Follower
-from spillable_stream.engine.options_by_place import refuse_options_of_disks
+from spillable_stream.engine.options_by_place import refuse_unfit_options
 from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.retention import Retention
@@ -64,6 +64,7 @@ class ObjectEngine(Engine):
         super().__init__(log.location, log.channel)
         self.store_usage = usage
         self.log = log
+        self.active_calls.let_go = log.let_go
         self.follower = follower = Follower(log, self.active_calls, self.readers.clear)
         self.appender = appender = Appender(log, follower, self.counters)
         self.checkpointing = ObjectCheckpointing(log, follower, appender, self.active_calls, self.counters)
@@ -103,7 +104,7 @@ class ObjectEngine(Engine):
 
     def without_fixed(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the options that can be changed; a channel in a store has none of those that are fixed."""
-        refuse_options_of_disks(given)
+        refuse_unfit_options(given, in_store=True)
         return {name: value for name, value in given.items() if name not in defaults(CREATION)}
 
     def fixed_options(self) -> dict[str, object]:

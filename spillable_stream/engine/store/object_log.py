@@ -77,6 +77,7 @@ class ObjectLog:
         closed: whether `close` was called.
         is_far: True: a look is a request or two.
         poll_seconds: how long to wait before another look at first, and at most.
+        recovery: "": there are no recoveries.
         untold_loss: what keeps a loss that no call could raise for the next one.
         checkpoint_number: the slot of the newest checkpoint that is known; 0 if none is.
     """
@@ -103,6 +104,7 @@ class ObjectLog:
         self.closed: bool = False
         self.is_far: bool = True
         self.poll_seconds: tuple[float, float] = (_FIRST_POLL_SECONDS, 1.0)
+        self.recovery: str = ""
         self.untold_loss: UntoldLoss = UntoldLoss(location)
         self.slots: Slots = Slots(store, channel)
         self.checkpoints: Checkpoints = Checkpoints(store, channel)
@@ -120,6 +122,11 @@ class ObjectLog:
         self._appending = Appending(self.slots, self.writer, patience or Patience(_COMMIT_TIMEOUT_SECONDS))
         self._appends = ObjectAppends(self.slots, self._known, self._looks, self._presence, self.pace, self._appending)
         self._is_extended = False
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether a listing has shown that the state was loaded from the newest checkpoint."""
+        return self._known.unlisted is None
 
     @property
     def chain(self) -> Chain:
@@ -181,12 +188,12 @@ class ObjectLog:
             UnsafeStoreError: slots are lost that were known. The next call continues with what is there.
         """
         first, self._first = self._first, None
-        known = self._known.expected  # before the log is read: other threads may append meanwhile
+        known, is_gone = self._known.expected, self._known.is_gone  # first: other threads may append meanwhile
         loaded = first or self._found()
         self._known.begin(loaded)
         if first is None:
             self.checkpoint_number = loaded.base
-        if known is not None and (lost := find_lost(self.slots, known, loaded)) is not None:
+        if known is not None and (lost := find_lost(self.slots, known, loaded, is_gone=is_gone)) is not None:
             raise lost
         return loaded.state, Positions.of(self._known.point)
 
@@ -194,7 +201,7 @@ class ObjectLog:
         self._presence.require()
         began = time.monotonic()
         try:
-            found = load(self.slots, self.checkpoints)
+            found = load(self.slots, self.checkpoints, is_hinted=not self._known.must_list)
         except CorruptionError:
             self._presence.is_proven = False  # it may have been removed since
             self._presence.require()
@@ -212,6 +219,11 @@ class ObjectLog:
 
     def renew(self) -> None:
         """Find the log of a view anew; there are none here."""
+
+    def look_closely(self) -> None:
+        """Have the state loaded anew if a later checkpoint is there than it was loaded from: a listing, once."""
+        with self._lock.had():
+            self._looks.find_later_checkpoint()
 
     # ── read ────────────────────────────────────────────────────────────────────────────────
 
@@ -259,6 +271,8 @@ class ObjectLog:
                 # Before a slot is created in what may be another channel by now, or in the hole that collected slots
                 # left, where nobody could tell whether it counts.
                 self._looks.find()
+            if self._known.unlisted is not None:
+                self._looks.find_later_checkpoint()
             prepare()
 
         return self._lock.held(timeout_seconds, begin)
@@ -351,6 +365,11 @@ class ObjectLog:
     def unasked(self) -> AbstractContextManager[None, bool | None]:
         """Return a block for work that no call asked for, or whose caller has succeeded (`UntoldLoss.block`)."""
         return self.untold_loss.block()
+
+    def let_go(self) -> None:
+        """Release what an interrupt has left to this thread (`ActiveCalls.let_go`)."""
+        self._lock.let_go()
+        self.untold_loss.let_go()
 
     def require_not_closed(self) -> None:
         """Refuse a call that stores or takes something after `close`, and raise a loss that waits to be told.

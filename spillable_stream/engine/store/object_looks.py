@@ -9,10 +9,12 @@ from spillable_stream.engine.store.channel_presence import ChannelPresence
 from spillable_stream.engine.store.handle_lock import HandleLock
 from spillable_stream.engine.store.known_slots import KnownSlots
 from spillable_stream.errors import CorruptionError
+from spillable_stream.objects.appending import Attempt
 from spillable_stream.objects.checkpoints import Checkpoints
 from spillable_stream.objects.overwritten import find_overwritten
 from spillable_stream.objects.read_ahead import BehindError, ReadAhead
 from spillable_stream.objects.slots import Slots
+from spillable_stream.objects.withdrawal import withdraw
 
 __all__ = ["ObjectLooks"]
 
@@ -73,8 +75,8 @@ class ObjectLooks:
                 began = time.monotonic()
                 try:
                     found, is_end = ahead.chunk()
-                except BehindError:
-                    self.begin_anew()
+                except BehindError as e:
+                    self.begin_anew(is_gone=e.is_gone)
                     return
                 except CorruptionError as e:
                     e.advise(self._slots.store.root)
@@ -88,14 +90,36 @@ class ObjectLooks:
                     with self._lock.had():
                         self._known.know(found)
 
-    def begin_anew(self) -> None:
+    def find_later_checkpoint(self) -> None:
+        """List the checkpoints before the first append; if there is a later one, have the state loaded from that.
+
+        The hint may be older than the newest checkpoint. If the log was cut off between the two, a handle that began
+        with the hint would give the IDs of the lost events to others. The load tells what is lost. A listing costs what
+        an append costs, so an open of a handle that may only look does not pay for it.
+
+        Raises:
+            StoreError: the store refused or failed.
+        """
+        known, base = self._known, self._known.unlisted
+        if base is None:
+            return
+        if known.must_load or max(self._checkpoints.numbers(), default=0) > base:
+            known.must_list = True
+            self._begin_anew()
+        else:
+            known.unlisted = None
+
+    def begin_anew(self, *, is_gone: bool) -> None:
         """Have the state loaded; see `KnownSlots.begin_anew`.
+
+        Args:
+            is_gone: whether the newest slot that is known is not there any more.
 
         Raises:
             UnsafeStoreError: not because slots were collected, but because the store overwrote one.
         """
         self.refuse_overwritten()
-        self._begin_anew()
+        self._begin_anew(is_gone=is_gone)
 
     def refuse_overwritten(self) -> None:
         """Refuse to continue as if nothing were lost. The next call continues with what is there.
@@ -110,7 +134,19 @@ class ObjectLooks:
             known.is_told = True
             raise overwritten
 
-    def _begin_anew(self) -> None:
+    def refuse_lost(self, attempt: Attempt) -> None:
+        """Take back an append whose proof has failed, if the slot before it is lost. The next call continues.
+
+        Raises:
+            UnsafeStoreError: it is, and nothing of the append is there any more.
+        """
+        lost = withdraw(self._slots, self._checkpoints, attempt)
+        if lost is not None:
+            self._begin_anew()
+            self._known.is_told = True
+            raise lost
+
+    def _begin_anew(self, *, is_gone: bool = False) -> None:
         with self._lock.had():
             self._presence.is_proven = False
-            self._known.begin_anew()
+            self._known.begin_anew(is_gone=is_gone)

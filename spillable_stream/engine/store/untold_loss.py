@@ -61,6 +61,10 @@ class UntoldLoss:
             if is_outermost:
                 self._threads.discard(me)
 
+    def let_go(self) -> None:
+        """Forget that this thread, whose call has ended, is in a block (`ActiveCalls.let_go`)."""
+        self._threads.discard(get_ident())
+
     def _keep(self, error: UnsafeStoreError) -> None:
         kept = UnsafeStoreError(*error.args)  # another one: a traceback keeps what its frames had
         with self._mutex:

@@ -121,7 +121,7 @@ def _arguments(made_by: Callable[..., Any], component: ComponentConfig) -> dict[
     keywords = {name: _built(value) for name, value in component.keywords.items()}
     if _is_flumes(component):
         return keywords
-    parameters = inspect.signature(made_by, eval_str=True).parameters
+    parameters = _parameters(made_by, component.type)
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
         return keywords
     for name in keywords:
@@ -134,6 +134,21 @@ def _arguments(made_by: Callable[..., Any], component: ComponentConfig) -> dict[
         if parameter.default is parameter.empty and name not in keywords:
             raise OptionError(f"{component.type} needs the argument {name}, and the file does not give it")
     return {name: _converted(name, value, parameters[name].annotation) for name, value in keywords.items()}
+
+
+def _parameters(made_by: Callable[..., Any], name: str) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a user's class; with annotations as texts where names in them are not there at runtime.
+
+    Raises:
+        OptionError: they can't be told, as with some classes of Python's own.
+    """
+    try:
+        try:
+            return inspect.signature(made_by, eval_str=True).parameters
+        except (NameError, AttributeError):  # a name that is imported for type checkers only
+            return inspect.signature(made_by).parameters
+    except (ValueError, TypeError, SyntaxError) as e:
+        raise OptionError(f"{name} can't be built, since its arguments can't be told: {e}") from e
 
 
 def _is_flumes(component: ComponentConfig) -> bool:
@@ -153,11 +168,11 @@ def _built(value: object) -> object:
 
 def _converted(name: str, value: object, annotation: object) -> object:
     try:
-        if annotation in (int, int | None):
+        if annotation in (int, int | None, "int", "int | None"):
             return int(str(value))
-        if annotation in (float, float | None):
+        if annotation in (float, float | None, "float", "float | None"):
             return float(str(value))
-        if annotation in (bool, bool | None):
+        if annotation in (bool, bool | None, "bool", "bool | None"):
             return _BOOLEANS[str(value).lower()]
     except (ValueError, KeyError):
         raise OptionError(f"{name} must be {getattr(annotation, '__name__', annotation)}, not {shown(value)}") from None

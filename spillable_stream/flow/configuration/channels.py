@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
+from spillable_stream.arguments import path_text
 from spillable_stream.channel.open_arguments import OpenArguments
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.channel_options import DIRECTORIES, OWN_OPTIONS
@@ -211,6 +212,11 @@ def check_channel(raw: RawComponent, channel: ComponentConfig, findings: Finding
         return Refusal(findings.add("bad-value", at, raw.path, f"{text}, so it does not run: {advice}"))
 
     _check_place(raw, channel, findings)
+    for name, directory in given_directories(channel):
+        try:
+            path_text(name, directory)
+        except OptionError as e:
+            raise refuse(name, str(e), "give it another directory") from None
     get = _Getter(channel)
     memory, overflow = capacities(channel)
     most = get("transactionCapacity", 0)

@@ -243,6 +243,13 @@ class ComponentType:
     batch_property: str = ""
     durable: bool = False
     numbered: bool = False
+    _plain: dict[str, Property] = field(init=False, repr=False)
+    _families: tuple[Property, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        families = sorted((p for p in self.properties if p.depth), key=lambda p: len(p.stem), reverse=True)
+        object.__setattr__(self, "_plain", {p.name: p for p in self.properties if not p.depth})
+        object.__setattr__(self, "_families", tuple(families))
 
     @property
     def supported(self) -> bool:
@@ -255,9 +262,7 @@ class ComponentType:
 
     def find(self, name: str) -> Property | None:
         """Return the property that a key below the component's name belongs to, if there is one."""
-        exact = next((p for p in self.properties if not p.depth and p.name == name), None)
-        families = sorted((p for p in self.properties if p.depth), key=lambda p: len(p.stem), reverse=True)
-        return exact or next((p for p in families if _is_of(name, p)), None)
+        return self._plain.get(name) or next((p for p in self._families if _is_of(name, p)), None)
 
     def plain(self, name: str) -> Property:
         """Return the property of a name that is none of a family."""

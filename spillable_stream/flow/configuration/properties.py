@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 __all__ = ["Entry", "Reading", "decode", "read_properties", "trim"]
 
+_BLANKS = " \t\f"  # those that may begin a line
 _JAVAS_BLANKS = "".join(map(chr, range(33)))
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _LOST_BACKSLASH = re.compile(r"(?<!\\)(?:\\\\)*(\\[^tnrfu\\:=#! \t\r\n])")
@@ -133,46 +134,54 @@ def _key_values(text: str) -> Iterator[tuple[int, str, str | None, str]]:
         import javaproperties
     except ImportError as e:
         raise ImportError("reading a configuration needs javaproperties: pip install 'spillable-stream[flow]'") from e
-    line, start = 1, 0
+    lines, line, start = _LogicalLines(text), 1, 0
     while start < len(text):
         try:
-            for element in javaproperties.parse(_Lines(text, start)):  # type: ignore[arg-type]
+            for element in javaproperties.parse(lines):  # type: ignore[arg-type]
+                source = text[start : lines.at]
                 if isinstance(element, javaproperties.KeyValue):
-                    yield line, element.key, element.value, element.source
-                line += len(_LINE_END.findall(element.source))
-                start += len(element.source)
+                    yield line, element.key, element.value, source
+                line += len(_LINE_END.findall(source))
+                start = lines.at
         except javaproperties.InvalidUEscapeError:
-            broken = _first_line(text, start)
-            yield line, re.split(r"[=:\s]", broken.strip(), maxsplit=1)[0], None, broken
-            line += len(_LINE_END.findall(broken))
-            start += len(broken)
+            source = text[start : lines.at]
+            yield line, re.split(r"[=:\s]", source.strip(), maxsplit=1)[0], None, source
+            line += len(_LINE_END.findall(source))
+            start = lines.at
 
 
-class _Lines:
-    """The lines of a text from an index on, one at a time: what is behind a malformed one is not split for each anew.
+class _LogicalLines:
+    """The lines of a text, one at a time, each joined with those that continue it.
 
     Args:
         text: the text.
-        start: the index.
+
+    Attributes:
+        at: where the next one begins.
     """
 
-    def __init__(self, text: str, start: int) -> None:
+    def __init__(self, text: str) -> None:
         self._text = text
-        self._at = start
+        self.at: int = 0
 
     def readline(self) -> str:
         """Return the next line with its end; "" at the end of the text."""
-        found, start = _LINE_END.search(self._text, self._at), self._at
-        self._at = len(self._text) if found is None else found.end()
-        return self._text[start : self._at]
+        line = self._physical()
+        if not _is_continued(line) or line.lstrip(_BLANKS).startswith(("#", "!")):
+            return line
+        parts: list[str] = []
+        while _is_continued(line):
+            parts.append(line.lstrip(_BLANKS).rstrip("\r\n")[:-1])
+            line = self._physical()
+        joined = "".join(parts) + line.lstrip(_BLANKS) or "\n"
+        return f"\\{joined}" if joined.startswith(("#", "!")) else joined  # it does not begin a comment there
+
+    def _physical(self) -> str:
+        found, start = _LINE_END.search(self._text, self.at), self.at
+        self.at = len(self._text) if found is None else found.end()
+        return self._text[start : self.at]
 
 
-def _first_line(text: str, start: int) -> str:
-    """Return the line of a text that begins at an index, with the lines that continue it."""
-    end = start
-    for found in _LINE_END.finditer(text, start):
-        line = text[end : found.start()]
-        end = found.end()
-        if (len(line) - len(line.rstrip("\\"))) % 2 == 0:
-            return text[start:end]
-    return text[start:]
+def _is_continued(line: str) -> bool:
+    bare = line.rstrip("\r\n")
+    return (len(bare) - len(bare.rstrip("\\"))) % 2 == 1

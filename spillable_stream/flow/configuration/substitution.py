@@ -23,6 +23,7 @@ _ESCAPED = re.compile(r"\$(\$\{[^{}]*\})")
 
 _DEEPEST = 100  # references in references, or one that leads to the next
 _MOST_CHARACTERS = 16 << 20  # that all answers may have together, those on the way included
+_AT_LEAST = 100  # characters that each answer counts for: it takes time, too
 _MOST_PATTERNS = 100
 
 
@@ -148,9 +149,9 @@ class _Answers:
         if value is None and not has_default:
             return f"${{{reference}}}"
         value = default if value is None else value
-        self._left -= len(value) + 1
+        self._left -= len(value) + _AT_LEAST
         if self._left < 0:
-            raise _EndlessError(f"the answers to all references have more than {_MOST_CHARACTERS >> 20} Mi characters")
+            raise _EndlessError("there is no end of the answers to all references")
         return self.resolved(value, (*inside, name), depth + 1)
 
 

@@ -179,18 +179,21 @@ class _Validation:
 
     def _interceptors(self, source: RawComponent) -> tuple[ComponentConfig, ...]:
         names = word_list(source.get("interceptors"))
-        listed = set(names)
         described = {
             key.split(".")[1]: e for key, e in reversed(source.entries.items()) if key.startswith("interceptors.")
         }
+        begun = {name.partition(".")[0] for name in names}  # Flume's may have dots
         for name, entry in described.items():
-            if name not in listed:
+            if name not in begun:
                 path = f"{source.path}.interceptors.{name}"
                 text = f"{source.path}.interceptors does not list it, so it does not run: add {name}"
                 self._findings.add("not-listed", entry, path, text)
         return tuple(self._interceptor(source, name) for name in names)
 
     def _selector(self, source: RawComponent, channels: list[str]) -> ComponentConfig:
+        if "selector" in source.entries:
+            text = f"nothing reads selector: write {source.path}.selector.type = {source.get('selector')}"
+            self._findings.add("unknown-property", source.entries["selector"], source.path, text)
         try:
             return configure_selector(source, channels, self._findings, self._classes)
         except Refusal as refusal:
@@ -224,7 +227,7 @@ class _Validation:
             text = f"{what}, so it does not run{hint}"
             raise Refusal(self._findings.add("no-channel", at, raw.path, text))
         for name in names:
-            if name not in running:
+            if name not in self._channels:
                 text = f"its channel {name} does not run; it runs without{self._hint([name])}"
                 self._findings.add("invalid-channel", raw.entries["channels"], raw.path, text)
         return running

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import codecs
-
 import pyarrow as pa
 
 from spillable_stream.errors import OptionError
+from spillable_stream.flow.charsets import charset_name
 from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.event_batch import with_bodies
 from spillable_stream.flow.interceptors.base import Interceptor
 from spillable_stream.flow.patterns.regex import JavaPattern, Replacement
-from spillable_stream.shown_value import shown
 
 __all__ = ["SearchReplace"]
 
@@ -36,10 +34,7 @@ class SearchReplace(Interceptor):
             raise OptionError("search_replace needs a searchPattern that is not empty")
         self.pattern: JavaPattern = JavaPattern(search_pattern)
         self.replacement: Replacement = Replacement(replace_string, self.pattern.translation)
-        try:
-            self.charset: str = codecs.lookup(charset).name
-        except LookupError:
-            raise OptionError(f"there is no charset {shown(charset)}; write one such as UTF-8 or ISO-8859-1") from None
+        self.charset: str = charset_name(charset)
 
     def intercept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the events with their new bodies."""

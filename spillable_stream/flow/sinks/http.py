@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -91,11 +92,20 @@ class HttpSink(BatchSink):
     ) -> None:
         super().__init__(1, channel)
         try:
-            import httpx  # noqa: F401
+            import httpx
         except ImportError as e:
             raise ImportError("the http sink needs httpx; install spillable-stream[flow]") from e
-        if not endpoint.lower().startswith(("http://", "https://")):
+        try:
+            url = httpx.URL(endpoint)
+            is_address = url.scheme in ("http", "https") and re.fullmatch(r"[^\s%/]+", url.host) is not None
+            is_address = is_address and (url.port is None or 0 < url.port < 65536)
+        except httpx.InvalidURL:
+            is_address = False
+        if not is_address:
             raise OptionError(f"endpoint must be an address such as http://host:8080/events, not {shown(endpoint)}")
+        for name, value in (("contentTypeHeader", content_type_header), ("acceptHeader", accept_header)):
+            if not (value.isascii() and value.isprintable()):
+                raise OptionError(f"{name} must be printable ASCII, as headers of requests are, not {shown(value)}")
         self._endpoint = endpoint
         self._timeouts_seconds = (connect_timeout / 1000, request_timeout / 1000)
         self._headers = {"Content-Type": content_type_header, "Accept": accept_header}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import logging
 import os
@@ -13,8 +12,10 @@ import threading
 import time
 from typing import IO
 
+from spillable_stream.arguments import path_text
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
+from spillable_stream.flow.charsets import charset_name
 from spillable_stream.flow.checked_arguments import Count, Size, checked
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, put_held
 from spillable_stream.flow.sources.event_columns import event_batch
@@ -68,10 +69,9 @@ class Exec(EventSource):
         self._arguments = [*shlex.split(shell), command] if shell else command.split()
         if not command.split():
             raise OptionError("exec needs a command; give one such as tail -F /var/log/app.log")
-        try:
-            codecs.lookup(charset)
-        except LookupError as e:
-            raise OptionError(f"there is no character set {shown(charset)}; give one such as UTF-8") from e
+        for argument in self._arguments:
+            path_text("an argument of the command", argument)  # it may be one
+        charset_name(charset)
         self._restart = restart
         self._throttle_seconds = restart_throttle / 1000
         self._log_std_err = log_std_err

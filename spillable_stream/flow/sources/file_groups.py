@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from spillable_stream.arguments import path_text
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.patterns.regex import JavaPattern
 from spillable_stream.shown_value import shown
@@ -44,6 +45,7 @@ class FileGroup:
 
     def __init__(self, name: str, path: str, *, cached: bool = True) -> None:
         directory, slash, pattern = path.rpartition("/")
+        path_text(f"the file group {shown(name)}", path)
         if not slash or not pattern:
             raise OptionError(
                 f"the file group {shown(name)} is {shown(path)}; give a directory and a pattern, as /var/log/.*[.]log"

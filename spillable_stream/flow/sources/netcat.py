@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.errors import SpillableError
+from spillable_stream.flow.charsets import charset_name
 from spillable_stream.flow.checked_arguments import Count, Port, checked
 from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.sources.base import fitting, halves, said_of
@@ -17,7 +17,6 @@ from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.lines import split_lines
 from spillable_stream.flow.sources.network import StreamSource
 from spillable_stream.log_records import fields, log_of
-from spillable_stream.shown_value import shown
 
 __all__ = ["Netcat"]
 
@@ -54,10 +53,7 @@ class Netcat(StreamSource):
         super().__init__([(bind, port)])
         self._longest = max_line_length
         self._answers = ack_every_event
-        try:
-            self._encoding = codecs.lookup(encoding).name
-        except LookupError as e:
-            raise OptionError(f"there is no character set {shown(encoding)}; give one such as utf-8") from e
+        self._encoding = charset_name(encoding)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection; see `StreamSource.serve`."""

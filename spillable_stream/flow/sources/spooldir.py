@@ -318,7 +318,7 @@ class SpoolDir(NumberedSource[_Held]):
     def _encoded(self, bodies: pa.Array) -> pa.Array:
         """Return the bodies in the output's character set; they are in UTF-8, unless they are whole files."""
         charset = self._decoding.output_charset
-        if self._decoding.blob_bytes or charset.lower() in ("utf-8", "utf8"):
+        if self._decoding.blob_bytes or charset == "utf-8":
             return bodies
         return pa.array([b.decode().encode(charset, "replace") for b in bodies.to_pylist()], pa.binary())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import os
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,9 +10,9 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from spillable_stream.errors import OptionError, SpillableError, StorageError
+from spillable_stream.errors import SpillableError, StorageError
+from spillable_stream.flow.charsets import charset_name
 from spillable_stream.flow.sources.lines import Lines, cut_long, split_lines
-from spillable_stream.shown_value import shown
 
 __all__ = ["Decoding", "FileState", "Part", "SpooledFile", "UnreadableFileError"]
 
@@ -89,13 +88,8 @@ class Decoding:
     blob_bytes: int = 0
 
     def __post_init__(self) -> None:
-        for name in (self.charset, self.output_charset):
-            try:
-                codecs.lookup(name)
-            except LookupError as e:
-                raise OptionError(
-                    f"there is no character set {shown(name)}; give one such as UTF-8 or ISO-8859-1"
-                ) from e
+        object.__setattr__(self, "charset", charset_name(self.charset))
+        object.__setattr__(self, "output_charset", charset_name(self.output_charset))
 
     @property
     def python_errors(self) -> str:
@@ -105,8 +99,7 @@ class Decoding:
     @property
     def is_plain(self) -> bool:
         """Whether the bytes of a file are those of the bodies, so that it need not be decoded as a whole."""
-        same = codecs.lookup(self.charset).name == "utf-8" == codecs.lookup(self.output_charset).name
-        return same and self.errors == "FAIL"
+        return self.charset == "utf-8" == self.output_charset and self.errors == "FAIL"
 
 
 class Part(NamedTuple):
@@ -271,6 +264,6 @@ class SpooledFile:
     def _no_text(self, e: UnicodeError, offset: int) -> UnreadableFileError:
         where = offset + getattr(e, "start", 0)
         return UnreadableFileError(
-            f"{self.path} is not {self._decoding.charset} at offset {where:,}: set inputCharset, or "
+            f"{self.path} is not {self._decoding.charset.upper()} at offset {where:,}: set inputCharset, or "
             "decodeErrorPolicy = REPLACE"
         )

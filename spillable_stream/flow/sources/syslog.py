@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Annotated
 import pyarrow as pa
 
 from spillable_stream.errors import OptionError
+from spillable_stream.flow.charsets import charset_name
 from spillable_stream.flow.checked_arguments import Count, Port, Within, checked
 from spillable_stream.flow.sources.datagrams import Datagram, DatagramSource
 from spillable_stream.flow.sources.event_columns import events_of
@@ -99,8 +99,8 @@ class MultiportSyslogTcp(StreamSource):
         self._sender = _Sender(client_ip_header, client_hostname_header)
         self._event_size, self._batch_size = event_size, batch_size
         self._port_header = port_header
-        self._charsets = {_port_of(p): _charset(name) for p, name in (charset_port or {}).items()}
-        self._charset = _charset(charset_default)
+        self._charsets = {_port_of(p): charset_name(name) for p, name in (charset_port or {}).items()}
+        self._charset = charset_name(charset_default)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection; see `StreamSource.serve`."""
@@ -241,10 +241,3 @@ def _port_of(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= 65535):
         raise OptionError(f"a key of charset_port must be a port, as 5140, not {shown(text)}")
     return int(text)
-
-
-def _charset(name: str) -> str:
-    try:
-        return codecs.lookup(name).name
-    except LookupError as e:
-        raise OptionError(f"there is no character set {shown(name)}; give one such as UTF-8") from e

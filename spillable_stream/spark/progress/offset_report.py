@@ -25,6 +25,7 @@ class OffsetReport:
             none. A channel is one partition, so ``minOffsetsBehindLatest``, ``maxOffsetsBehindLatest`` and
             ``avgOffsetsBehindLatest`` (Kafka's words) are ``lagEvents`` too.
         restore: ``restore``, like that of an `Offset`: so ``startingOffsets`` takes what Spark's progress says.
+        recovery: ``recovery``, likewise.
     """
 
     channel: str
@@ -34,6 +35,7 @@ class OffsetReport:
     owner: str | None
     lag: Lag
     restore: str = ""
+    recovery: str = ""
 
     @classmethod
     def of(cls, value: OffsetJson) -> OffsetReport | None:
@@ -53,6 +55,7 @@ class OffsetReport:
             value["owner"],
             lag,
             value.get("restore", ""),
+            value.get("recovery", ""),
         )
 
     def to_json(self) -> OffsetJson:
@@ -67,6 +70,7 @@ class OffsetReport:
             "oldestPutTimeMicros": self.lag.put_time_us,
             "owner": self.owner,
             "path": self.path,
+            **({"recovery": self.recovery} if self.recovery else {}),
             **({"restore": self.restore} if self.restore else {}),
             "writeOrderId": self.last_id,
         }

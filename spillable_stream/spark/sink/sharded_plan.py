@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.several_channels import PlannedDirectories, enter_together
+from spillable_stream.channel.several_channels import PlannedChannel, enter_together
 from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.objects.location import is_location
@@ -121,7 +121,7 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
             return nullcontext(_look_beyond(base, shards))
         return _shard(shard_path(base, number), options, schema, create=create)
 
-    def check(number: int) -> PlannedDirectories:
+    def check(number: int) -> PlannedChannel:
         return check_sink_channel(shard_path(base, number), options, schema)
 
     def plan(number: int, channel: Channel) -> tuple[SinkPlan, _Batches]:

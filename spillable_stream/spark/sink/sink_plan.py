@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.due_time import due_ms, require_delays, require_orderable
-from spillable_stream.channel.several_channels import PlannedDirectories, check_channel
+from spillable_stream.channel.several_channels import PlannedChannel, check_channel
 from spillable_stream.channel.stored_schema import widened
 from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.engine.port import HandedOver, SinkBatch, StagePlan, one_look
@@ -193,7 +193,7 @@ def sink_channel(
     return visit(path, create=create, schema=_stored(options, schema), **options.of_channel)
 
 
-def check_sink_channel(path: str, options: SinkOptions, schema: StructType) -> PlannedDirectories:
+def check_sink_channel(path: str, options: SinkOptions, schema: StructType) -> PlannedChannel:
     """Refuse the channel of a write that can be seen to be impossible, or return its directories; nothing is created.
 
     The arguments are those of `plan_sink`; there is no such channel.

@@ -38,7 +38,7 @@ def check_end(state: ChannelState, read_id: int, path: str) -> None:
 def check_history(
     state: ChannelState, group: QueryGroup, end: Offset, read_id: int | None, path: str, *, of_set: bool = False
 ) -> None:
-    """Refuse a checkpoint with events that a restore left out: their IDs are, or will be, those of others.
+    """Refuse a checkpoint with events that a restore, or a copy, left out: their IDs are, or will be, those of others.
 
     Args:
         state: the channel's state.
@@ -49,10 +49,13 @@ def check_history(
         of_set: whether the query reads a set of channels, for the message.
 
     Raises:
-        CheckpointMismatchError: the channel was created from a backup that does not have the event.
+        CheckpointMismatchError: the channel was created from a backup that does not have the event, or is another copy
+            of the one that was read.
     """
-    if end.restore == state.restore_before(end.event_id):
+    if state.may_have(end.event_id, end.restore, end.recovery):
         return
+    if end.restore == state.restore_before(end.event_id):
+        raise CheckpointMismatchError(_of_another_copy(state, group, end, read_id, path, of_set=of_set))
     shared_ids = {before.token: restore.last_id for before, restore in pairwise([Restore(0, ""), *state.restores])}
     shared_id = shared_ids.get(end.restore)
     if shared_id is None:
@@ -68,6 +71,25 @@ def check_history(
     )
 
 
+def _of_another_copy(
+    state: ChannelState, group: QueryGroup, end: Offset, read_id: int | None, path: str, *, of_set: bool
+) -> str:
+    """Return the refusal of a checkpoint of another copy of the channel, be it the original."""
+    ends = {before.token: after.last_id for before, after in pairwise(state.recoveries)}
+    shared_id = ends.get(end.recovery)
+    if shared_id is None:
+        return (
+            f"the Spark checkpoint has {_extent(end, read_id, path)} in another copy of the channel: the one there now "
+            "has other events under these IDs. Use a new checkpointLocation: a sink then has twice what it has of the "
+            "events that both have"
+        )
+    return (
+        f"the Spark checkpoint has {_extent(end, read_id, path)}, but the channel there now is a copy that has only "
+        f"the events up to {shared_id} of that, and gives the later IDs to other events. "
+        f"{_way_on_of_restored(state, group, end, read_id, shared_id, of_set=of_set)}"
+    )
+
+
 def _extent(end: Offset, read_id: int | None, path: str) -> str:
     """Return how far a query has read and planned, as messages say it."""
     if read_id is None:
@@ -79,7 +101,7 @@ def _extent(end: Offset, read_id: int | None, path: str) -> str:
 def _way_on_of_restored(
     state: ChannelState, group: QueryGroup, end: Offset, read_id: int | None, shared_id: int, *, of_set: bool
 ) -> str:
-    """Return how to continue in a restored channel that has the query's events up to ``shared_id``."""
+    """Return how to continue in a restored or copied channel that has the query's events up to ``shared_id``."""
     first = max(min(shared_id, end.event_id if read_id is None else read_id) + 1, state.beginning())
     way = _new_checkpoint(group, first, of_set=of_set)
     if of_set:

@@ -3,10 +3,10 @@
 The end of a query's first batch says where that began, too: ``{"channel": …, "start": m, "writeOrderId": n}``.
 Spark keeps ends, and asks for the beginning of the first batch again when it repeats it.
 
-Four more keys, each only where it is needed: ``group`` is the name of the position that a stream without the option
+Five more keys, each only where it is needed: ``group`` is the name of the position that a stream without the option
 `group` created for itself, the end of its first batch says with ``made`` when (`first_batch`), ``reset`` names what a
-stream with `resetGroup` does once (`group_reset`), and ``restore`` names the restore of the channel after which the
-event was put (`checkpoint_check`).
+stream with `resetGroup` does once (`group_reset`), and ``restore`` and ``recovery`` name the restore and the recovery
+of the channel after which the event was put (`checkpoint_check`).
 
 What the options say of positions is resolved here, too: an ID names an event, an offset the place
 after one.
@@ -46,6 +46,7 @@ class Offset:
         reset: of the beginning and the end of a query's first batch, the reset of the group that it begins with.
         made_at: of the end of a query's first batch, how far the channel was when it created its group, if it did.
         restore: the token of the channel's last restore before the event was put; "" without one.
+        recovery: the token of the channel's last recovery before that; "" if it is not known.
     """
 
     channel: str
@@ -55,16 +56,19 @@ class Offset:
     reset: str | None = None
     made_at: Moment | None = None
     restore: str = ""
+    recovery: str = ""
 
     @classmethod
     def of(cls, value: object) -> Offset | None:
         """Return the offset that a JSON value is, or None if it is none of this source's."""
         match value:
             case {"channel": str(channel), "writeOrderId": int(event_id), **more}:
-                match more.get("start"), more.get("group"), more.get("reset"), more.get("restore", ""):
-                    case (int() | None as start, str() | None as group, str() | None as reset, str(restore)):
+                marks = more.get("restore", ""), more.get("recovery", "")
+                match more.get("start"), more.get("group"), more.get("reset"), *marks:
+                    case (int() | None as start, str() | None as group, str() | None as reset, str(first), str(second)):
                         if group is None or is_name(group):
-                            return cls(channel, event_id, start, group, reset, _moment(more.get("made")), restore)
+                            made_at = _moment(more.get("made"))
+                            return cls(channel, event_id, start, group, reset, made_at, first, second)
         return None
 
     @classmethod
@@ -102,6 +106,7 @@ class Offset:
             "channel": self.channel,
             "group": self.group,
             "made": None if self.made_at is None else list(self.made_at),
+            "recovery": self.recovery or None,
             "reset": self.reset,
             "restore": self.restore or None,
             "start": self.start_id,
@@ -191,11 +196,13 @@ def _of_option(name: str, text: str, channel: Channel) -> int:
         raise OptionError(f"{name} is an offset of the channel {value['channel']}; {channel.path} is {channel.uuid}")
     event_id = int(value["writeOrderId"])
     with channel.port().snapshot() as state:
-        if "channel" in value and value.get("restore", "") != state.restore_before(event_id):
+        marks = value.get("restore", ""), value.get("recovery", "")
+        if "channel" in value and not state.may_have(event_id, *marks):
             now = f"the event {event_id} there now is another one"
             if event_id > state.last_id:
                 now = f"there is no event {event_id} now, and the next one of that ID is another"
             raise OptionError(
-                f"{name} is an offset of {channel.path} before or after a restore: {now}. Give the ID of an event"
+                f"{name} is an offset of {channel.path} before or after a restore, or of another copy: {now}. Give the "
+                "ID of an event"
             )
     return event_id

@@ -209,8 +209,9 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         channel, group = self._open(), self._group.name
         with channel.port().snapshot() as state:
             lag = Lag.beyond(state, group if self._start.reset is None else None, self._query.covered_id)
-            owner, restore = self._hold.owner(), state.restore_before(state.last_id)
-            return OffsetReport(channel.uuid, state.last_id, str(channel.path), group, owner, lag, restore).to_json()
+            marks = state.restore_before(state.last_id), state.recovery_before(state.last_id)
+            path, owner = str(channel.path), self._hold.owner()
+            return OffsetReport(channel.uuid, state.last_id, path, group, owner, lag, *marks).to_json()
 
     @_held
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
@@ -421,9 +422,10 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._hold.close()
 
     def _to_json(self, offset: Offset) -> OffsetJson:
-        """Return an offset for Spark, with the restore after which its event was put."""
+        """Return an offset for Spark, with the restore and the recovery after which its event was put."""
         with self._port().snapshot() as state:
-            return replace(offset, restore=state.restore_before(offset.event_id)).to_json()
+            restore, recovery = state.restore_before(offset.event_id), state.recovery_before(offset.event_id)
+        return replace(offset, restore=restore, recovery=recovery).to_json()
 
     def _parse(self, value: OffsetJson) -> Offset:
         return Offset.parse(value, self._open().uuid, self._path)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spillable_stream import Channel
+from spillable_stream import Channel, StorageError
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
 from tests.support.events import numbered, put, take
+from tests.support.fake_files import FaultyFileSystem
 from tests.support.waiting import wait_until
 
 Open = Callable[..., Channel]
@@ -95,9 +97,26 @@ def test_a_handle_that_only_looks_or_whose_log_failed_leaves_everything_as_it_is
         view.engine().leave(checkpoint=True, flush=True)
     channel.engine().log.lock.failed = "for a test"
     before = checkpoints(channel)
-    channel.engine().leave(checkpoint=True, flush=True)
+    channel.engine().leave(checkpoint=True, flush=False)
+    said = "1 event is still in the memory of .*, since this handle failed, and can't move them to disk: for a test"
+    with pytest.raises(StorageError, match=said):
+        channel.engine().leave(checkpoint=True, flush=True)
     channel.engine().log.lock.failed = None
     assert (checkpoints(channel), channel.stats().drain_order) == (before, [1])
+    take(channel)
+    channel.engine().log.lock.failed = "for a test"
+    channel.engine().leave()
+    channel.engine().log.lock.failed = None
+
+
+def test_a_checkpoint_that_fails_leaves_nothing_in_memory(path: Path) -> None:
+    fs = FaultyFileSystem()
+    channel = Channel(path, fs=fs, memory_capacity=100, minimum_required_space=0)
+    put(channel, *numbered(0, 3))
+    with fs.failing(lambda call: call.file.startswith("checkpoint-")), pytest.raises(StorageError, match="checkpoint-"):
+        channel.close()
+    with Channel(path) as again:
+        assert again.stats().drain_order == [-3]
 
 
 def test_files_are_counted_as_they_are(open_channel: Open) -> None:

@@ -305,7 +305,7 @@ def test_a_stray_or_damaged_head_stops_nobody_who_finds_the_channel_free(path: P
 
 def test_damage_is_refused_as_an_open_for_writing_refuses_it(path: Path) -> None:
     fill(path)
-    flip(log_file(path, 7), offsets(path, FrameType.COMMIT, 7)[0] + 8)
+    flip(log_file(path, 8), offsets(path, FrameType.COMMIT, 8)[0] + 8)
     before = snapshot(path)
     with pytest.raises(CorruptionError) as found:
         reading(path)

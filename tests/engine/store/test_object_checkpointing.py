@@ -20,8 +20,9 @@ from spillable_stream.errors import DataLossError, TransactionStateError
 from spillable_stream.format.record import TrimRecord
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
-from spillable_stream.objects.checkpoints import checkpoint_key
+from spillable_stream.objects.checkpoints import HINT, checkpoint_key
 from spillable_stream.objects.identity import IDENTITY
+from spillable_stream.objects.slots import LOG
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, FaultyStore, Request, once
 from tests.support.memory_store import MemoryStore
@@ -658,3 +659,33 @@ def test_a_store_that_refuses_to_delete_is_a_warning_once_until_it_deletes_again
         used = channel.stats().store
         assert used is not None and used.delete_refusal == ""
     assert len(keys(channel, "checkpoints/")) == 2
+
+
+def test_a_trim_that_notices_that_the_bucket_was_put_back_leaves_nothing_and_the_next_call_tells_it(
+    open_handle: Open, caplog: pytest.LogCaptureFixture, set_limits: SetLimits
+) -> None:
+    """It came back between the checkpoint and the trim. The commit before them has succeeded."""
+    channel = open_handle()
+    set_limits(worth_a_trim=1)
+    for _ in range(2):
+        put(channel, b"taken")
+        take(channel)
+        channel.checkpoint()
+    store, checkpointing = store_of(channel), checkpointing_of(channel)
+    objects: dict[str, bytes] = store.inner.objects  # type: ignore[attr-defined]
+    before = dict(objects)
+    put(channel, b"lost")
+    put(channel, b"lost, too")
+
+    def put_back(request: Request) -> None:
+        if request.kind == "replace" and request.key == HINT:
+            objects.clear()
+            objects.update(before)
+
+    store.after = put_back
+    checkpointing.create_soon()
+    checkpointing.create_if_due()
+    store.after = lambda _: None
+    assert {key for key in objects if key.startswith(LOG)} == {key for key in before if key.startswith(LOG)}
+    require_told_once(channel, caplog)
+    assert verify(URL).healthy

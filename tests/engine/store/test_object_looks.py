@@ -13,14 +13,17 @@ from spillable_stream import (
     CommitOutcomeUnknownError,
     CorruptionError,
     DataLossError,
+    StorageError,
     UnsafeStoreError,
     repair,
+    verify,
 )
+from spillable_stream.objects.checkpoints import HINT
 from spillable_stream.objects.identity import create_identity
 from spillable_stream.objects.patience import Patience
-from spillable_stream.objects.slots import slot_key
+from spillable_stream.objects.slots import LOG, slot_key
 from tests.support.events import peek, put, take
-from tests.support.faulty_store import Request
+from tests.support.faulty_store import Fault, Request, once
 from tests.support.object_channels import URL, Watched, asked, collect_now, in_thread, log_of, lose_slots, store_of
 from tests.support.object_logs import FakeTime, new_state
 
@@ -215,6 +218,20 @@ def test_whoever_had_slots_in_whose_places_others_have_put_theirs_since_the_buck
     assert peek(open_handle(), group="another")[-1] == b"stored"
 
 
+@pytest.mark.parametrize("use", [peek, lambda channel: put(channel, b"not stored")])
+def test_whoever_had_slots_that_are_lost_is_told_also_where_others_have_a_checkpoint_behind_them(
+    open_handle: Open, use: Callable[[Channel], object]
+) -> None:
+    """It does not load the slots that are in their places; but nobody has trimmed these."""
+    channel, other = open_handle(), open_handle()
+    put(channel, b"0")
+    continue_elsewhere(channel, other, 5)
+    other.checkpoint()
+    with pytest.raises(UnsafeStoreError, match="lacks slot 3, which was there, and which nobody has trimmed"):
+        use(channel)
+    assert peek(channel) == [b"%d" % number for number in range(6)]
+
+
 def test_a_handle_that_slept_while_its_slots_were_collected_reports_no_loss(open_handle: Open) -> None:
     sleeper, channel = open_handle(), open_handle()
     for body in (b"0", b"1"):
@@ -224,31 +241,136 @@ def test_a_handle_that_slept_while_its_slots_were_collected_reports_no_loss(open
     assert sleeper.engine().follow().last_id == 2
 
 
-@pytest.mark.parametrize("lost", [1, 2])
-def test_a_put_that_notices_a_bucket_that_was_put_back_leaves_a_slot_that_only_a_repair_passes(
-    open_handle: Open, lost: int
+@pytest.mark.parametrize(("lost", "continued"), [(1, 0), (2, 0), (2, 1), (2, 2), (3, 2)])
+def test_an_append_that_notices_a_bucket_that_was_put_back_leaves_nothing_and_the_next_one_continues(
+    open_handle: Open, lost: int, continued: int
 ) -> None:
-    """It has created its slot by then, behind those that are lost; an open looks one slot behind the end."""
+    """It has created its slot by then, behind those that are lost: nobody could pass that."""
     channel = open_handle()
     put(channel, b"0")
     with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
         for _ in range(lost):
             put(channel, b"lost")
-    with pytest.raises(CommitOutcomeUnknownError):
-        put(channel, b"behind the hole")
-    if lost > 1:
-        with pytest.raises(UnsafeStoreError, match="if it says that a slot is missing, run `spillable repair"):
-            peek(channel)
-        put(open_handle(), b"1")
-    for use in (lambda: peek(channel), open_handle):
-        with pytest.raises(DataLossError, match=r"slot \d is missing, and slot \d is there.*spillable repair"):
-            use()
+    for _ in range(continued):
+        put(open_handle(), b"of another handle")
+    before = dict(store_of(channel).inner.objects)  # type: ignore[attr-defined]
+    with pytest.raises(UnsafeStoreError, match="was there: the bucket was put back"):
+        put(channel, b"not stored")
+    assert store_of(channel).inner.objects == before  # type: ignore[attr-defined]
+    put(channel, b"1")
+    put(open_handle(), b"2")
+    bodies = peek(channel)
+    assert (bodies[0], bodies[-2:]) == (b"0", [b"1", b"2"]) and not {b"lost", b"not stored"} & set(bodies)
+    assert verify(URL).healthy
+
+
+# ── a hint that is older than the newest checkpoint ─────────────────────────────────────────────
+
+
+def put_with_an_older_hint(channel: Channel) -> None:
+    """Put 3 events, each with a checkpoint, and let the hint lead to the second one."""
+    objects: dict[str, bytes] = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    hint = b""
+    for number in range(3):
+        put(channel, b"%d" % number)
+        hint = objects.get(HINT, b"")
+        channel.checkpoint()
+    objects[HINT] = hint
+
+
+def cut_off(channel: Channel, slot: int = 3) -> None:
+    """Lose the slots from one on, as in a copy that is not complete."""
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    for key in [key for key in objects if key.startswith(LOG) and key >= slot_key(slot)]:
+        del objects[key]
+
+
+WRITES = [
+    lambda channel: put(channel, b"behind the loss"),
+    take,
+    Channel.checkpoint,
+    lambda channel: channel.engine().upkeep._owners.own("upkeep:", 0, "upkeep"),
+]
+
+
+@pytest.mark.parametrize("write", WRITES, ids=["put", "take", "checkpoint", "upkeep"])
+@pytest.mark.parametrize("continued", [0, 1])
+def test_a_handle_that_began_with_an_older_checkpoint_refuses_to_append_where_later_slots_are_lost(
+    open_handle: Open, write: Callable[[Channel], object], continued: int
+) -> None:
+    """Whether an earlier version, which does not look, has put others in their places."""
+    channel = open_handle()
+    put_with_an_older_hint(channel)
+    cut_off(channel)
     channel.close()
-    repair(URL)
+    if continued:
+        earlier = open_handle()
+        log_of(earlier)._known.unlisted = None
+        put(earlier, b"in its place")
+        earlier.close()
     again = open_handle()
-    put(again, b"2")
-    assert peek(again)[0] == b"0"
-    assert peek(again)[-1] == b"2"
+    assert again.stats().last_id == 2 + continued, "an open trusts the hint"
+    before = dict(store_of(again).inner.objects)  # type: ignore[attr-defined]
+    for _ in range(2):
+        with pytest.raises(DataLossError, match=r"the newest checkpoint is of .*slot 3.*events are missing") as caught:
+            write(again)
+        assert "spillable repair" in str(caught.value)
+    assert store_of(again).inner.objects == before  # type: ignore[attr-defined]
+    again.close()
+    repair(URL)
+    assert put(open_handle(), b"next")[0] > 3, "no other event gets the ID of one that is lost"
+    assert verify(URL).healthy
+
+
+def test_the_first_append_of_a_handle_that_began_with_a_hint_lists_the_checkpoints_and_no_other_one_does(
+    open_handle: Open,
+) -> None:
+    channel = open_handle()
+    put(channel, b"0")
+    channel.checkpoint()
+    for handle, asks in ((open_handle(), True), (channel, False)):
+        store = store_of(handle)
+        for listed in ([("list", "checkpoints/")] if asks else [], []):
+            handle.engine().follow()
+            tail = log_of(handle).tail.number
+            store.forget_counts()
+            put(handle, b"x")
+            assert asked(store) == [*listed, ("create", slot_key(tail + 1)), ("get_range", slot_key(tail))]
+
+
+def test_a_handle_that_only_looks_lists_nothing(open_handle: Open) -> None:
+    channel = open_handle()
+    put(channel, b"0")
+    channel.checkpoint()
+    other = open_handle()
+    other.stats()
+    assert [bytes(body) for batch in other.read() for body in batch.column("body").to_pylist()] == [b"0"]
+    assert "list" not in store_of(other).counts
+
+
+def test_a_handle_that_began_with_an_older_checkpoint_continues_where_nothing_is_lost(open_handle: Open) -> None:
+    channel = open_handle()
+    put_with_an_older_hint(channel)
+    again = open_handle()
+    store_of(again).forget_counts()
+    assert put(again, b"3") == (4, 4)
+    assert store_of(again).counts["list"] == 2, "the first append's, and that of the load"
+    store_of(again).forget_counts()
+    assert put(again, b"4") == (5, 5)
+    assert peek(again) == [b"%d" % number for number in range(5)]
+    assert "list" not in store_of(again).counts
+
+
+def test_a_handle_whose_listing_fails_asks_again(open_handle: Open) -> None:
+    channel = open_handle()
+    put_with_an_older_hint(channel)
+    cut_off(channel)
+    again = open_handle()
+    store_of(again).schedule = once("list", Fault.UNAVAILABLE)
+    with pytest.raises(StorageError):
+        put(again, b"not stored")
+    with pytest.raises(DataLossError, match="slot 3, which is not in the log"):
+        put(again, b"not stored")
 
 
 # ── damage that a repair has passed ─────────────────────────────────────────────────────────────

@@ -83,6 +83,35 @@ def test_a_class_that_cannot_be_loaded_is_an_error_that_says_why(name: str, mapp
     assert part in str(error.value)
 
 
+def test_a_class_whose_annotations_name_what_only_type_checkers_import_is_built(tmp_path: Path) -> None:
+    (tmp_path / "acme_late.py").write_text(
+        "from __future__ import annotations\n"
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n"
+        "    from decimal import Decimal\n"
+        "class Late:\n"
+        "    def __init__(self, *, size: int | None = None, deep: bool = False, other: Decimal = 0) -> None:\n"
+        "        self.given = (size, deep)\n"
+    )
+    component = ComponentConfig(
+        kind=Kind.SOURCE,
+        name="r1",
+        type="acme_late.Late",
+        implementation="acme_late:Late",
+        keywords={"size": "7", "deep": "True"},
+    )
+    PythonClasses().check(component)
+    assert build(component).given == (7, True)
+
+
+def test_a_class_whose_arguments_cannot_be_told_is_an_error_and_no_crash() -> None:
+    component = ComponentConfig(kind=Kind.SINK, name="k1", type="builtins.dict", implementation="builtins:dict")
+    with pytest.raises(
+        OptionError, match=r"builtins\.dict can't be built, since its arguments can't be told: no signature"
+    ):
+        PythonClasses().check(component)
+
+
 def test_texts_become_what_the_annotation_says() -> None:
     made = build(own(pattern="7", size="7", part="0.5", deep="TRUE"))
     assert made.given == ("7", 7, 0.5, True)

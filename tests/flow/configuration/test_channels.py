@@ -115,6 +115,11 @@ def test_the_users_home_is_meant_in_every_directory() -> None:
         (("type = file", "path = s3://b/c", "mode = 0770"), "mode is for channels on a disk"),
         (("type = file", "path = s3://b/c", "durability = object", "spool = /s"), "so a spool would be empty"),
         (("type = file", "maxFileSize = 1MiB", "compression = maxFileSize"), "compression must be none, lz4 or zstd"),
+        (("type = memory", "path = /a\\u0000b"), r"path can't be '/a\x00b': no file can have this name"),
+        (
+            ("type = file", "checkpointDir = /a", "dataDirs = /b,/c\\uD800"),
+            r"dataDirs can't be '/c\ud800': no file can",
+        ),
     ],
 )
 def test_an_option_that_no_such_channel_can_have_is_found_in_its_line(lines: tuple[str, ...], part: str) -> None:

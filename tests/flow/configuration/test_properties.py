@@ -78,6 +78,26 @@ def test_malformed_escapes_cost_no_look_at_what_is_behind_them(monkeypatch: pyte
     assert read <= 2 * len(content)
 
 
+def test_a_line_of_many_lines_costs_no_look_at_the_first_ones_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, real = 0, javaproperties.reading.CONTINUED_RGX
+
+    class Counting:
+        def search(self, line: str) -> object:
+            nonlocal read
+            read += len(line)
+            return real.search(line)
+
+    monkeypatch.setattr(javaproperties.reading, "CONTINUED_RGX", Counting())
+    content = b"a.b = \\\n" + b"  x \\\n" * 500
+    assert entries(content.decode()) == [(1, "a.b", "x " * 499 + "x")]
+    assert read <= 2 * len(content)
+
+
+def test_a_line_that_is_continued_begins_no_comment_and_a_comment_is_not_continued() -> None:
+    assert entries("\\\n#a.b = c\n# d \\\na.f = g") == [(1, "#a.b", "c"), (4, "a.f", "g")]
+    assert entries("\\\n\\\n\na.f = g\n\\") == [(4, "a.f", "g")]
+
+
 def test_a_lost_backslash_is_found_but_not_one_that_escapes() -> None:
     assert problems("a.b = \\d\n") == [(1, "lost-backslash")]
     assert problems("a.b = \\\\d \\\\\\\\. \\t \\u0041 \\: \\= \\# \\! a\\ b\na.c = \\\n d") == []

@@ -100,7 +100,7 @@ def test_a_value_that_refers_to_itself_stays_and_is_found() -> None:
         ([*(f"${{k.{i + 1}}}" for i in range(150)), "x"], "more than 100 references lead from one to the next"),
         (
             [*(f"${{k.{i + 1}}}${{k.{i + 1}}}" for i in range(30)), "x" * 100],
-            "the answers to all references have more than 16 Mi characters",
+            "there is no end of the answers to all references",
         ),
     ],
     ids=["nested", "chain", "growth"],

@@ -180,3 +180,20 @@ def test_a_source_that_its_channels_remember_has_a_name_that_they_can(type_lines
     if not runs:
         (error,) = [f for f in loaded.findings if f.severity == "error"]
         assert (error.code, error.line) == ("bad-value", 5) and "rename it" in error.text
+
+
+def test_the_name_of_an_interceptor_may_have_dots() -> None:
+    text = """
+    a1.sources.r1.interceptors = a.b
+    a1.sources.r1.interceptors.a.b.type = host
+    """
+    loaded = read(SMALL + text)
+    assert [i.name for i in loaded.agents["a1"].sources[0].interceptors] == ["a.b"] and found(loaded) == []
+
+
+def test_a_selector_without_the_word_type_is_found() -> None:
+    loaded = read(SMALL + "    a1.sources.r1.selector = multiplexing\n")
+    assert [str(f) for f in loaded.findings] == [
+        "flume.conf:10: warning unknown-property a1.sources.r1: nothing reads selector: write "
+        "a1.sources.r1.selector.type = multiplexing"
+    ]

@@ -34,7 +34,7 @@ def test_what_becomes_of_a_body(interceptor: SearchReplace, body: bytes, expecte
         ({"search_pattern": ""}, "needs a searchPattern"),
         ({"search_pattern": "("}, "without its \\)"),
         ({"search_pattern": "a", "replace_string": "$1"}, "names group 1"),
-        ({"search_pattern": "a", "charset": "klingon"}, "there is no charset 'klingon'"),
+        ({"search_pattern": "a", "charset": "klingon"}, "there is no character set 'klingon'"),
     ],
 )
 def test_what_cannot_be_used_is_refused(arguments: dict[str, str], says: str) -> None:

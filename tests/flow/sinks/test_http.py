@@ -10,7 +10,7 @@ import pytest
 
 from spillable_stream import Channel, Event
 from spillable_stream.channel.take_transaction import TakeTransaction
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.sinks.http import HttpSink
 from spillable_stream.flow.sources.base import Status
 
@@ -246,3 +246,21 @@ def test_what_was_accepted_is_not_sent_again_where_something_else_is_refused(
         assert gate.bodies.count(b"2") == 1
         assert dead.stats().channel_size == 1
     assert channel.stats().channel_size == 0
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["h:80", "http://", "http:///x", "http://[bad", "http://h:99999/x", "http://h:x/", "ftp://h/", "http://h\n/"],
+)
+def test_an_endpoint_that_names_no_server_is_refused(endpoint: str) -> None:
+    with pytest.raises(OptionError, match="endpoint must be an address such as http://host:8080/events, not "):
+        HttpSink(endpoint)
+    for good in ("http://h", "HTTPS://h:8080/x?y=z", "http://[::1]:80/", "http://user:p@h/"):
+        HttpSink(good)
+
+
+@pytest.mark.parametrize("header", ["content_type_header", "accept_header"])
+@pytest.mark.parametrize("value", ["text/plain\r\nX-Other: 1", "text/\N{LATIN SMALL LETTER U WITH DIAERESIS}"])
+def test_a_header_that_no_request_can_have_is_refused(header: str, value: str) -> None:
+    with pytest.raises(OptionError, match="must be printable ASCII"):
+        HttpSink("http://h", **{header: value})

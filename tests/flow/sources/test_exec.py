@@ -41,6 +41,12 @@ def test_lines_stay_in_their_character_set_and_lose_their_ends_of_either_kind() 
     assert run(r"printf '\344\r\n\nx\r'", shell="/bin/sh -c", charset="ISO-8859-1").bodies() == [b"\xe4", b"", b"x"]
 
 
+@pytest.mark.parametrize(("command", "shell"), [("ls a\0b", None), ("ls a\0b", "/bin/sh -c"), ("ls", "/bin/\ud800 -c")])
+def test_a_command_that_no_process_can_get_is_refused(command: str, shell: str | None) -> None:
+    with pytest.raises(OptionError):
+        Exec(command, shell=shell)
+
+
 def test_a_command_that_ended_is_started_again() -> None:
     kept, source = KeptBatches(), Exec("echo x", restart=True, restart_throttle=1)
     source.start(kept)

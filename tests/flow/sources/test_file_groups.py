@@ -105,6 +105,11 @@ def test_a_missing_directory_has_no_files_until_it_is_there(tmp_path: Path) -> N
     assert names(group) == ["x"]
 
 
+def test_a_group_that_no_file_can_be_of_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"the file group 'g' can't be '/a\\x00b/\.\*': no file can have this name"):
+        file_groups({"g": "/a\0b/.*"}, cached=True)
+
+
 @pytest.mark.parametrize("path", ["no-slash", "/dir/", "/dir/("])
 def test_a_wrong_group_is_refused(path: str) -> None:
     with pytest.raises(OptionError):

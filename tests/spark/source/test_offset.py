@@ -98,7 +98,7 @@ def test_an_option_is_not_an_offset_of_events_that_a_restored_channel_does_not_h
         put_events(channel, 4)
         for option in ("startingOffsets", "endingOffsets"):
             for event_id, now in ((5, "the event 5 there now is another one"), (8, "there is no event 8 now")):
-                text = f"{option} is an offset of .*/c before or after a restore: {now}"
+                text = f"{option} is an offset of .*/c before or after a restore, or of another copy: {now}"
                 with pytest.raises(OptionError, match=text):
                     batch_read(channel, {option: json.dumps({**before, "writeOrderId": event_id})}).partitions()
         reader = source(channel, startingOffsets=json.dumps({**before, "writeOrderId": 3}))
@@ -125,6 +125,7 @@ def test_an_option_is_not_an_offset_of_events_that_a_restored_channel_does_not_h
         Offset("this", 7, 3, None, "-f00d"),
         Offset("this", 7, 3, "auto-1", None, (9, 5)),
         Offset("this", 7, restore="token"),
+        Offset("this", 7, restore="token", recovery="another"),
     ],
 )
 def test_offset_comes_back_from_spark_as_it_was(offset: Offset) -> None:
@@ -135,9 +136,9 @@ def test_offset_has_sorted_keys_and_the_beginning_of_a_first_batch_only() -> Non
     """Spark compares offsets as text."""
     assert json.dumps(Offset("this", 7).to_json()) == '{"channel": "this", "writeOrderId": 7}'
     assert json.dumps(Offset("this", 7, 3).to_json()) == '{"channel": "this", "start": 3, "writeOrderId": 7}'
-    everything = Offset("this", 7, 3, "auto-1", "-f00d", (9, 5), "token").to_json()
+    everything = Offset("this", 7, 3, "auto-1", "-f00d", (9, 5), "token", "another").to_json()
     assert list(everything) == sorted(everything)
-    assert everything.keys() == {"channel", "group", "made", "reset", "restore", "start", "writeOrderId"}
+    assert everything.keys() == {"channel", "group", "made", "recovery", "reset", "restore", "start", "writeOrderId"}
 
 
 def test_what_a_later_version_adds_to_an_offset_is_passed_over() -> None:
@@ -156,6 +157,7 @@ def test_what_a_later_version_adds_to_an_offset_is_passed_over() -> None:
         ({"channel": "this", "reset": 1, "writeOrderId": 7}, "another source (its offset is {'channel': 'this', "),
         ({"channel": "this", "start": "x", "writeOrderId": 7}, "another source (its offset is {'channel': 'this', "),
         ({"channel": "this", "restore": 1, "writeOrderId": 7}, "another source (its offset is {'channel': 'this', "),
+        ({"channel": "this", "recovery": 1, "writeOrderId": 7}, "another source (its offset is {'channel': 'this', "),
         ({"channels": {"a": {"path": "/a", "writeOrderId": 7}}}, "a set of channels,"),
         (5, "another source (its offset is 5),"),
         ([1, 2], "another source (its offset is [1, 2]),"),

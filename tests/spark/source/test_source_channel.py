@@ -85,7 +85,8 @@ def test_offsets_of_a_named_group_are_what_they_were(channel: ss.Channel) -> Non
     reader = source(channel, group="g")
     start, end = planned(reader)
     assert start == {"channel": channel.uuid, "writeOrderId": 0}
-    assert list(end.items()) == [("channel", channel.uuid), ("start", 0), ("writeOrderId", 10)]
+    mark = ("recovery", end["recovery"])
+    assert list(end.items()) == [("channel", channel.uuid), mark, ("start", 0), ("writeOrderId", 10)]
     assert set(groups(channel)) == {"g"}
     reader.stop()
 
@@ -97,7 +98,8 @@ def test_restart_continues_in_the_group_that_the_checkpoint_names(channel: ss.Ch
     put(channel, 2)
     again = source(channel)
     following = again.latestOffset(end)
-    assert list(following.items()) == [("channel", channel.uuid), ("group", end["group"]), ("writeOrderId", 12)]
+    mark = ("recovery", end["recovery"])
+    assert list(following.items()) == [("channel", channel.uuid), ("group", end["group"]), mark, ("writeOrderId", 12)]
     assert read(again, end, following) == [(11, 12)]
     assert set(groups(channel)) == {end["group"]}
     again.stop()
@@ -354,7 +356,7 @@ def test_older_copy_of_the_channel_is_refused_and_no_group_is_created(channel: s
 def test_query_whose_group_the_channel_lacks_says_that_the_channel_may_be_an_older_copy(
     tmp_path: Path, options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing marks a copy by another tool, as a restore does, and the query's group began after it."""
+    """The offset is one of an earlier version, which says no recovery, and the query's group began after the copy."""
     with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
         put(channel, 5)
     shutil.copytree(tmp_path / "c", tmp_path / "copy")
@@ -371,6 +373,7 @@ def test_query_whose_group_the_channel_lacks_says_that_the_channel_may_be_an_old
     shutil.rmtree(tmp_path / "c")
     (tmp_path / "copy").rename(tmp_path / "c")
     assert "older copy" not in caplog.text
+    del end["recovery"]
     with ss.Channel(tmp_path / "c") as channel:
         put(channel, 5)  # under the IDs 6 to 10, which the query has read
         reader = source(channel, **options)
@@ -410,7 +413,7 @@ def test_checkpoint_of_an_earlier_version_continues_in_the_default_group(channel
     put(channel, 2)
     again = source(channel)
     following = again.latestOffset(end)
-    assert following == {"channel": channel.uuid, "writeOrderId": 12}
+    assert following == {"channel": channel.uuid, "recovery": end["recovery"], "writeOrderId": 12}
     assert read(again, end, following) == [(11, 12)]
     assert set(groups(channel)) == {"default"}
     again.stop()
