@@ -41,7 +41,7 @@ class Shape(NamedTuple):
 
 @lru_cache(maxsize=2)
 def bodies(events: int, body_bytes: int) -> list[bytes]:
-    """Return bodies that begin as JSON does, and go on with letters, each body with others."""
+    """Return bodies that begin as JSON does, and continue with letters, each body with others."""
     letters = base64.b64encode(random.Random(0).randbytes(events * body_bytes * 3 // 4 + 3))
     found = []
     for i in range(events):

@@ -42,7 +42,7 @@ UNTAKEN = "untaken"
 KEPT = "kept: every group has taken them"
 _FRAME = Shape(2_500, 1)
 _FRAMES_OF_A_TRANSACTION = 100
-_BLOCK_BYTES = 1024  # so that each frame is a block: as many as of events of 100 bytes, in a hundredth of the space
+_BLOCK_BYTES = 1024  # so that each frame is a block: as many as with events of 100 bytes, in a hundredth of the space
 _FILE_BYTES = 64 << 20  # as many files as 10 GiB have
 _MOST_ROUNDS = 3
 

@@ -54,7 +54,7 @@ class Plan:
         seconds: for how long, each time.
         full: whether to measure all combinations.
         limit_seconds: after so long, every group gets a single round.
-        sustained_seconds: for how long a contestant runs in all its rounds together, where durable puts go on.
+        sustained_seconds: for how long a contestant runs in all its rounds together, where durable puts continue.
         backlogs_events: backlogs of transactions of 1,000 events to open.
         large_backlog_events: a backlog of large batches to open.
     """
@@ -70,7 +70,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Group:
-    """What is compared with each other.
+    """What a comparison is of.
 
     Args:
         name: its name in the JSON file, and for targets.
@@ -159,13 +159,13 @@ class Comparison:
 
 
 def measure(group: Group, rounds: int, directory: Path, say: Callable[[str], None], deadline: float) -> Comparison:
-    """Run every contestant once a round, in an order that turns; who fails is left out from then on, with the reason.
+    """Run every contestant once a round, in an order that turns; one that fails is left out, and why is said.
 
     Args:
-        group: who takes part.
+        group: the contestants.
         rounds: how often, at most.
         directory: where each gets a directory of its own, which is removed at once.
-        say: told of each round.
+        say: is told about each round.
         deadline: from then on (`time.monotonic`) there is only a first round.
     """
     found = Comparison(group.name, group.title, group.unit, group.floor)
@@ -190,7 +190,7 @@ def measure(group: Group, rounds: int, directory: Path, say: Callable[[str], Non
 
 
 def _why(error: Exception) -> str:
-    """Return in a line why something failed: the last error of the tracebacks in the message, as of Spark's workers."""
+    """Return in a line why something failed: the last error of the tracebacks in a message of Spark's workers."""
     lines = f"{type(error).__name__}: {error}".splitlines()
     tracebacks = [i for i, line in enumerate(lines) if line.endswith(_TRACEBACK)]
     ends = [line for line in lines[tracebacks[-1] + 1 :] if line[:1].strip()] if tracebacks else []

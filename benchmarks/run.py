@@ -33,7 +33,7 @@ class Run:
 
     Args:
         plan: how much was measured.
-        asked: the names of the parts that it shall measure.
+        asked: the names of the parts to measure.
         parts: the comparisons of each part.
         broken: which parts ended early, and why.
         took_seconds: how long each part took that is at its end.

@@ -99,7 +99,7 @@ def wait(query: Any, done: Callable[[], bool]) -> None:
 
 
 def stop(query: Any) -> None:
-    """Stop a query, and wait for its tasks, which would go on beside who comes next."""
+    """Stop a query, and wait for its tasks, which would run beside what comes next."""
     query.stop()
     tracker = query._jsq.sparkSession().sparkContext().statusTracker()
     give_up = time.monotonic() + _LONGEST_TASK_SECONDS

@@ -1,4 +1,4 @@
-"""Durable puts that go on: in a steady state, where a consumer keeps up, and while a backlog grows."""
+"""Durable puts that last: in a steady state, where a consumer keeps up, and while a backlog grows."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def checkpoints_name(interval_ms: int) -> str:
 
 @contextmanager
 def kept_open(opened: Mapping[str, Opened], directory: Path) -> Iterator[dict[str, Contestant]]:
-    """Yield contestants that are opened in their first round, and go on in the next one where they were.
+    """Yield contestants that are opened in their first round, and continue in the next one where they were.
 
     Args:
         opened: what opens each, and warms up.

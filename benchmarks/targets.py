@@ -35,7 +35,7 @@ class Target:
     """One aim.
 
     Args:
-        what: what shall be reached.
+        what: the value to reach.
         group: where it is measured.
         figure: which of the figures.
         contestants: who; the best of them counts.

@@ -24,6 +24,7 @@ __all__ = [
     "function",
     "instance",
     "path_text",
+    "require_root_of",
     "seconds",
     "text",
     "timeout_seconds",
@@ -208,3 +209,24 @@ def path_text(name: str, value: object) -> str:
     if not is_possible:
         raise OptionError(f"{name} can't be {shown(text)}: no file can have this name")
     return text
+
+
+def require_root_of(name: str, path: str) -> None:
+    """Refuse a relative path where it leads nowhere, since the working directory was removed.
+
+    Args:
+        name: what the caller calls it.
+        path: the path.
+
+    Raises:
+        OptionError: it is such a path.
+    """
+    if os.path.isabs(path):
+        return
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise OptionError(
+            f"{name} {shown(path)} is relative, and the working directory was removed: change to another directory, or "
+            "give an absolute path"
+        ) from None

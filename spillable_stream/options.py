@@ -290,7 +290,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("deliverAtColumn", (SINK,), None, not_empty, "the name of a column",
            "The column with the time at which each row is delivered; null for at once. It is not stored."),
     Option("shards", (SINK,), None, integer(1, 256), "an integer, 1 to 256",
-           "With `shardBy`: how many channels share the rows. They are at the path with `-0`, `-1` and so on behind."),
+           "With `shardBy`: how many channels share the rows. Each is at the path with `-0`, `-1` and so on after it."),
     Option("shardBy", (SINK,), None, columns, "names of columns, separated by commas",
            "The columns whose values choose a row's channel."),
     Option("flow", (SINK,), None, path, "a path",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from functools import cache
 
-__all__ = ["shown"]
+__all__ = ["printable", "shown"]
 
 _MOST = 200  # characters, or bytes, of a text
 _MOST_ELEMENTS = 20
@@ -25,6 +25,11 @@ def shown(value: object, most: int = _MOST) -> str:
     except Exception:  # from the value's own __repr__
         return f"a {type(value).__name__}"
     return text if len(text) <= _MOST_IN_ALL * most else f"{text[: _MOST_IN_ALL * most]}…"
+
+
+def printable(text: str) -> str:
+    """Return a text as one line that commands no terminal: characters that can't be printed are escaped."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 class _Shortened(reprlib.Repr):

@@ -13,6 +13,7 @@ from spillable_stream.arguments import (
     function,
     instance,
     path_text,
+    require_root_of,
     seconds,
     text,
     timeout_seconds,
@@ -127,3 +128,15 @@ def test_an_instance_is_of_the_class_or_of_a_subclass() -> None:
     assert instance("i", True, int) is True
     with pytest.raises(OptionError, match=r"^ax must be an instance of int, not '5'"):
         instance("ax", "5", int)
+
+
+def test_a_relative_path_is_refused_where_the_working_directory_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    require_root_of("path", "orders")
+    (tmp_path / "gone").rmdir()
+    require_root_of("path", str(tmp_path))
+    with pytest.raises(OptionError, match="path 'orders' is relative, and the working directory was removed: change"):
+        require_root_of("path", "orders")

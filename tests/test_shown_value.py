@@ -12,7 +12,7 @@ import pytest
 import spillable_stream as ss
 from spillable_stream import OptionError
 from spillable_stream.options import OPTIONS, parse_options
-from spillable_stream.shown_value import shown
+from spillable_stream.shown_value import printable, shown
 
 PACKAGE = Path(ss.__file__).parent
 LONG, MILLION = 10_000_000, 1_000_000
@@ -96,3 +96,18 @@ def test_each_refusal_shows_the_value_by_this_rule() -> None:
         if any(isinstance(part, ast.FormattedValue) and part.conversion == ord("r") for part in ast.walk(call))
     ]
     assert whole == [], "write {shown(value)} for {value!r}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("größer 😀 ·", "größer 😀 ·"),
+        ("\x1b[2J\x1b]0;title\x07", "\\x1b[2J\\x1b]0;title\\x07"),
+        ("a\r\nb\tc", "a\\r\\nb\\tc"),
+        ("\u202eabc", "\\u202eabc"),
+        ("\udcff", "\\udcff"),
+        ("", ""),
+    ],
+)
+def test_a_line_that_is_printed_commands_no_terminal(text: str, said: str) -> None:
+    assert printable(text) == said

@@ -67,7 +67,7 @@ class Lmdb(Store):
         with self._environment.begin(write=True) as tx:
             cursor = tx.cursor()
             more = cursor.first()
-            # The last key stays, so that the next one goes on counting.
+            # The last key stays, so that the next one continues counting.
             while more and len(found) < count and tx.stat()["entries"] > 1:
                 found.append(bytes(cursor.value()))
                 more = cursor.delete()

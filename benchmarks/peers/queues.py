@@ -59,7 +59,7 @@ class PersistQueueSqlite(Store):
         return 0
 
     def take(self, count: int) -> list[bytes]:
-        """Get them one by one, and acknowledge them where that is to be done."""
+        """Get them one by one, and acknowledge them where the queue needs it."""
         found = []
         for _ in range(min(count, self._queue.size)):
             found.append(body := self._queue.get(block=False))

@@ -113,7 +113,7 @@ class Redis(_Server):
 
 
 class RedisStream(Redis):
-    """A stream with one consumer group in Redis. What is taken is acknowledged, and stays in the stream."""
+    """A stream with one consumer group in Redis. Entries that are taken are acknowledged, and stay in the stream."""
 
     def __init__(self, directory: Path, memory: Path, arguments: str) -> None:
         import redis
@@ -189,7 +189,7 @@ class Nats(_Server):
         return self._loop.run_until_complete(work)
 
     async def _make(self) -> None:
-        """Make the stream and its consumer, of which the last acknowledgement counts for all before it."""
+        """Create the stream and its consumer, whose last acknowledgement counts for all before it."""
         from nats.js.api import AckPolicy, ConsumerConfig, StorageType
 
         self._stream = self._client.jetstream()

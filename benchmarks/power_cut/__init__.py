@@ -1,4 +1,4 @@
-"""What is left after a power cut: this channel beside other products, on real file systems.
+"""What a power cut leaves: this channel beside other products, on real file systems.
 
 ``python -m benchmarks.power_cut`` runs it; `machine` cuts the power, `peers` has the
 products, `rows` their modes, `cycle` does it once.

@@ -23,7 +23,7 @@ _PAGE = Path(__file__).parents[2] / "docs" / "power_cut_table.md"
 
 
 def run(rows: Sequence[Row], cycles: int, seed: int) -> dict[str, dict[str, list[Verdict]]]:
-    """Run all cycles of these rows, a round of all of them at a time, and say how it goes on."""
+    """Run all cycles of these rows, a round of all of them at a time, and say how far it is."""
     results: dict[str, dict[str, list[Verdict]]] = {row.name: {kind: [] for kind in KINDS} for row in rows}
     for i in range(cycles):
         for row in rows:

@@ -40,7 +40,7 @@ class Ledger:
         counts: how many bodies the transactions have whose put has begun.
         stored: the ID of the first body of each that was certainly acknowledged before the cut.
         taken: bodies whose take certainly was.
-        in_doubt: bodies whose take was not, but may have been done all the same.
+        in_doubt: bodies whose take was not, but may have been done anyway.
     """
 
     counts: dict[int, int] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Verdict:
         lost: those of them that are gone though nobody took them.
         reported: those of the lost that the product itself names as lost.
         altered: what is there that nobody put.
-        duplicated: bodies that are there twice.
+        duplicated: bodies that came more than once.
         taken: bodies whose take was acknowledged.
         came_back: those of them that are there again.
         errors: what was raised.

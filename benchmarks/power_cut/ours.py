@@ -50,13 +50,13 @@ class Spillable(Store):
             yield from found
 
     def reported(self) -> Sequence[tuple[int, int]]:
-        """Return the IDs that are lost and those of which nobody can tell."""
+        """Return the IDs that are lost, and those that may be."""
         stats = self._channel.stats()
         return (*stats.lost, *stats.doubtful)
 
 
 class PlainFile(Store):
-    """Records that are appended to a file: what is to be lost if nobody syncs, and nothing if somebody does."""
+    """Records that are appended to a file: they must be lost if nobody syncs, and kept if somebody does."""
 
     _RECORD = struct.Struct("<cII")
 

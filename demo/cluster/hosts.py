@@ -108,7 +108,7 @@ class Host:
         address: its IP address.
         name: its name.
         enter: the command, with its arguments, that runs another one there.
-        disk: a directory there, for files; None if a directory of this host's is to be used.
+        disk: a directory there, for files; None for a directory of this host.
     """
 
     def __init__(self, address: str, name: str, enter: Sequence[str] = (), disk: Path | None = None) -> None:

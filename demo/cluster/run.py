@@ -135,7 +135,7 @@ class Demo:
         self.report.event("the other worker is there")
 
     def watch(self) -> None:
-        """Print how far they are, and kill what is to be killed, until all flights are counted."""
+        """Print how far they are, and kill what must be killed, until all flights are counted."""
         self.report.legend()
         todo = [(KILL_DRIVER_AT, self.kill_driver), (KILL_WORKER_AT, self.kill_worker)]
         with ss.Channel(SOURCE, readonly=True) as source, ss.Channel(TARGET, readonly=True) as target:

@@ -456,7 +456,7 @@ class Channel:
         Raises:
             CorruptionError: the log in a store is damaged; a `DataLossError` if slots are missing.
             LockTimeoutError: somebody else took too long creating one.
-            NotAChannelError: the channel is not there any more.
+            NotAChannelError: the channel is no longer there.
             StorageError: it could not be written; the channel continues without it.
             TransactionStateError: this thread is inside another call to the channel.
             UnsafeStoreError: the store has lost acknowledged events, as one that was put back to an earlier version;

@@ -180,7 +180,7 @@ class ChannelStats:
         kept: what is kept though every group has taken it; no other number counts it.
         drain_order: in which tiers the events are, in the order of takes: runs of events, those on disk negative.
         overflow_active: whether puts for which memory has no room go to disk without waiting.
-        spilled_transactions: how many put transactions ever went to disk for want of memory.
+        spilled_transactions: how many put transactions ever went to disk for lack of memory.
         first_id: the oldest event that some group has yet to take for the first time; ``last_id + 1`` if there are
             none. Kept events are before it: `KeptStats.first_id`.
         last_id: the last write-order ID in use.

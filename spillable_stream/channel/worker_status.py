@@ -11,6 +11,7 @@ from spillable_stream.channel.figures import age_text
 from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.engine.worker_statuses import SILENT_SECONDS
 from spillable_stream.format.packing import NONSENSE
+from spillable_stream.shown_value import printable
 from spillable_stream.storage.lock import has_ended, process_note
 
 __all__ = ["decode_status", "encode_status", "seen_workers", "worker_text"]
@@ -76,4 +77,4 @@ def worker_text(worker: WorkerStats) -> str:
         parts.append(worker.trouble)
     elif worker.last_error:
         parts.append(f"last error: {worker.last_error}")
-    return " · ".join(parts)
+    return printable(" · ".join(parts))  # others have written the errors

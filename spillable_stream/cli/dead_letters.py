@@ -12,6 +12,7 @@ import typer
 from spillable_stream.cli.app import AsJson, app, decoded, ending, print_object
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
+from spillable_stream.shown_value import printable
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
@@ -71,7 +72,7 @@ def show_letter(path: _Path, letter: _Id, as_json: AsJson = False) -> None:
             typer.echo(json_row({"id": letter, "headers": row["headers"] or {}, "body": row["body"]}).decode())
             return
         for name, value in (row["headers"] or {}).items():
-            typer.echo(f"{name}: {value}")
+            typer.echo("\n".join(map(printable, f"{name}: {value}".split("\n"))))
         typer.echo()
         typer.echo(row["body"])
 
@@ -118,7 +119,7 @@ def _line(reason: Reason) -> str:
         return "an event without a reason: no worker, producer or flow put it here"
     origin = f"from {reason.origin}" + (f" event {reason.event}" if reason.event else "")
     tries = f", {counted(int(reason.attempts), 'attempt')}" if _ATTEMPTS.fullmatch(reason.attempts) else ""
-    return f"{reason.error.partition(chr(10))[0]} ({origin}{tries})"
+    return printable(f"{reason.error.partition(chr(10))[0]} ({origin}{tries})")
 
 
 def _letters(channel: Channel, group: str) -> Iterator[tuple[int, dict[str, str], bytes]]:

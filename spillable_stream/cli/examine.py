@@ -26,7 +26,7 @@ from spillable_stream.cli.app import (
 )
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
-from spillable_stream.errors import CorruptionError, SpillableError
+from spillable_stream.errors import CorruptionError, OptionError, SpillableError
 from spillable_stream.objects.location import Location, is_location
 from spillable_stream.objects.self_test import FULL_RACES, StoreVerdict
 from spillable_stream.objects.self_test import check_store as check_objects
@@ -75,7 +75,7 @@ def repair(path: ChannelPath, yes: Yes = False, as_json: AsJson = False) -> None
     if not yes:
         _confirm_loss(path, _verified(path, as_json))
     with (
-        _reporting(path, as_json, "run it again: a repair that was interrupted is done anew"),
+        _reporting(path, as_json, "run it again: a repair that was interrupted starts over"),
         shown_progress("repair") as progress,
     ):
         report = repair_channel(path, progress=progress)
@@ -148,7 +148,7 @@ def _reporting(path: str, as_json: bool, interrupted: str) -> Iterator[None]:
     except KeyboardInterrupt as e:
         raise cut_short(e, interrupted, path, as_json=as_json) from None
     except (SpillableError, ImportError, OSError) as e:
-        shown_path = path if is_location(path) else str(Path(path).absolute())
+        shown_path = path if is_location(path) or isinstance(e, OptionError) else str(Path(path).absolute())
         fail(shown_path, e, as_json, UNHEALTHY if isinstance(e, CorruptionError) else UNKNOWN)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from typing import Annotated, NoReturn
 
 import typer
@@ -12,6 +14,14 @@ from spillable_stream.cli.output import is_output_lost
 __all__ = ["Port", "given_host", "link", "not_served"]
 
 Port = Annotated[int, typer.Option("--port", min=0, max=65_535, help="The port; 0 for a free one.")]
+
+
+_HINTS = {
+    errno.EADDRINUSE: "; give another --port, or 0 for a free one",
+    errno.EADDRNOTAVAIL: "; give --host an address of this host",
+    errno.EACCES: "; give a --port above 1023",
+    socket.EAI_NONAME: "; give --host a name or an address of this host",
+}
 
 
 def given_host(value: str) -> str:
@@ -50,4 +60,5 @@ def not_served(path: str, error: Exception, host: str, port: int) -> NoReturn:
     """
     if isinstance(error, OSError) and error.filename is None and not is_output_lost():
         error.filename = link(host, port, "")  # the system says of no address that it refused it
-    fail(path, error, False, UNKNOWN)
+    hint = _HINTS.get(error.errno or 0, "") if isinstance(error, OSError) else ""
+    fail(path, error, False, UNKNOWN, hint)

@@ -22,6 +22,7 @@ from spillable_stream.counted import counted
 from spillable_stream.errors import (
     CommitOutcomeUnknownError,
     OptionError,
+    ProducerBusyError,
     ProducerSequenceError,
     SchemaError,
     SpillableError,
@@ -204,7 +205,13 @@ class Load:
         return LoadReport(self.stored, self._before, self._first_id, self._last_id, self.name, self.unsettled)
 
     def _claim(self) -> ProducerClaim | None:
-        return self._channel.put_port().claim_producer(self.name) if self.name else None
+        try:
+            return self._channel.put_port().claim_producer(self.name) if self.name else None
+        except ProducerBusyError as e:
+            who, _, _ = str(e).partition(";")
+            raise ProducerBusyError(
+                f"another process is running this load ({who}): wait until it ends, and run this again, which continues"
+            ) from e
 
     def so_far(self) -> LoadReport:
         """Return what it did by now, also by a commit that was interrupted; the channel is open."""

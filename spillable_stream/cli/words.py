@@ -27,7 +27,10 @@ def version() -> None:
 
 @app.command("help")
 def explain(
-    context: typer.Context, verb: Annotated[str, typer.Argument(metavar="[VERB]", help="A verb.")] = ""
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[VERB]", help="A verb, as agent or groups list.")
+    ] = None,
 ) -> None:
     """Print what the verbs do, or how one is used.
 
@@ -36,10 +39,11 @@ def explain(
     Exit status: 0, or 2 if there is no such verb.
     """
     root = context.find_root()
-    if not verb:
-        typer.echo(root.get_help())
-        return
-    if verb not in getattr(root.command, "commands", {}):
-        say(f"there is no verb {verb!r}; spillable help lists them")
-        raise typer.Exit(UNKNOWN)
-    root.command.main([verb, "--help"], prog_name=root.info_name, standalone_mode=False)
+    command = root.command
+    for word in words or ():
+        commands = getattr(command, "commands", {})
+        if word not in commands:
+            say(f"there is no verb {' '.join(words or ())!r}; spillable help lists them")
+            raise typer.Exit(UNKNOWN)
+        command = commands[word]
+    root.command.main([*(words or ()), "--help"], prog_name=root.info_name, standalone_mode=False)

@@ -83,7 +83,7 @@ def create_channel(
             if is_held(fs, path) and not has_identity(fs, path):
                 raise NotAChannelError(
                     f"{path} has no channel.json, and handles have the channel open: the file was removed from under "
-                    f"them. Close them, and 'spillable repair {path}' writes it anew"
+                    f"them. Close them, and 'spillable repair {path}' rewrites it"
                 )
             if time.monotonic() > deadline:
                 raise ChannelBusyError(

@@ -68,7 +68,7 @@ class Reader(Protocol):
         """Yield the events of an extent, in order.
 
         Raises:
-            DataLossError: they are not there any more.
+            DataLossError: they are no longer there.
             CorruptionError: a frame is damaged or missing; names the events.
         """
 
@@ -121,7 +121,7 @@ class Log(Protocol):
         Raises:
             ChannelClosedError: another thread closed the channel meanwhile.
             CorruptionError: that is damaged, and opening the channel again rebuilds it; or a slot of a store is.
-            NotAChannelError: a channel in a store is not there any more.
+            NotAChannelError: a channel in a store is no longer there.
             StorageError: the storage refused.
             UnsafeStoreError: a store has overwritten a slot, or lost it.
         """
@@ -141,7 +141,7 @@ class Log(Protocol):
             ChannelBusyError: others change the log too fast to be read.
             CorruptionError: the log is damaged.
             DataLossError: events are missing.
-            NotAChannelError: a channel in a store is not there any more, or another one is in its place.
+            NotAChannelError: a channel in a store is no longer there, or another one is in its place.
             StorageError: the storage refused.
             UnsafeStoreError: a store has lost slots that were known. The next call continues with what is there.
         """

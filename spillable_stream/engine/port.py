@@ -137,7 +137,7 @@ class ChannelPort(Protocol):
             ChannelBusyError: others change the channel too fast to be followed, or recover or repair it.
             ChannelClosedError: the channel was closed, removed, or failed.
             CorruptionError: the log, or the head, is damaged; a `DataLossError` if events are missing.
-            NotAChannelError: a channel in a store is not there any more.
+            NotAChannelError: a channel in a store is no longer there.
             StorageError: the storage refused.
             UnsafeStoreError: a store has lost acknowledged events; it is raised once.
         """

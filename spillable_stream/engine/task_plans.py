@@ -56,14 +56,14 @@ class PlanReader(Protocol):
         """Yield the events of an extent, in order.
 
         Raises:
-            DataLossError: they are not there any more.
+            DataLossError: they are no longer there.
             CorruptionError: a frame is damaged; names the first event that can't be read.
         """
 
     def read_past_damage(self, extent: Extent) -> Iterator[ReadBatch | Unreadable]:
         """Yield the events of an extent that can be read, and what can't, in order and without gaps.
 
-        It ends before the extent does if the file is removed meanwhile: what was not yielded is not there any more.
+        It ends before the extent does if the file is removed meanwhile: what was not yielded is no longer there.
 
         Raises:
             StorageError: the storage refused.
@@ -79,7 +79,7 @@ class PlanReader(Protocol):
         """Put the bytes of events that can't be read into quarantine; `not_quarantined` knows these events then.
 
         Raises:
-            FileNotFoundError: they are not there any more.
+            FileNotFoundError: they are no longer there.
             StorageError: the storage refused.
         """
 

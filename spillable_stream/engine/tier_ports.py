@@ -95,7 +95,7 @@ class CheckpointingPort(Protocol):
 
         Raises:
             CorruptionError: the log in a store is damaged; a `DataLossError` if slots are missing.
-            NotAChannelError: the channel is not there any more.
+            NotAChannelError: the channel is no longer there.
             StorageError: it could not be written; nothing was removed.
             UnsafeStoreError: the store has lost slots that were known; the next call continues with what is there.
             LockTimeoutError: somebody else took too long creating one.

@@ -76,7 +76,7 @@ class Stuck:
                 return
             self._said_ms = now
         _log.error(
-            "%s: %s. It is tried again and again, and what is behind it waits; give the component a deadLetter channel "
+            "%s: %s. It is tried again and again, and what is after it waits; give the component a deadLetter channel "
             "to pass over such events",
             self._component,
             self.why,

@@ -147,7 +147,7 @@ def _decimals(t: pa.DataType, path: str) -> Reader | None:
             return None
         return context.quantize(value, unit)  # threads may share the context: nobody reads its flags
 
-    places = f"{precision} digits, {t.scale} of them behind the point"
+    places = f"{precision} digits, {t.scale} of them after the point"
     return leaf(Place(path, t, f"a Decimal or an int of at most {places}"), convert, _DECIMAL_BYTES)
 
 

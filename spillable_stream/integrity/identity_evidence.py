@@ -53,7 +53,7 @@ def find_identity(fs: FileSystem, path: Path, findings: Findings) -> tuple[Layou
         return layout, False
     found = _channel_of_files(fs, layout)
     if found is not None:
-        findings.damage(file, f"the channel's identity is damaged: its data files are of the channel {found}")
+        findings.damage(file, f"the channel's identity is damaged: its data files belong to the channel {found}")
         return replace(layout, channel=found, owned=True), True
     if not layout.log_files(fs) and (found := _channel_of_files(fs, usual)) is not None:
         findings.damage(file, f"the channel's identity is damaged: it has no data files there, but in {path / 'data'}")

@@ -204,12 +204,14 @@ def _read_checkpoints(fs: FileSystem, layout: Layout, findings: Findings) -> tup
     reader = Checkpoints(fs, layout, lambda e: _report_backup(layout, e, findings))
     valid, bad = [], []
     for path in reader.foreign():
-        findings.note(path, "the checkpoint is of another channel, or its header is damaged; it is left alone")
+        findings.note(path, "the checkpoint belongs to another channel, or its header is damaged; it is left alone")
     for position, path in reader.all():
         try:
             found = reader.read(path)
             if reader.is_left_over(position, path):
-                findings.note(path, "the checkpoint is of a log that was deleted or repaired since; it is passed over")
+                findings.note(
+                    path, "the checkpoint belongs to a log that was deleted or repaired since; it is passed over"
+                )
                 continue
             image = found.image
             if found.position != position:

@@ -110,7 +110,7 @@ def _fault(slots: Slots, checkpoint: Checkpoint) -> Finding | None:
     if token is None:
         return Finding(Severity.DAMAGE, path, f"slot {number} is missing, and a checkpoint needs it")
     if token != checkpoint.tail.token:
-        text = "the checkpoint is of a slot that is not the one there now"
+        text = "the checkpoint belongs to a slot that is not the one there now"
         return Finding(Severity.DAMAGE, Path(checkpoint_key(number)), text, 0)
     return None
 

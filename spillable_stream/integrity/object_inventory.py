@@ -76,7 +76,7 @@ def take_object_inventory(store: Store, findings: Findings) -> ObjectInventory:
     hint = checkpoints.hint()
     hint_damaged = hint is None and is_there(store, HINT) and checkpoints.hint() is None
     if hint_damaged:
-        findings.note(Path(HINT), "the hint is nonsense; the next checkpoint writes it anew, and nothing depends on it")
+        findings.note(Path(HINT), "the hint is nonsense; the next checkpoint rewrites it, and nothing depends on it")
     named = {*_numbers(sizes, CHECKPOINTS), *([hint.checkpoint] if hint is not None and hint.checkpoint > 0 else [])}
     whole, bad = _read_checkpoints(store, checkpoints, sorted(named))
     _note_strays(sizes, findings)
@@ -147,7 +147,7 @@ def _find_identity(store: Store, slots: list[int], checkpoints: list[int], findi
             return channel, False
         other = other or found
     if other:
-        findings.damage(Path(IDENTITY), f"the channel's identity is damaged: its slots are of the channel {other}")
+        findings.damage(Path(IDENTITY), f"the channel's identity is damaged: its slots belong to the channel {other}")
     return other or channel, bool(other)
 
 

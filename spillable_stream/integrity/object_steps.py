@@ -290,7 +290,7 @@ class ObjectSteps:
         if checkpoint is None:
             return
         if self.token is not None and checkpoint.tail.token != self.token:
-            text = "the checkpoint is of a slot that is not the one there now"
+            text = "the checkpoint belongs to a slot that is not the one there now"
             self._findings.damage(Path(checkpoint_key(number)), text, 0)
             return
         if self._unsaid is not None:

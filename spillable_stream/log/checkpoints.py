@@ -234,9 +234,11 @@ class Checkpoints:
             try:
                 found = self.read(path)
                 if found.position != position:  # its image is of another position
-                    raise CorruptionError("the checkpoint is of another position than its name says", str(path), 0)
+                    raise CorruptionError("the checkpoint is for another position than its name says", str(path), 0)
                 if self.is_left_over(position, path):
-                    raise CorruptionError("the checkpoint is of a log that was deleted or repaired since", str(path))
+                    raise CorruptionError(
+                        "the checkpoint belongs to a log that was deleted or repaired since", str(path)
+                    )
             except (CorruptionError, StorageError, FileNotFoundError) as e:
                 _log.warning("passing over a checkpoint: %s", e, extra=fields(self._layout.path, file=path))
                 continue

@@ -3,7 +3,7 @@
 Readers trust only what the head publishes, so they never see what a crash could take back.
 
 The head is a cache. It is never synced, and counts only while some process has held the channel without a break
-(`spillable_stream.log.directories`): whoever comes first recovers from the log and writes it anew. It is read and
+(`spillable_stream.log.directories`): whoever comes first recovers from the log and rewrites it. It is read and
 written with system calls rather than mapped: a mapping of a disk that is gone kills the process.
 """
 

@@ -117,7 +117,7 @@ class Healing:
 
 def _head_is_older(file: File, offset: int) -> CorruptionError:
     return CorruptionError(
-        "the head is older than the log, which holds a commit behind its end; close every handle of the channel "
+        "the head is older than the log, which holds a commit beyond its end; close every handle of the channel "
         "and open it again, which recovers from the log",
         str(file.path),
         offset,

@@ -131,7 +131,7 @@ class Checkpoints:
         if self._slots.token(tail.number) != tail.token:
             raise StorageError(
                 f"{self._store.root}: the checkpoint of slot {tail.number} is of another slot {tail.number} than the "
-                "one that this handle knows, which is not there any more: the bucket was put back to an earlier "
+                "one that this handle knows, which is no longer there: the bucket was put back to an earlier "
                 "version. No checkpoint was created"
             )
 

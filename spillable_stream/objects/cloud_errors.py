@@ -82,7 +82,7 @@ def _reason(location: Location, cloud: Cloud, right: Right, answer: Answer) -> s
         return f"the {cloud.bucket} {location.bucket!r} does not exist: create it, or correct the name"
     if answer.code == "InvalidRequest" and (location.scheme, right) == ("s3", "write"):
         return (
-            "S3 refused the request: set AWS_CHECKSUM_ALGORITHM=SHA256 if the bucket has Object Lock; else check the "
+            "S3 refused the request: set AWS_CHECKSUM_ALGORITHM=SHA256 if the bucket has Object Lock, or check the "
             "settings of the store and the name"
         )
     return {

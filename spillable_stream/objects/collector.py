@@ -125,7 +125,7 @@ class Collector:
             newest_checkpoint: the slot of a checkpoint that can be read.
 
         Raises:
-            NotAChannelError: the channel is not there any more.
+            NotAChannelError: the channel is no longer there.
             StoreError: the store refused or failed; a later call continues.
         """
         now = self._monotonic()

@@ -83,7 +83,7 @@ def _parsed(store: Store, data: Payload) -> tuple[str, bool]:
                 raise ValueError("its checksum does not match")
             return str(uuid.UUID(value["channel"])), version == EXTENDED_FORMAT_VERSION
     except NONSENSE as e:
-        mend = f"'spillable repair {store.root}' writes it anew if other objects say it, or restore it from a copy"
+        mend = f"'spillable repair {store.root}' rewrites it if other objects say it, or restore it from a copy"
         raise CorruptionError(f"the channel's identity can't be read ({e}); {mend}", where) from e
     raise UnsupportedFormatError(
         f"{store.root} has format version {version}; this package reads up to {EXTENDED_FORMAT_VERSION}: "

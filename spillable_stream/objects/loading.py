@@ -73,7 +73,7 @@ def load(slots: Slots, checkpoints: Checkpoints, *, is_hinted: bool = True) -> C
             gone = look.found if _is_gone(slots, look.base.tail) else None
     if is_unfinished:
         root = slots.store.root
-        text = f"a repair was not finished: wait for it if it runs now, else run 'spillable repair {root}' again"
+        text = f"a repair was not finished: wait for it if it is running; otherwise run 'spillable repair {root}' again"
         raise CorruptionError(text, root)
     raise ChannelBusyError(
         f"{slots.store.root} changes faster than it can be read: objects are deleted before an open comes to them; try "

@@ -35,7 +35,7 @@ class Moment(NamedTuple):
 
 
 class Spill(NamedTuple):
-    """Put transactions that went to disk for want of memory, between two looks.
+    """Put transactions that went to disk for lack of memory, between two looks.
 
     Args:
         at: when the later look was, in seconds since 1970.

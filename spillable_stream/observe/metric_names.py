@@ -170,7 +170,7 @@ METRICS: tuple[Metric, ...] = (
            "Transactions that there ever were, of puts, takes and changes.",
            _of_channel(lambda s: s.transactions)),
     Metric("spillable_channel_spilled_transactions", Kind.COUNTER, _CHANNEL,
-           "Put transactions that ever went to disk for want of memory.",
+           "Put transactions that ever went to disk for lack of memory.",
            _of_channel(lambda s: s.spilled_transactions)),
     Metric("spillable_channel_syncs", Kind.COUNTER, _CHANNEL,
            "Appends to the disk tier by everybody, each one sync, since the channel was first looked at.",

@@ -20,7 +20,7 @@ class Rates:
         takes: events a second that the fastest group took.
         group_takes: events a second that each group took, by name; a seek counts as nothing.
         transactions: transactions a second.
-        spills: put transactions a second that went to disk for want of memory.
+        spills: put transactions a second that went to disk for lack of memory.
         syncs: appends to the disk tier a second; each is one sync.
     """
 

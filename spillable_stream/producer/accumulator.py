@@ -64,7 +64,8 @@ class Accumulator:
         self._ship = ship
         self._opened = opened
         self._threads = threads
-        self.most_bytes: int = config.batch_size_threshold_in_bytes + BATCH_BYTES
+        self._large_bytes = config.batch_size_threshold_in_bytes  # so large a send fails with no other
+        self.most_bytes: int = self._large_bytes + BATCH_BYTES
         self.last_index: int = config.batch_count_threshold - 1
         self._linger_seconds = config.linger_ms / 1000
 
@@ -97,7 +98,8 @@ class Accumulator:
 
         def add() -> SendFuture:
             batch, buffer = self._open.get(destination), self.buffer
-            if batch is None or buffer.closing or buffer.held_bytes + size_bytes > buffer.bound_bytes:
+            has_room = not buffer.closing and buffer.held_bytes + size_bytes <= buffer.bound_bytes
+            if batch is None or not has_room or size_bytes >= self._large_bytes:
                 batch = self._batch_with_room(destination, size_bytes, 1, max_block_ms)
             return self._put(batch, (body,), {0: headers} if headers else {}, size_bytes, callback, times)
 
@@ -243,7 +245,7 @@ class Accumulator:
         buffer = self.buffer
         buffer.admit(size_bytes, max_block_ms)
         batch = self._open.get(destination)
-        if batch is not None and batch.count + count > destination.max_events:
+        if batch is not None and (batch.count + count > destination.max_events or size_bytes >= self._large_bytes):
             self._ship_open(destination)
             batch = None
         if batch is None:

@@ -218,6 +218,21 @@ class SpillableDataSource(DataSource):
             )
         return path
 
+    def _path_to_write(self) -> str:
+        """Return where to write.
+
+        Raises:
+            OptionError: a new channel there would be in the way of reads that mean a set by its path.
+        """
+        given = self._spark_option("path")
+        if given is not None and may_be_set(given) and not _is_channel(given):
+            raise OptionError(
+                f"{shown(given)} has a comma or a wildcard, with which a path names several channels to read; a write "
+                "has one, or with the options shards and shardBy several beside each other. Give it a path without "
+                "these, or create a channel of this name with Channel first"
+            )
+        return self._path()
+
     def _refuse_table(self) -> None:
         """Refuse ``CREATE TABLE`` where Spark asks for the columns; where they are given it asks nothing."""
         if self._spark_option("provider") is not None:
@@ -255,11 +270,12 @@ class SpillableDataSource(DataSource):
         if not schema.fields:
             raise SchemaError("a frame without columns has nothing that a channel could store; select some")
         options = SinkOptions.parse(self._given(), stream=stream)  # before the path: a wrong option is reported first
+        path = self._path_to_write()
         if options.shards is None:
-            return plan_sink(self._path(), options, schema)
+            return plan_sink(path, options, schema)
         from spillable_stream.spark.sink.sharded_plan import plan_sharded_sink
 
-        return plan_sharded_sink(self._path(), options, schema)
+        return plan_sharded_sink(path, options, schema)
 
 
 def _refuse_overwrite(overwrite: bool, mode: str) -> None:

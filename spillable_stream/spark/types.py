@@ -1,9 +1,10 @@
 """Maps a channel's Arrow types to the fewer types that Spark has, without changing values.
 
-Spark reads unsigned integers, half floats, small decimals, views and dates in milliseconds (date64) as the next wider
-type that it has. A read with nanosecond timestamps or durations is refused at its start, unless its schema has a BIGINT
-for them; then it returns Arrow's integers. Spark's times have microseconds, so a conversion would truncate values. A
-task that failed at the first such value would fail on each retry.
+Spark reads unsigned integers, half floats, small decimals and those with a scale below 0 or beyond the precision, views
+and dates in milliseconds (date64) as the next wider type that it has. A read with nanosecond timestamps or durations is
+refused at its start, unless its schema has a BIGINT for them; then it returns Arrow's integers. Spark's times have
+microseconds, so a conversion would truncate values. A task that failed at the first such value would fail on each
+retry.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _NEXT = {
     pa.string_view(): pa.string(),
     pa.binary_view(): pa.binary(),
 }
+_MOST_DIGITS = 38
 _NANOSECONDS = (
     "Spark has no nanoseconds: give the read a schema in which that is a BIGINT, the nanoseconds (of a timestamp since "
     "1970; timestamp_micros(t div 1000) makes a time of it), or which does without it"
@@ -50,11 +52,16 @@ def type_in_spark(t: pa.DataType, name: str) -> pa.DataType:
     def leaf(inner: pa.DataType) -> pa.DataType:
         if _has_nanoseconds(inner):
             raise SchemaError(f"the column {name!r} has the type {t}, and {_NANOSECONDS}")
-        if pa.types.is_decimal(inner) and inner.precision <= 38:
-            return pa.decimal128(inner.precision, inner.scale)
-        return _NEXT.get(inner, inner)
+        return _decimal_in_spark(inner) if pa.types.is_decimal(inner) else _NEXT.get(inner, inner)
 
     return with_leaves(t, leaf)
+
+
+def _decimal_in_spark(t: pa.DataType) -> pa.DataType:
+    """Return a decimal with the scale from 0 to its precision, as Spark has it; too wide a one if it has none."""
+    scale = max(t.scale, 0)
+    precision = max(t.precision - t.scale, 0) + scale
+    return pa.decimal128(precision, scale) if precision <= _MOST_DIGITS else pa.decimal256(2 * _MOST_DIGITS)
 
 
 def misread(t: pa.DataType, wanted: pa.DataType, name: str) -> str:

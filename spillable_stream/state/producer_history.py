@@ -131,7 +131,7 @@ class ProducerState:
             return NOT_KNOWN
         if sequence <= self.forgotten:
             raise ProducerSequenceError(
-                f"whether batch {sequence:,} of the producer {producer!r} was committed is not known any more: of "
+                f"whether batch {sequence:,} of the producer {producer!r} was committed is no longer known: of "
                 f"batches up to {self.forgotten:,} there were too many gaps. Nothing was stored; continue after the "
                 f"last one, {self.last:,}"
             )

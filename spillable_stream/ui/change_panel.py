@@ -45,7 +45,7 @@ def _move_card(changes: Changes, path: str, groups: list[str]) -> ui.select:
         to = ui.input("To", placeholder="earliest, latest, ID, time, 15m").props("outlined dense").classes("w-full")
         _button(
             "Move",
-            lambda: f"Move the group {group.value} of {path} to {to.value}? It takes every event from there on, again.",
+            lambda: f"Move the group {group.value} of {path} to {to.value}? It takes all events from there on again.",
             lambda: changes.seek(path, str(group.value or ""), str(to.value or "")),
         )
     return group
@@ -68,7 +68,7 @@ def _drop_card(changes: Changes, path: str, groups: list[str]) -> ui.select:
         dropped = ui.select(groups, label="Group").props("outlined dense").classes("w-full")
         _button(
             "Drop",
-            lambda: f"Drop the group {dropped.value} of {path}? Its position is gone, and it holds no event back.",
+            lambda: f"Drop the group {dropped.value} of {path}? Its position is lost, and it holds no events back.",
             lambda: changes.drop_group(path, str(dropped.value or "")),
         )
     return dropped

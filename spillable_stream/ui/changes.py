@@ -96,4 +96,4 @@ def creation_question(path: str, group: str, at: str, groups: list[str]) -> str:
     question = f"Create the group {group} in {path} at {at}? It holds events back until it takes them."
     if groups or at == "earliest":
         return question
-    return f"{question} The events that are there wait for a first group, and leave."
+    return f"{question} The events that wait for a first group now leave the channel."

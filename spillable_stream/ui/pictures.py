@@ -167,7 +167,7 @@ def spills(found: Sequence[Spill]) -> str:
     if not found:
         return '<p class="s-soft">No put has gone to disk for want of memory since this page was started.</p>'
     rows = [[time.strftime("%H:%M:%S", time.localtime(s.at)), f"{s.transactions:,}"] for s in found[:_MOST_SPILLS]]
-    return _table("Put transactions that went to disk for want of memory", ["until", "transactions"], rows)
+    return _table("Put transactions that went to disk for lack of memory", ["until", "transactions"], rows)
 
 
 def options(known: Sequence[Option], stored: Mapping[str, Any]) -> str:

@@ -40,7 +40,7 @@ def serve(
         paths: the channels.
         host: the address to listen at.
         port: the port; 0 for a free one.
-        token: what a browser must have; needed where others than this host reach the address.
+        token: what a browser must have; needed where other hosts can reach the address.
         allow_changes: whether the page may change channels.
         names: more names of this host by which browsers reach it.
         ready: is told where it listens, when it does.
@@ -81,7 +81,7 @@ def serve(
 def _check_reach(host: str, token: str) -> None:
     """Refuse to listen where others reach the page without a token that is worth one."""
     if not token and not is_loopback(host):
-        raise OptionError(f"others than this host reach {host}: a token is needed")
+        raise OptionError(f"other hosts can reach {host}: a token is needed")
     if token and len(token) < LEAST_TOKEN_CHARACTERS:
         raise OptionError(f"a token needs {LEAST_TOKEN_CHARACTERS} characters or more")
 

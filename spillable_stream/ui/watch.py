@@ -36,7 +36,7 @@ class Watch:
 
     def latest(self, path: str) -> Observation:
         """Return the last look at a channel."""
-        problem = "it is not there any more" if path in self._numbers else "it has not been looked at yet"
+        problem = "it is no longer there" if path in self._numbers else "it has not been looked at yet"
         return self._latest.get(path) or Observation(path, 0.0, problem=problem)
 
     def paths(self) -> list[str]:

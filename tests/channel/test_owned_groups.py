@@ -195,13 +195,13 @@ def test_a_handle_that_lost_a_group_says_so_once_and_owns_it_again_once_the_othe
         assert len(tx.take_many(1)) == 1
     (path / "groups" / "g.lock").unlink()
     assert take(other, 1, "g") == [b"7"]
-    with pytest.raises(GroupOwnedError, match="begin another take, which owns it anew"):
+    with pytest.raises(GroupOwnedError, match="begin another take, which owns it again"):
         open_takes[0].commit()
     with pytest.raises(GroupOwnedError, match="is owned by"):
         peek(kept, group="g")
     other.close()
     assert take(kept, 1, "g") == [b"8"]
-    with pytest.raises(GroupOwnedError, match="begin another take, which owns it anew"):
+    with pytest.raises(GroupOwnedError, match="begin another take, which owns it again"):
         open_takes[1].commit()
     for tx in open_takes:
         tx.rollback()

@@ -193,7 +193,7 @@ def test_a_channel_that_was_removed_meanwhile_is_said_and_nothing_is_lost(opened
     weather.fault = None
     whole = dict(weather.stores[URL].objects)
     weather.stores[URL].objects.clear()
-    with pytest.raises(NotAChannelError, match="not at s3://bucket/orders any more"):
+    with pytest.raises(NotAChannelError, match="no longer at s3://bucket/orders"):
         channel.flush()
     weather.stores[URL].objects |= whole
     channel.close()

@@ -90,3 +90,7 @@ def test_the_worker_of_a_group_that_was_dropped_is_not_shown(tmp_path: Path) -> 
             channel.drop_group("g")
             with Channel(path, readonly=True) as reader:
                 assert reader.stats().workers == ()
+
+
+def test_what_a_function_raised_commands_no_terminal() -> None:
+    assert worker_text(replace(WORKER, last_error="E: \x1b[2J")).endswith("last error: E: \\x1b[2J")

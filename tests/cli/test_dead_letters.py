@@ -56,6 +56,16 @@ def test_dead_letters_of_all_are_listed_and_put_back_as_they_were(tmp_path: Path
             assert [event.headers for event in tx.take_many(9)] == [own] * 3
 
 
+def test_the_text_of_an_error_commands_no_terminal(tmp_path: Path) -> None:
+    headers = {"dead_letter_error_code": "OSError", "dead_letter_error_message": "\x1b[2Jgone\r\nmore"}
+    with Channel(tmp_path / "dead", minimum_required_space=0) as channel, channel.put_transaction() as tx:
+        tx.put(Event(b"x", {**headers, "dead_letter_channel": "orders"}))
+    assert run("dead-letters", "list", tmp_path / "dead").stdout == "1: OSError: \\x1b[2Jgone\\r (from orders)\n"
+    assert (
+        "dead_letter_error_message: \\x1b[2Jgone\\r\nmore\n" in run("dead-letters", "show", tmp_path / "dead", 1).stdout
+    )
+
+
 @pytest.mark.parametrize("attempts", ["9" * 5000, "²", "-1", ""])
 def test_a_header_that_is_not_a_number_of_attempts_is_left_out(tmp_path: Path, attempts: str) -> None:
     headers = {"dead_letter_error_code": "OSError", "dead_letter_channel": "orders", "dead_letter_attempts": attempts}

@@ -118,3 +118,20 @@ def test_no_file_can_be_there(verb: str, make: Callable[[Path], Path], tmp_path:
     assert (done.exit_code, done.stdout) == (2, ""), done.output
     assert 1 <= done.stderr.count("\n") <= 2, done.stderr
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [verb for verb in CHANNEL_VERBS if "input.txt" not in verb]
+    + ["put {} -", "export {channel} {}.jsonl", "backup {channel} {}", "restore {} new", "stats {} --json"],
+)
+def test_a_relative_path_leads_nowhere_once_the_working_directory_was_removed(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Channel(tmp_path / "channel", minimum_required_space=0).close()
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    done = run(*verb.format("orders", channel=tmp_path / "channel").split(), input="")
+    assert done.exit_code == 2 and "is relative, and the working directory was removed" in done.output, done.output
+    assert done.output.count("\n") == 1 and "OptionError" in done.output, done.output

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 import typer
 
@@ -20,10 +22,24 @@ def test_a_host_is_taken_as_a_link_has_it_too_and_not_empty() -> None:
             given_host(empty)
 
 
-def test_an_address_that_the_system_refuses_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address"),
+            "Cannot assign requested address (errno 99); give --host an address of this host",
+        ),
+        (
+            OSError(errno.EADDRINUSE, "Address already in use"),
+            "Address already in use (errno 98); give another --port, or 0 for a free one",
+        ),
+        (OSError(errno.ENOBUFS, "No buffer space available"), "No buffer space available (errno 105)"),
+    ],
+)
+def test_an_address_that_the_system_refuses_is_named_with_what_to_do(
+    error: OSError, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(typer.Exit) as ended:
-        not_served("c", OSError(99, "Cannot assign requested address"), "2001:db8::1", 9107)
+        not_served("c", error, "2001:db8::1", 9107)
     assert ended.value.exit_code == 2
-    assert (
-        capsys.readouterr().err == "OSError: http://[2001:db8::1]:9107/: Cannot assign requested address (errno 99)\n"
-    )
+    assert capsys.readouterr().err == f"OSError: http://[2001:db8::1]:9107/: {said}\n"

@@ -14,7 +14,10 @@ from spillable_stream.cli import app
         (["--version"], 0, f"spillable_stream {spillable_stream.__version__}\n"),
         (["help"], 0, "agent"),
         (["help", "agent"], 0, "--conf-file"),
+        (["help", "groups", "list"], 0, "groups list"),
         (["help", "fly"], 2, "there is no verb 'fly'"),
+        (["help", "groups", "fly"], 2, "there is no verb 'groups fly'"),
+        (["help", "stats", "fly"], 2, "there is no verb 'stats fly'"),
     ],
 )
 def test_scripts_of_flume_get_an_answer(words: list[str], status: int, part: str) -> None:

@@ -124,7 +124,7 @@ def test_a_channel_that_was_removed_meanwhile_gets_nothing(
     handed = known(channel)
     memory = remove(opened, instead)
     before = dict(memory.objects)
-    with begun(handed) as other, pytest.raises(NotAChannelError, match="is not at s3://bucket/orders any more"):
+    with begun(handed) as other, pytest.raises(NotAChannelError, match="is no longer at s3://bucket/orders"):
         put(other, b"2")
     assert memory.objects == before
 
@@ -138,7 +138,7 @@ def test_what_a_removed_channel_remembers_of_a_batch_counts_for_nothing(
     assert channel.port().publish(Put([Frame.of(FrameType.PUT, b"one", 1)], sink=batch), 0.0)
     handed = known(channel)
     remove(opened, instead)
-    with begun(handed) as other, pytest.raises(NotAChannelError, match="is not at s3://bucket/orders any more"):
+    with begun(handed) as other, pytest.raises(NotAChannelError, match="is no longer at s3://bucket/orders"):
         other.port().publish(Put([Frame.of(FrameType.PUT, b"one", 1)], sink=batch), 0.0)
 
 

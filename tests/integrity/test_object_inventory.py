@@ -98,7 +98,9 @@ def test_an_identity_that_is_whole_and_another_channel_s_is_damaged(store: Memor
     store.objects["channel.json"] = other.objects["channel.json"]
     inventory, said = taken(store)
     assert (inventory.channel, inventory.identity_damaged) == (channel, True)
-    assert said == [f"damage channel.json: the channel's identity is damaged: its slots are of the channel {channel}"]
+    assert said == [
+        f"damage channel.json: the channel's identity is damaged: its slots belong to the channel {channel}"
+    ]
 
 
 def test_without_an_identity_slot_0_alone_is_not_a_channel_yet(store: MemoryStore) -> None:

@@ -177,4 +177,4 @@ def test_a_checkpoint_of_another_slot_is_damage_and_no_image(store: MemoryStore)
     fence(store, 2, counts)
     read = Read(store)
     assert "2 image" not in read.told
-    assert read.said[0] == "damage 2: the checkpoint is of a slot that is not the one there now"
+    assert read.said[0] == "damage 2: the checkpoint belongs to a slot that is not the one there now"

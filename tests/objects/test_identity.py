@@ -172,7 +172,7 @@ def damaged(changed: Callable[[dict[str, object]], object]) -> bytes:
 )
 def test_an_identity_that_is_invalid_is_damage_and_not_a_missing_channel(memory: MemoryStore, data: bytes) -> None:
     memory.objects[IDENTITY] = data
-    with pytest.raises(CorruptionError, match=r"'spillable repair .*' writes it anew") as caught:
+    with pytest.raises(CorruptionError, match=r"'spillable repair .*' rewrites it") as caught:
         read_identity(memory)
     assert caught.value.path == f"{memory.root}/{IDENTITY}"
 

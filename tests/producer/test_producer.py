@@ -29,6 +29,7 @@ from spillable_stream.producer.event_size import ATTEMPT_BYTES, BATCH_BYTES, TIN
 from tests.producer.conftest import MakeProducer
 from tests.support.events import numbered
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget, full
+from tests.support.producers import error_of
 
 TYPED = pa.schema([("sku", pa.string()), ("price", pa.float64())])
 
@@ -350,3 +351,17 @@ def test_a_producer_cannot_be_copied_and_says_what_to_do_instead(
         copied(producer)
     gc.collect()
     assert not recwarn.list, "a copy that is gone would say that the producer was forgotten"
+
+
+def test_an_event_that_its_channel_could_never_hold_fails_alone(path: Path) -> None:
+    """Those that were sent with it fail with it, and no others."""
+    with (
+        Channel(path, memory_capacity=1000, overflow_capacity=0, byte_capacity="1MiB") as channel,
+        Producer(channel, linger_ms=60_000) as producer,
+    ):
+        small = [producer.send(b"before")]
+        large = [producer.send(bytes(2 << 20)), producer.send_many([bytes(1 << 20), b"with it"])]
+        small.append(producer.send(b"after"))
+        producer.flush(PATIENCE_SECONDS)
+    assert [error_of(future).result.error_code for future in large] == ["PutTooLargeError"] * 2
+    assert [future.result().successful for future in small] == [True, True]

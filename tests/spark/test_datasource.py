@@ -214,6 +214,25 @@ def test_another_spelling_of_a_store_is_refused_and_the_right_one_is_named(place
 
 
 @pytest.mark.parametrize("use", ["writer", "streamWriter"])
+@pytest.mark.parametrize("shards", [{}, {"shards": "2", "shardBy": "id"}], ids=["one", "shards"])
+@pytest.mark.parametrize("name", ["orders-*", "orders-?", "orders-[12]", "a,b"])
+def test_write_to_what_a_read_takes_for_several_channels_is_refused_and_creates_none(
+    tmp_path: Path, use: str, shards: dict[str, str], name: str
+) -> None:
+    source = SpillableDataSource({"path": f"{tmp_path}/{name}", **shards})
+    with pytest.raises(OptionError, match="has a comma or a wildcard, with which a path names several channels to re"):
+        getattr(source, use)(StructType([StructField("id", LongType())]), overwrite=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_write_to_a_channel_that_has_such_a_name_is_one_to_it(tmp_path: Path) -> None:
+    columns = StructType([StructField("id", LongType())])
+    ss.Channel(tmp_path / "a,[b]", schema=columns, minimum_required_space=0).close()
+    SpillableDataSource({"path": f"{tmp_path}/a,[b]"}).streamWriter(columns, overwrite=False)
+    assert [child.name for child in tmp_path.iterdir()] == ["a,[b]"]
+
+
+@pytest.mark.parametrize("use", ["writer", "streamWriter"])
 def test_write_without_path_and_with_a_wrong_option_reports_the_option(use: str) -> None:
     source = SpillableDataSource({"maxInlineByte": "5"})
     with pytest.raises(OptionError, match="'maxInlineByte' is not an option of a Spark sink"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,6 +46,30 @@ def test_a_column_is_read_with_equal_values_or_refused_when_the_read_starts(leaf
         check_read_schema(spark, channel, {})
         found = fit_batch(pa.record_batch({"c": column}), arrow_schema(spark))
         assert found.column(0).to_pylist() == column.to_pylist(), kind
+
+
+@pytest.mark.parametrize(
+    ("precision", "scale", "in_spark"),
+    [(3, -2, T.DecimalType(5, 0)), (3, 5, T.DecimalType(5, 5)), (38, 0, T.DecimalType(38, 0)), (36, -3, None)],
+)
+@pytest.mark.parametrize("kind", ["itself", "list in a struct in a list"])
+def test_a_decimal_whose_scale_spark_does_not_have_is_read_with_as_many_digits_or_refused(
+    precision: int, scale: int, in_spark: T.DecimalType | None, kind: str
+) -> None:
+    values = pa.array([Decimal(f"123E{-scale}"), None], pa.decimal128(38, scale)).cast(pa.decimal128(precision, scale))
+    column = dict(nested(values))[kind]
+    channel = pa.schema([("c", column.type)])
+    if in_spark is None:
+        with pytest.raises(
+            SchemaError, match=r"^the column 'c' has the type .*decimal128\(36, -3\).*, for which this ver"
+        ):
+            struct_type(channel)
+        return
+    spark = struct_type(channel)
+    assert in_spark.simpleString() in spark["c"].dataType.simpleString()
+    check_read_schema(spark, channel, {})
+    found = fit_batch(pa.record_batch({"c": column}), arrow_schema(spark))
+    assert found.column(0).to_pylist() == column.to_pylist()
 
 
 @pytest.mark.parametrize("how", [arrow_schema, lambda s: ss.Channel("never/made", schema=s)], ids=["sink", "Channel"])

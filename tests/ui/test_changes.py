@@ -55,7 +55,7 @@ def test_groups_are_created_moved_and_dropped(channel: Channel, path: Path) -> N
 def test_the_question_before_a_first_group_says_which_events_leave(at: str, groups: list[str], leave: bool) -> None:
     asked = creation_question("/data/orders", "b", at, groups)
     assert asked.startswith(f"Create the group b in /data/orders at {at}?")
-    assert ("wait for a first group, and leave" in asked) == leave
+    assert ("wait for a first group now leave" in asked) == leave
 
 
 def test_what_is_not_possible_is_refused(channel: Channel, path: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_channel_keeps_its_number_when_others_come_and_go(tmp_path: Path, monk
     shutil.rmtree(b)
     asyncio.run(watch.look())
     assert watch.paths() == [a] and watch.path_of(0) == b
-    assert watch.latest(b).problem == "it is not there any more"
+    assert watch.latest(b).problem == "it is no longer there"
     watch.close()
 
 

@@ -60,7 +60,7 @@ class LocalOwnership:
         if not self._lock.is_in_place():
             self.lost = GroupOwnedError(
                 f"{self._lock.path}, which said that this handle owns the group {self._group!r}, was moved, removed or "
-                "replaced; the events are back in the queue: roll back, and begin another take, which owns it anew"
+                "replaced; the events are back in the queue: roll back, and begin another take, which owns it again"
             )
             raise self.lost
 

@@ -14,10 +14,11 @@ from functools import partial
 from spillable_stream.engine.local.staged_delays import StagedDelays
 from spillable_stream.engine.task_plans import PlanReader, ReadPlan
 from spillable_stream.errors import NotAChannelError, OtherHostError, StorageError, may_not_write
-from spillable_stream.format.batch import FRAME_BYTES, decode_schema
+from spillable_stream.format.batch import FRAME_BYTES
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.query_note import QueryNote, packed, unpacked
+from spillable_stream.format.schema_history import SchemaHistory
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.event_reader import EventReader, ReadBatch
 from spillable_stream.log.identity_file import read_identity
@@ -41,14 +42,14 @@ class LocalReadPlan:
 
     Args:
         layout: where the channel's files are.
-        schemas: the channel's schemas, oldest first, as Arrow IPC messages.
+        schemas: the channel's schemas.
         extents: where the events are, in order.
         ends: up to where the log files that are still written were written: file number to offset in bytes.
         host: the name of the host that planned it, and so has the memory tier.
     """
 
     layout: Layout
-    schemas: tuple[bytes, ...]
+    schemas: SchemaHistory
     extents: tuple[Extent, ...]
     ends: Mapping[int | str, int]
     host: str
@@ -84,7 +85,7 @@ class LocalPlanReader:
         self._fs = fs
         self._layout = plan.layout
         self._ends = plan.ends
-        self._schema_of = [decode_schema(s) for s in plan.schemas].__getitem__
+        self._schema_of = plan.schemas.decoded().__getitem__
         self._reader = EventReader(fs, plan.layout, self._schema_of, lambda file: self._ends.get(file))
 
     @property

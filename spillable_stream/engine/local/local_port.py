@@ -13,6 +13,7 @@ from spillable_stream.engine.port import Held, ProducerClaim, ReadPlan, StagePla
 from spillable_stream.errors import ProducerBusyError
 from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.format.query_note import QueryNote
+from spillable_stream.format.schema_history import SchemaHistory
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.layout import require_name_of_lock
 from spillable_stream.log.quarantine import not_quarantined
@@ -48,7 +49,8 @@ class LocalPort(EnginePort[LocalEngine]):
     def plan_read(self, parts: Iterable[Iterable[Range]], cache: DiskCache | None = None) -> list[ReadPlan]:
         layout, host = self._engine.layout, os.uname().nodename
         with self.snapshot() as state:
-            schemas, ends = tuple(state.schemas), self._engine.follower.ends()  # which all plans share
+            schemas = SchemaHistory.of(tuple(state.schemas))  # which all plans share, like the ends
+            ends = self._engine.follower.ends()
             extents = (tuple(extent for r in part for extent in state.blocks.extents(*r)) for part in parts)
             return [LocalReadPlan(layout, schemas, of_part, ends, host) for of_part in extents]
 

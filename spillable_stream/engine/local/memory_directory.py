@@ -235,7 +235,7 @@ class MemoryDirectory:
         target = Path(place.path)
         if not self._is_private(target):
             raise ForeignDirectoryError(
-                f"the memory tier {target} is not private to the owner of {self._layout.path} any more: chown it, and "
+                f"the memory tier {target} is no longer private to the owner of {self._layout.path}: chown it, and "
                 f"chmod it to {self._layout.mode:o}. If you do not trust its contents, remove "
                 f"{self._layout.memory}, and its events will be reported lost"
             )

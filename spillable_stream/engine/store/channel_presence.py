@@ -71,7 +71,7 @@ class ChannelPresence:
         self.is_proven = is_there
         if not is_there:
             raise NotAChannelError(
-                f"the channel {self._slots.channel} is not at {self._location} any more: it was removed, or another "
+                f"the channel {self._slots.channel} is no longer at {self._location}: it was removed, or another "
                 "one is there"
             )
 

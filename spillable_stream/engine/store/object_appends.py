@@ -143,7 +143,7 @@ class ObjectAppends:
         """Settle an append of this handle whose outcome is not known, and find what others appended.
 
         Raises:
-            NotAChannelError: the channel is not there any more.
+            NotAChannelError: the channel is no longer there.
             StorageError: nobody answers, still; this commit was not sent.
         """
         known, attempt = self._known, self._known.unsettled

@@ -172,7 +172,7 @@ class ObjectCheckpointing:
 
         Raises:
             CorruptionError: a slot is damaged; a `DataLossError` if slots are missing.
-            NotAChannelError: the channel is not there any more.
+            NotAChannelError: the channel is no longer there.
             StorageError: it could not be written.
             UnsafeStoreError: slots are lost that were known, or a loss waits to be told. The next call continues with
                 what is there.

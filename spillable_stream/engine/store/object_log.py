@@ -150,7 +150,7 @@ class ObjectLog:
 
         Raises:
             CorruptionError: a slot is damaged.
-            NotAChannelError: the channel is not there any more.
+            NotAChannelError: the channel is no longer there.
             StoreError: the store refused or failed.
             UnsafeStoreError: the store overwrote a slot.
         """
@@ -298,7 +298,7 @@ class ObjectLog:
 
         Raises:
             CorruptionError: the identity that is there can't be read.
-            NotAChannelError: the channel is not there any more; what is there stays as it is.
+            NotAChannelError: the channel is no longer there; what is there stays as it is.
             StoreError: the store refused or failed.
         """
         if not self._is_extended:

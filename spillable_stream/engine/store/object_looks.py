@@ -65,7 +65,7 @@ class ObjectLooks:
 
         Raises:
             CorruptionError: a slot is damaged.
-            NotAChannelError: the channel is not there any more.
+            NotAChannelError: the channel is no longer there.
             StoreError: the store refused or failed.
             UnsafeStoreError: the store overwrote a slot.
         """

@@ -54,7 +54,7 @@ class ObjectOwnership:
             by = f"{known.note} took it over" if known is not None else "it was dropped or given up"
             self.lost = GroupOwnedError(
                 f"this handle owns the group {self.group!r} of {self._owners.path} no more: {by}, and its events are "
-                f"in the queue again: roll back, and begin another take, which claims it anew. It is lost without an "
+                f"in the queue again: roll back, and begin another take, which claims it again. It is lost without an "
                 f"answer to a claim for {ANSWER_SECONDS:g} s, or when its owner seems gone",
                 "" if known is None else known.note,
             )

@@ -13,9 +13,10 @@ from functools import partial
 from spillable_stream.engine.store.object_delays import StagedObjects, hold_back
 from spillable_stream.engine.task_plans import PlanReader, ReadPlan
 from spillable_stream.errors import NotAChannelError
-from spillable_stream.format.batch import FAR_FRAME_BYTES, decode_schema
+from spillable_stream.format.batch import FAR_FRAME_BYTES
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.query_note import QueryNote, packed, unpacked
+from spillable_stream.format.schema_history import SchemaHistory
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log.salvage import Unreadable
 from spillable_stream.objects.cache import ObjectCache
@@ -44,7 +45,7 @@ class ObjectReadPlan:
         location: where the channel is.
         provider: the provider of credentials; "" for the environment's.
         channel: the channel's UUID.
-        schemas: the channel's schemas, oldest first, as Arrow IPC messages.
+        schemas: the channel's schemas.
         extents: where the events are, in order.
         cache: where a host keeps what its tasks read; None: nowhere.
         identities: what tells the slots from others of their numbers, for the cache.
@@ -53,7 +54,7 @@ class ObjectReadPlan:
     location: Location
     provider: str
     channel: str
-    schemas: tuple[bytes, ...]
+    schemas: SchemaHistory
     extents: tuple[Extent, ...]
     cache: DiskCache | None = None
     identities: Mapping[int, str | None] = field(default_factory=dict)
@@ -86,7 +87,7 @@ class ObjectPlanReader:
     def __init__(self, store: Store, plan: ObjectReadPlan) -> None:
         self._store = store
         self._plan = plan
-        self._schema_of = [decode_schema(s) for s in plan.schemas].__getitem__
+        self._schema_of = plan.schemas.decoded().__getitem__
         self._reader = ObjectReader(
             store, plan.channel, self._schema_of, disk_cache=plan.cache, identity_of=plan.identities.get
         )

@@ -17,6 +17,7 @@ from spillable_stream.errors import GroupOwnedError, ProducerBusyError
 from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.query_note import QueryNote
+from spillable_stream.format.schema_history import SchemaHistory
 from spillable_stream.names import check_producer
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.salvage import not_quarantined
@@ -57,7 +58,7 @@ class ObjectPort(EnginePort[ObjectEngine]):
     def plan_read(self, parts: Iterable[Iterable[Range]], cache: DiskCache | None = None) -> list[ReadPlan]:
         log = self._engine.log
         with self._engine.follower.as_known as state:
-            schemas = tuple(state.schemas)  # which all plans share
+            schemas = SchemaHistory.of(tuple(state.schemas))  # which all plans share
             extents = (tuple(extent for r in part for extent in state.blocks.extents(*r)) for part in parts)
             return [
                 ObjectReadPlan(

@@ -35,7 +35,7 @@ CODES = MappingProxyType({
     "invalid-key": (_ERROR, "a key that is neither a list of components nor a property of one: the line is ignored"),
     "comment": (_WARNING, "a line that begins as a comment of another language; here `#` begins one"),
     "no-break-space": (_WARNING, "a character that looks like a blank, and is a part of the name or value"),
-    "comment-in-value": (_WARNING, "a `#` behind a value, which does not begin a comment there"),
+    "comment-in-value": (_WARNING, "a `#` after a value, which does not begin a comment there"),
     "lost-backslash": (_WARNING, "a single backslash, which vanishes; a pattern needs two"),
     "duplicate-key": (_WARNING, "a key that a file gives twice; the last one counts"),
     "latin-1": (_NOTE, "a file that is not UTF-8: it is read as Latin-1, as Java does"),

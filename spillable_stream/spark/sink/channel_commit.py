@@ -36,6 +36,10 @@ _LEFT = (
     "a write to %s failed, and the files that its tasks staged (%d) could not be removed: %s. They count for nothing, "
     "and a checkpoint of the channel removes them"
 )
+_LEFT_BEHIND = (
+    "%s has the rows of a write, and what its tasks staged besides could not be removed: %s. That counts for nothing, "
+    "and a checkpoint of the channel removes it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +133,24 @@ class OpenCommit:
         """
         frames, segments = self._in_order()
         delayed = self._delayed()
-        if not self._publish(Put(frames, segments, sink, delayed=delayed)):
+        is_skipped = not self._publish(Put(frames, segments, sink, delayed=delayed))
+        if is_skipped:
             _log.warning(_SKIPPED, self._commit.path, *(sink or ("", 0)), extra=fields(self._commit.path))
-            self._port.discard([*(name for m in self._staged for name in m.staged_names()), *self._made])
-        self._port.end_staging(self._owner, self._batch_id)
+        self._tidy(is_skipped=is_skipped)
         self._port.checkpoint_if_due()
+
+    def _tidy(self, *, is_skipped: bool) -> None:
+        """Remove what nobody will adopt. A failure is only logged: an error says that no rows are stored, and they are.
+
+        Args:
+            is_skipped: whether the batch was committed before, so that all that was staged is left.
+        """
+        try:
+            if is_skipped:
+                self._port.discard([*(name for m in self._staged for name in m.staged_names()), *self._made])
+            self._port.end_staging(self._owner, self._batch_id)
+        except SpillableError as e:
+            _log.warning(_LEFT_BEHIND, self._commit.path, e, extra=fields(self._commit.path))
 
     def _publish(self, put: Put) -> bool:
         """Commit, waiting for room if necessary; False if the batch was committed before."""

@@ -6,7 +6,7 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.errors import CheckpointMismatchError, NotAChannelError
+from spillable_stream.errors import CheckpointMismatchError, NotAChannelError, StorageError, may_not_write
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.metadata import without_metadata
 from spillable_stream.spark.schema import check_read_schema, creation_schema
@@ -91,6 +91,13 @@ class SourceChannel:
             if not (e.is_missing and self._options.create_if_missing):
                 raise start_first(e) from None
             return make_channel(self._path, self._schema, self._options)
+        except StorageError as e:
+            if not may_not_write(e):
+                raise
+            raise StorageError(
+                f"{self._path} can't be written by this process ({e}), and a stream keeps its position in the channel: "
+                "let it write there, or use a batch read (spark.read), which writes nothing"
+            ) from e.__cause__
 
     def own(self, channel: Channel) -> Consumer:
         """Make the source the owner of its group, which is created if it is missing.

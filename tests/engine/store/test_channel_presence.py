@@ -73,7 +73,7 @@ def test_a_channel_that_was_removed_is_named_and_the_slot_that_was_left_there_is
     if another:
         new_channel(memory)
     memory.create(slot_key(attempt.number), attempt.for_request())
-    with pytest.raises(NotAChannelError, match=f"{writer.slots.channel} is not at s3://bucket/orders any more"):
+    with pytest.raises(NotAChannelError, match=f"{writer.slots.channel} is no longer at s3://bucket/orders"):
         presence_of(writer).require_after(attempt.number)
     assert slot_key(attempt.number) not in memory.objects
     assert bool(memory.objects) is another
@@ -87,7 +87,7 @@ def test_a_store_that_does_not_delete_what_was_left_hides_no_channel_that_was_re
     memory.objects.clear()
     memory.create(slot_key(attempt.number), attempt.for_request())
     store = FaultyStore(memory, lambda request: Fault.UNAVAILABLE if request.kind == kind else None)
-    with pytest.raises(NotAChannelError, match="not at s3://bucket/orders any more"):
+    with pytest.raises(NotAChannelError, match="no longer at s3://bucket/orders"):
         presence_of(writer, store).require_after(attempt.number)
 
 

@@ -86,7 +86,7 @@ def test_a_channel_that_is_not_there_any_more_is_said(open_handle: Open, tmp_pat
         for _ in range(3):
             put(other, b"another's")
     engine = begun(FaultyStore(memory), known)
-    with pytest.raises(NotAChannelError, match="is not at s3://bucket/orders any more"):
+    with pytest.raises(NotAChannelError, match="is no longer at s3://bucket/orders"):
         engine.follow()
     engine.close()
 
@@ -163,7 +163,7 @@ def test_a_handle_that_begins_with_it_appends_nothing_to_another_channel_that_is
     put(open_handle(), b"another's")
     objects = dict(memory.objects)
     engine = begun(FaultyStore(memory), known)
-    with pytest.raises(NotAChannelError, match="is not at s3://bucket/orders any more"):
+    with pytest.raises(NotAChannelError, match="is no longer at s3://bucket/orders"):
         engine.commit(Put([Frame.of(FrameType.PUT, b"one", 1)]))
     assert memory.objects == objects
     engine.close()

@@ -178,7 +178,7 @@ def test_an_append_where_the_channel_was_removed_says_so_at_once_and_leaves_noth
     log._appending.patience = clock.patience()
     store_of(channel).inner.objects.clear()  # type: ignore[attr-defined]
     another = None if slots is None else another_in_its_place(open_handle, slots)
-    with pytest.raises(NotAChannelError, match="is not at s3://bucket/orders any more"):
+    with pytest.raises(NotAChannelError, match="is no longer at s3://bucket/orders"):
         put(channel, b"never")
     assert clock.slept == []
     another = another or open_handle()
@@ -197,7 +197,7 @@ def test_a_commit_in_doubt_leaves_no_fence_where_the_channel_was_removed(open_ha
     store.held.clear()
     store.inner.objects.clear()  # type: ignore[attr-defined]
     another = None if slots is None else another_in_its_place(open_handle, slots)
-    with pytest.raises(NotAChannelError, match="is not at s3://bucket/orders any more"):
+    with pytest.raises(NotAChannelError, match="is no longer at s3://bucket/orders"):
         put(channel, b"never")
     another = another or open_handle()
     for number in range(slots or 0, 6):

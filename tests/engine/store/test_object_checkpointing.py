@@ -469,7 +469,7 @@ def test_own_checkpoints_that_a_pause_left_go_with_the_next_one(
 
 
 def test_a_checkpoint_that_was_there_before_stays_where_no_channel_is_found(open_handle: Open) -> None:
-    """Its identity alone is gone: a repair writes it anew, and begins with the checkpoint."""
+    """Its identity alone is gone: a repair rewrites it, and begins with the checkpoint."""
     channel = open_handle()
     put(channel, b"0")
     channel.checkpoint()

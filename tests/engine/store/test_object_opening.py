@@ -77,7 +77,7 @@ def test_none_is_created_in_a_store_that_replaces_what_is_there() -> None:
 def test_what_cannot_be_read_is_not_taken_for_a_missing_channel(stores: dict[str, MemoryStore]) -> None:
     stores[URL] = MemoryStore(URL)
     stores[URL].objects["channel.json"] = b"damaged"
-    with pytest.raises(CorruptionError, match=r"'spillable repair .*' writes it anew .*, or restore it from a copy"):
+    with pytest.raises(CorruptionError, match=r"'spillable repair .*' rewrites it .*, or restore it from a copy"):
         Channel(URL)
     assert stores[URL].objects == {"channel.json": b"damaged"}
 
@@ -147,7 +147,7 @@ def test_a_handle_of_a_channel_that_was_removed_says_so(
             with Channel(URL, commit_interval=0) as other:
                 for _ in range(9):
                     put(other, b"1")
-        with pytest.raises(NotAChannelError, match=f"the channel {channel.uuid} is not at {URL} any more"):
+        with pytest.raises(NotAChannelError, match=f"the channel {channel.uuid} is no longer at {URL}"):
             call(channel)
 
 

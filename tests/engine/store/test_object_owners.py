@@ -350,7 +350,7 @@ def test_a_handle_whose_group_was_taken_over_claims_it_again_with_its_next_take(
     tx.begin()
     assert len(tx.take_many(3)) == 3
     assert take(other, 1) == [b"0"]
-    with pytest.raises(GroupOwnedError, match="begin another take, which claims it anew"):
+    with pytest.raises(GroupOwnedError, match="begin another take, which claims it again"):
         tx.commit()
     tx.rollback()
     owners_clock.meanwhile = owners_of(other).answer_claims

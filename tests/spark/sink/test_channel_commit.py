@@ -15,9 +15,10 @@ import pytest
 import spillable_stream as ss
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.engine.local import staged_delays
+from spillable_stream.engine.local.drained_files import DrainedFiles
 from spillable_stream.engine.port import SinkBatch
 from spillable_stream.engine.store.object_engine import ObjectEngine
-from spillable_stream.errors import ChannelFullError
+from spillable_stream.errors import ChannelFullError, LockTimeoutError
 from spillable_stream.objects.staged_object import SEGMENTS
 from spillable_stream.spark.sink import channel_commit as module
 from spillable_stream.spark.sink.channel_commit import ChannelCommit
@@ -249,6 +250,26 @@ def test_a_large_task_of_delayed_rows_has_few_files_open(tmp_path: Path, monkeyp
     with ss.Channel(path, create=False) as channel:
         clock.pass_by(5)
         assert [row["n"] for _ in range(30) for row in taken(channel)] == list(range(3000))
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_commit_that_has_stored_its_rows_does_not_fail_because_its_tidying_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, repeated: bool
+) -> None:
+    commit = commit_to(tmp_path / "c")
+    for _ in range(repeated):
+        with commit.opened([staged(commit, range(5), 0)], 7) as opened:
+            opened.publish(SinkBatch("query", 7))
+    message = staged(commit, range(5), 0)
+
+    def held(*_: object) -> None:
+        raise LockTimeoutError("another process has held the lock for more than 30 s")
+
+    monkeypatch.setattr(DrainedFiles, "discard" if repeated else "remove_staging", held)
+    with caplog.at_level(logging.WARNING), commit.opened([message], 7) as opened:
+        opened.publish(SinkBatch("query", 7))
+    assert numbers(tmp_path / "c") == list(range(5))
+    assert "what its tasks staged besides could not be removed: another process has held the lock" in caplog.text
 
 
 def test_channel_that_was_opened_without_a_commit_has_nothing(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from spillable_stream.errors import (
     CheckpointMismatchError,
     DataLossError,
     NotAChannelError,
+    OptionError,
 )
 from spillable_stream.spark.source.read_limits import ReadAllAvailable
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
@@ -173,6 +174,23 @@ def test_a_channel_that_comes_back_to_a_running_query_continues_where_it_was(
     put(open_at("orders-b"), b"b2")
     end = running.latestOffset()
     assert bodies(running, at, end) == ["b2"]
+
+
+def test_a_copy_of_a_channel_beside_it_is_passed_over_by_a_query_that_has_read_the_channel_and_by_no_other(
+    open_at: Open, source: Source, tmp_path: Path
+) -> None:
+    with open_at("orders-b") as b:
+        put(b, b"b0")
+    reader = source()
+    at, _ = drain(reader)
+    shutil.copytree(tmp_path / "orders-b", tmp_path / "orders-a")
+    put(open_at("orders-b"), b"b1")
+    at, found = drain(reader, at)
+    reader.stop()
+    put(open_at("orders-b"), b"b2")
+    assert [*found, *drain(source(), at)[1]] == [["b1"], ["b2"]]
+    with pytest.raises(OptionError, match="one is a copy of the other"):
+        source().initialOffset()
 
 
 @pytest.mark.parametrize("is_tolerant", [False, True])

@@ -16,6 +16,7 @@ from spillable_stream.errors import CheckpointMismatchError, DataLossError, Grou
 from spillable_stream.format.frame import FrameType
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 from spillable_stream.state.group import GroupState
+from tests.support.mounts import NEEDS_MOUNTS, mounted_readonly
 from tests.support.spark.sources import batches, batches_of, put, source
 
 
@@ -494,3 +495,16 @@ def test_a_batch_under_way_whose_first_events_are_gone_is_planned_again_without_
         lenient.commit(end)
         assert groups(channel)[end["group"]].position == 10
         lenient.stop()
+
+
+@NEEDS_MOUNTS
+def test_a_channel_that_may_not_be_written_is_refused_and_a_batch_read_named(tmp_path: Path) -> None:
+    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        reader = source(channel)
+    why = (
+        r"/c can't be written by this process \(.*Read-only file system.*\), and a stream keeps its position in the ch"
+    )
+    with mounted_readonly(tmp_path / "c"), pytest.raises(ss.StorageError, match=why):
+        reader.initialOffset()
+    assert reader.initialOffset()["writeOrderId"] == 0
+    reader.stop()
