@@ -415,7 +415,7 @@ def test_rows_stay_in_the_order_of_their_tasks_whatever_their_sizes(spark: Spark
     rows = spark.range(0, 400, 1, 4).selectExpr("id", "repeat('x', IF(id >= 100 AND id < 200, 9000, 1)) AS text")
     rows.write.format("spillable").mode("append").option("minimumRequiredSpace", 0).save(str(tmp_path / "c"))
     with ss.Channel(tmp_path / "c") as channel, channel.take_transaction() as tx:
-        assert channel.stats().segments == 4
+        assert channel.stats().segments == 3, "the two small outputs at the end share one"
         assert [row["id"] for row in tx.take_many(1000)] == list(range(400))
 
 

@@ -18,7 +18,6 @@ from spillable_stream.engine.port import Put
 from spillable_stream.options import BUCKETS
 from spillable_stream.sharding import shard_of_key
 from spillable_stream.spark import channel_pool, explain
-from spillable_stream.spark.datasource import SpillableDataSource
 from spillable_stream.spark.sink import sharded_writer as module
 from spillable_stream.spark.sink.compat import DataSourceStreamArrowWriter
 from spillable_stream.spark.sink.sharded_writer import ShardedBatchWriter, ShardedStaged, ShardedStreamWriter
@@ -384,11 +383,3 @@ def test_query_that_reads_one_of_its_shards_is_refused_before_it_has_written(
     with pytest.raises(PySparkException, match="so it would never end; write to another channel"):
         query.awaitTermination()
     assert stored(base) == expected(range(100))
-
-
-def test_path_with_a_wildcard_or_a_comma_is_a_path(tmp_path: Path) -> None:
-    schema = sharded_plan(tmp_path / "other", 1).schema
-    for name in ("a*", "a,b"):
-        source = SpillableDataSource({"path": f"{tmp_path}/{name}", **options_for("", shards=1)})
-        assert isinstance(source.writer(schema, overwrite=False), ShardedBatchWriter)
-        assert (tmp_path / f"{name}-0" / "channel.json").exists()

@@ -218,11 +218,11 @@ def test_rows_that_cannot_be_staged_by_the_driver_leave_no_file(
     assert segments(tmp_path / "c") == (0, 0)
 
 
-def test_write_that_fails_once_it_is_committed_keeps_its_rows(
+def test_write_that_is_aborted_once_it_is_committed_keeps_its_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, messages = staged_writer(tmp_path / "c")
-    with monkeypatch.context() as patch, pytest.raises(StorageError, match="too late"):
+    with monkeypatch.context() as patch:
         patch.setattr(DrainedFiles, "remove_staging", too_late)
         writer.commit(messages)
     writer.abort(messages)
