@@ -58,12 +58,20 @@ class FaultyFile(File):
         self._fs.before("sync", self.path)
         super().sync()
 
+    def load(self, size: int) -> bytes:
+        self._fs.refuse(Call("load", self.path.name))
+        return super().load(size)
+
+    def store(self, offset: int, data: bytes) -> None:
+        self._fs.refuse(Call("store", self.path.name))
+        super().store(offset, data)
+
 
 class FaultyFileSystem(FileSystem):
     """The real file system; `failing` makes chosen calls raise StorageError.
 
     Attributes:
-        calls: every call, in order.
+        calls: every call, in order, but those that load or store a few bytes for other processes.
         read_bytes: how much was read.
     """
 
@@ -75,8 +83,12 @@ class FaultyFileSystem(FileSystem):
     def before(self, name: str, path: Path) -> None:
         call = Call(name, path.name)
         self.calls.append(call)
+        self.refuse(call)
+
+    def refuse(self, call: Call) -> None:
+        """Raise StorageError for a call that is to fail; it is not remembered."""
         if self._fails(call):
-            raise StorageError(f"{name} {path} failed: made to fail by a test")
+            raise StorageError(f"{call.name} {call.file} failed: made to fail by a test")
 
     @contextmanager
     def failing(self, when: Callable[[Call], bool]) -> Iterator[None]:

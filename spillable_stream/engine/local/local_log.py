@@ -113,7 +113,7 @@ class LocalLog:
         self.directories, self.memory_directory = held.directories, held.memory_directory
         self.fs, self.layout = held.lock.fs, held.lock.layout
         self.torn_bytes, self.recovered = held.torn_bytes, held.recovered
-        self.recovery = held.recovery() if self.view is None else ""
+        self.recovery = held.recovery
         # No methods of this class: a transaction calls them many times, and each call in between counts.
         self.position = self.latest_position = held.lock.published
         self.held_position = held.lock.current
@@ -337,7 +337,7 @@ class LocalLog:
     def resume(self, positions: Positions) -> bool:
         """Count as open again, and tell whether that can be; if not, close this handle.
 
-        It can't be when the channel was removed, repaired or moved, is being recovered, or its memory
+        It can't be when the channel was removed, repaired or moved, was recovered or is being recovered, or its memory
         tier is another one: what was in the last one can't be followed any more.
 
         Args:
@@ -353,6 +353,7 @@ class LocalLog:
                 and self.directories.are_in_place()
                 and self.lock.head.is_in_place()
                 and self._held.is_current()
+                and self._held.noted_recovery() == self.recovery
                 and generation_of(self.position().memory.file_id) == generation_of(positions.memory.file_id)
             )
         except (StorageError, CorruptionError):

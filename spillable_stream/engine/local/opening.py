@@ -50,6 +50,7 @@ class HeldChannel:
         memory_recovery: recovers its memory tier.
         torn_bytes: how many bytes the recovery cut.
         recovered: whether this handle recovered the channel.
+        recovery: the token of the channel's last recovery; "" if it is not known.
     """
 
     directories: Directories
@@ -62,6 +63,7 @@ class HeldChannel:
     memory_recovery: MemoryRecovery
     torn_bytes: int = 0
     recovered: bool = False
+    recovery: str = ""
     _replayed: LoadedState | None = None  # the recovery's result, which saves the first load a replay
 
     def recover(self, timeout_seconds: float) -> None:
@@ -70,7 +72,7 @@ class HeldChannel:
             self.torn_bytes, self._replayed = recover_channel(
                 self.lock, self.tiers, self.checkpoints, self.memory_directory, self.loader, self.memory_recovery
             )
-            write_anchors(*self._anchors())
+            self.recovery = write_anchors(*self._anchors())
             remove_unfinished_identity(self.lock.fs, self.lock.layout)
         self.recovered = True
 
@@ -97,8 +99,8 @@ class HeldChannel:
         """Tell whether the locks and the head are the files that the other handles use, not replacements."""
         return are_anchored(*self._anchors())
 
-    def recovery(self) -> str:
-        """Return the token of the channel's last recovery; "" if it is not known."""
+    def noted_recovery(self) -> str:
+        """Return what the open lock says of the last recovery: while that is held, nobody recovers the channel."""
         return recovery_token(self.open_lock.file)
 
     def _anchors(self) -> tuple[File, File, File]:
@@ -199,6 +201,7 @@ def _join(fs: FileSystem, layout: Layout, timeout_seconds: float) -> HeldChannel
         return None
     try:
         if held.is_current():
+            held.recovery = held.noted_recovery()
             return held
         # A repair removed the head, or it is damaged. Parked handles will notice that the head is a new one.
         held.open_lock.release()
