@@ -61,8 +61,8 @@ def check_history(
     if shared_id is None:
         raise CheckpointMismatchError(
             f"the Spark checkpoint has {_extent(end, read_id, path)} after a restore that the channel there now does "
-            "not come from: it has other events under these IDs. Use a new checkpointLocation: a sink then has twice "
-            "what it has of the events that are still there"
+            f"not come from: it {_events_now(state, end)}. Use a new checkpointLocation: a sink then has twice what it "
+            "has of the events that are still there"
         )
     raise CheckpointMismatchError(
         f"the Spark checkpoint has {_extent(end, read_id, path)}, but the channel was restored from a backup that ends "
@@ -80,14 +80,21 @@ def _of_another_copy(
     if shared_id is None:
         return (
             f"the Spark checkpoint has {_extent(end, read_id, path)} in another copy of the channel: the one there now "
-            "has other events under these IDs. Use a new checkpointLocation: a sink then has twice what it has of the "
-            "events that both have"
+            f"{_events_now(state, end)}. Use a new checkpointLocation: a sink then has twice what it has of the events "
+            "that both have"
         )
     return (
         f"the Spark checkpoint has {_extent(end, read_id, path)}, but the channel there now is a copy that has only "
         f"the events up to {shared_id} of that, and gives the later IDs to other events. "
         f"{_way_on_of_restored(state, group, end, read_id, shared_id, of_set=of_set)}"
     )
+
+
+def _events_now(state: ChannelState, end: Offset) -> str:
+    """Return what a channel has for a query's IDs whose events are not its own; nothing tells where the two part."""
+    if end.event_id > state.last_id:
+        return f"has only events up to {state.last_id}, and gives the later IDs to others"
+    return "has other events under these IDs"
 
 
 def _extent(end: Offset, read_id: int | None, path: str) -> str:

@@ -391,6 +391,24 @@ def test_a_query_of_a_restored_channel_is_refused_once_the_same_backup_is_restor
         refuses(source(channel), read, NOT_FROM)
 
 
+@pytest.mark.parametrize(
+    ("events", "now"),
+    [(2, "has only events up to 7, and gives the later IDs to others"), (3, "has other events under these IDs")],
+)
+def test_a_refusal_of_another_restore_says_which_of_the_events_the_channel_has(
+    place: str, tmp_path: Path, events: int, now: str
+) -> None:
+    with ss.Channel(place) as channel:
+        put(channel, 5)
+        ss.backup(channel, tmp_path / "copy")
+    with restore(place, tmp_path) as channel:
+        put(channel, 3)
+        read = read_all(source(channel))
+    with restore(place, tmp_path) as channel:
+        put(channel, events)
+        refuses(source(channel), read, f"to the event 8 after a restore .* does not come from: it {now}. Use")
+
+
 def test_a_restored_channel_is_backed_up_and_restored_and_its_query_continues_where_both_have_the_events(
     place: str, tmp_path: Path
 ) -> None:
@@ -478,6 +496,27 @@ def test_a_query_that_began_after_a_copy_of_the_closed_channel_passes_over_no_ev
     with put_back(tmp_path) as channel:
         put(channel, 8)
         refuses(source(channel), read, OTHER)
+
+
+@pytest.mark.parametrize(
+    ("events", "now"),
+    [
+        (1, "has only events up to 6, and gives the later IDs to others"),
+        (4, "has only events up to 9, and gives the later IDs to others"),
+        (5, "has other events under these IDs"),
+        (8, "has other events under these IDs"),
+    ],
+)
+def test_a_refusal_of_another_copy_says_which_of_the_events_it_has(tmp_path: Path, events: int, now: str) -> None:
+    with ss.Channel(tmp_path / "c") as channel:
+        put(channel, 5)
+    copy(tmp_path)
+    with ss.Channel(tmp_path / "c") as channel:
+        put(channel, 5)
+        read = read_all(source(channel))
+    with put_back(tmp_path) as channel:
+        put(channel, events)
+        refuses(source(channel), read, f"to the event 10 in another copy of the channel: the one there now {now}. Use")
 
 
 def test_a_query_of_a_copy_is_refused_where_the_original_is_back(tmp_path: Path) -> None:
