@@ -413,4 +413,5 @@ def _beginning_of(end: OffsetJson) -> OffsetJson:
     assert offset is not None
     if offset.start_id is None:
         return end
-    return replace(offset, event_id=offset.start_id, start_id=None, made_at=None).to_json()
+    # The restore and the recovery are those of the end's event.
+    return replace(offset, event_id=offset.start_id, start_id=None, made_at=None, restore="", recovery="").to_json()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from spillable_stream.errors import (
     CheckpointMismatchError,
@@ -19,6 +20,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.options import SOURCE, parse_options
 from spillable_stream.spark.datasource import SpillableDataSource
 from spillable_stream.spark.schema import struct_type
+from spillable_stream.spark.source.offset import OffsetJson
 from spillable_stream.spark.source.read_limits import ReadAllAvailable
 from spillable_stream.spark.source.read_options import StreamOptions
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
@@ -111,6 +113,24 @@ def test_a_channel_that_appeared_while_the_query_was_stopped_joins_when_it_is_ba
     assert bodies(again, at, end) == ["b0", "b1"]
     again.commit(end)
     assert drain(again, end)[1] == []
+
+
+def test_the_beginning_of_a_channel_does_not_have_the_marks_of_its_first_batchs_end(
+    open_at: Open, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(open_at("orders-a"), b"a0")
+    begins: list[OffsetJson] = []
+    plan = SpillableStreamReader.partitions
+
+    def partitions(reader: SpillableStreamReader, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
+        begins.append(start)
+        return plan(reader, start, end)
+
+    monkeypatch.setattr(SpillableStreamReader, "partitions", partitions)
+    reader = source()
+    reader.partitions({"channels": {}}, reader.latestOffset(reader.initialOffset()))
+    assert [begin["writeOrderId"] for begin in begins] == [0]
+    assert not begins[0].keys() & {"recovery", "restore", "start", "made"}
 
 
 def test_a_limit_counts_for_all_channels_and_each_has_its_share(open_at: Open, source: Source) -> None:
