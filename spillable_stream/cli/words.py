@@ -46,4 +46,4 @@ def explain(
             say(f"there is no verb {' '.join(words or ())!r}; spillable help lists them")
             raise typer.Exit(UNKNOWN)
         command = commands[word]
-    root.command.main([*(words or ()), "--help"], prog_name=root.info_name, standalone_mode=False)
+    raise typer.Exit(root.command.main([*(words or ()), "--help"], prog_name=root.info_name, standalone_mode=False))

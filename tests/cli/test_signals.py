@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import typer
+from typer import rich_utils
 
 import spillable_stream as ss
 from spillable_stream.archive import restore
@@ -94,7 +95,7 @@ ROWS = [
     Row("graph -f flume.conf", At(flow_graph, "loaded_configuration"), has_json=True),
     Row("test tests.toml", At(testing, "run_file"), has_json=True),
     Row("version", ECHO),
-    Row("help", ECHO),
+    Row("help", At(rich_utils, "rich_format_help", after=True)),
 ]
 
 

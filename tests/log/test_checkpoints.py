@@ -281,7 +281,7 @@ def test_a_checkpoint_under_another_ones_name_is_passed_over(
     older, newer = (path / "checkpoint" / name for name in checkpoints(path))
     newer.write_bytes(older.read_bytes())
     replayed_from(path)
-    assert "of another position than its name says" in caplog.text
+    assert "for another position than its name says" in caplog.text
 
 
 # ── a backup directory that is dead ─────────────────────────────────────────────────────────
@@ -474,7 +474,7 @@ def test_another_channels_checkpoints_are_passed_over_and_never_removed(
             assert channel.stats().channel_size == 0
         reboot(path)
     found = verify(path).findings
-    assert {f.path for f in found if "of another channel" in f.text} == set(theirs)
+    assert {f.path for f in found if "belongs to another channel" in f.text} == set(theirs)
     repair(path)
     assert verify(path).healthy
     assert {f: f.read_bytes() for f in shared.glob("checkpoint-*")} == theirs
