@@ -301,6 +301,28 @@ def test_a_source_without_a_required_channel_continues_where_its_optional_ones_a
         assert peek(may) == [b"1", b"2"]
 
 
+def test_a_channel_that_had_batches_before_its_source_got_other_channels_swallows_none_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    optional = Replicating(optional=["may"])
+    with Channel(tmp_path / "must") as must, Channel(tmp_path / "may") as may:
+
+        def process(selector: Replicating, *bodies: bytes) -> None:
+            with ChannelProcessor({"must": must, "may": may}, selector=selector, producer="p") as processor:
+                newest = processor.newest()
+                for number, body in enumerate(bodies, 1 if newest is None else newest.number + 1):
+                    processor.process(batch_of(body), number=number)
+
+        with ChannelProcessor({"may": may}, producer="p") as before:
+            for number in (1, 2):
+                before.process(batch_of(b"%d" % number), number=number)
+        process(optional, b"a")
+        assert "the optional channel may did not get 1 event: it has batch 2 of p from before, and 0 was" in caplog.text
+        process(Replicating(), b"b")  # as the log says
+        process(optional, b"c")
+        assert (peek(must), peek(may)) == ([b"a", b"b", b"c"], [b"1", b"2", b"b", b"c"])
+
+
 def test_a_client_is_answered_while_the_store_of_an_optional_channel_hangs(
     tmp_path: Path, moment: Callable[[float], None]
 ) -> None:
