@@ -144,6 +144,67 @@ def test_a_channel_that_was_slow_is_waited_for_again_once_a_put_ended_in_time(mo
         assert not waiting.is_alive()
 
 
+def test_a_put_that_nobody_awaits_is_overtaken_by_none_though_another_one_ended_in_time(
+    moment: Callable[[float], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    hangs = [threading.Event() for _ in range(2)]
+    gates, begun = iter(hangs), []
+
+    def put(name: str) -> Exception | None:
+        gate = next(gates, None)
+        begun.append(name)
+        assert gate is None or gate.wait(60)
+        return None
+
+    with puts_of() as puts:
+        waiting = threading.Thread(target=puts.put, args=(PART, put), daemon=True)
+        waiting.start()
+        wait_until(lambda: len(begun) == 1)
+        moment(0.01)
+        puts.put(PART, put)
+        moment(600.0)
+        hangs[0].set()
+        waiting.join(60)
+        puts.put(PART, put)
+        assert len(begun) == 2 and "has not ended there" in caplog.text
+        hangs[1].set()
+        wait_until(lambda: not puts.under_way())
+        puts.put(PART, put)
+        wait_until(lambda: len(begun) == 3)
+
+
+def test_a_batch_that_begins_a_put_as_the_late_one_ends_waits_for_it(
+    moment: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = [threading.Event() for _ in range(2)]
+    gates = iter(hangs)
+
+    def put(_: str) -> Exception | None:
+        assert next(gates).wait(60)
+        return None
+
+    with puts_of() as puts:
+        moment(0.01)
+        puts.put(PART, put)
+        moment(600.0)
+        begin = puts._ways["may"].begin
+
+        def begin_as_the_other_ends(made: Callable[[], None]) -> Any:
+            hangs[0].set()
+            wait_until(lambda: not puts.under_way() and not puts._ways["may"].is_slow)
+            return begin(made)
+
+        monkeypatch.setattr(puts._ways["may"], "begin", begin_as_the_other_ends)
+        waiting = threading.Thread(target=puts.put, args=(PART, put), daemon=True)
+        waiting.start()
+        wait_until(lambda: hangs[0].is_set() and bool(puts.under_way()))
+        waiting.join(0.1)
+        assert waiting.is_alive()
+        hangs[1].set()
+        waiting.join(60)
+        assert not waiting.is_alive()
+
+
 def test_threads_that_put_at_once_into_a_channel_in_time_pass_over_none(caplog: pytest.LogCaptureFixture) -> None:
     meeting, put_parts = threading.Barrier(4, timeout=60), []
 
