@@ -18,13 +18,23 @@ from spillable_stream import (
     repair,
     verify,
 )
-from spillable_stream.objects.checkpoints import HINT
 from spillable_stream.objects.identity import create_identity
 from spillable_stream.objects.patience import Patience
-from spillable_stream.objects.slots import LOG, slot_key
+from spillable_stream.objects.slots import slot_key
 from tests.support.events import peek, put, take
 from tests.support.faulty_store import Fault, Request, once
-from tests.support.object_channels import URL, Watched, asked, collect_now, in_thread, log_of, lose_slots, store_of
+from tests.support.object_channels import (
+    URL,
+    Watched,
+    asked,
+    collect_now,
+    cut_off,
+    in_thread,
+    log_of,
+    lose_slots,
+    put_with_an_older_hint,
+    store_of,
+)
 from tests.support.object_logs import FakeTime, new_state
 
 Open = Callable[..., Channel]
@@ -274,24 +284,6 @@ def test_an_append_that_notices_a_bucket_that_was_put_back_leaves_a_slot_that_on
 
 
 # ── a hint that is older than the newest checkpoint ─────────────────────────────────────────────
-
-
-def put_with_an_older_hint(channel: Channel) -> None:
-    """Put 3 events, each with a checkpoint, and let the hint lead to the second one."""
-    objects: dict[str, bytes] = store_of(channel).inner.objects  # type: ignore[attr-defined]
-    hint = b""
-    for number in range(3):
-        put(channel, b"%d" % number)
-        hint = objects.get(HINT, b"")
-        channel.checkpoint()
-    objects[HINT] = hint
-
-
-def cut_off(channel: Channel, slot: int = 3) -> None:
-    """Lose the slots from one on, as in a copy that is not complete."""
-    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
-    for key in [key for key in objects if key.startswith(LOG) and key >= slot_key(slot)]:
-        del objects[key]
 
 
 WRITES = [
