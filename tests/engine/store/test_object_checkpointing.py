@@ -631,25 +631,32 @@ def test_a_handle_that_is_loaded_anew_while_it_creates_a_checkpoint_trims_no_slo
     assert trimmed_through(channel) < older, "others would delete the slots behind it"
 
 
+@pytest.mark.parametrize("refused", ["", "checkpoints/", LOG])
+@pytest.mark.parametrize("gc_delay", [0, 3600])
 def test_a_store_that_refuses_to_delete_is_a_warning_once_until_it_deletes_again(
-    open_handle: Open, caplog: pytest.LogCaptureFixture, set_limits: SetLimits
+    open_handle: Open, caplog: pytest.LogCaptureFixture, set_limits: SetLimits, refused: str, gc_delay: int
 ) -> None:
-    """It tells it before anything was due to be collected: old checkpoints come first."""
-    channel = open_handle()
+    """Old checkpoints come first: where these are refused, it tells it before anything was due to be collected."""
+    channel = open_handle(gc_delay=gc_delay)
+    time = by_clock(channel)
     set_limits(worth_a_trim=1)
     store, checkpointing = store_of(channel), checkpointing_of(channel)
 
     def warnings_of(checkpoints: int) -> list[str]:
         caplog.clear()
-        for _ in range(checkpoints):
+        for number in range(checkpoints):
             put(channel, b"x")
             take(channel)
+            time.now += gc_delay if number == 2 else 0
             checkpointing.create_soon()
             checkpointing.create_if_due()
         return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
+    def is_refused(request: Request) -> bool:
+        return request.kind == "delete" and request.key.startswith(refused)
+
     for _ in range(2):
-        store.schedule = lambda request: Fault.REFUSED if request.kind == "delete" else None
+        store.schedule = lambda request: Fault.REFUSED if is_refused(request) else None
         (said,) = warnings_of(6)
         assert said.startswith(f"{URL}: objects that nobody needs stay until the store lets them go, which costs")
         used = channel.stats().store
