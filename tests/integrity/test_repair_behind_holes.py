@@ -236,7 +236,7 @@ def test_a_repair_that_was_killed_before_its_checkpoint_is_done_again(store: Mem
     live.engine().log.checkpoints.write(tail, state)  # type: ignore[attr-defined]
     assert not ss.verify(URL).healthy
     with pytest.raises(
-        ss.CorruptionError, match=f"a repair was not finished: wait .* else run 'spillable repair {URL}' again"
+        ss.CorruptionError, match=f"a repair was not finished: wait .* otherwise run 'spillable repair {URL}' again"
     ):
         open_here(create=False)
     with pytest.raises(ss.CorruptionError, match="a repair was not finished"):
