@@ -29,7 +29,8 @@ class BatchNumbers:
     Args:
         producer: the name, as ``a1.r1``.
         channels: the channels, by name.
-        optional: those of them that need not have any batch. They are asked when the first one goes there (`join`).
+        optional: those of them that need not have any batch, and have none that no other channel has a part of. They
+            are asked when the first one goes there (`join`).
 
     Attributes:
         newest: the newest batch that one of the other channels has, as `claim` found it; None if none has any.
@@ -46,6 +47,7 @@ class BatchNumbers:
         self._mutex = threading.Lock()
         self._is_claimed = self._is_released = False
         self._last: dict[str, int] = {}  # of each channel
+        self._ahead: dict[str, int] = {}  # of those that can't join yet
         self._parts_before: Mapping[str, int] = {}  # of the newest batch
 
     def claim(self) -> None:
@@ -78,18 +80,33 @@ class BatchNumbers:
         claim.release()
         raise SpillableError(f"{self.producer} was closed while it was claimed in {channel}")
 
-    def join(self, channel: str) -> None:
+    def join(self, channel: str, number: int) -> None:
         """Claim the name in an optional channel, too, and look what it has of it; once. Nothing to do in the others.
 
         It may be called in a thread of its own, and hang as long as the channel does: nothing else waits for it.
 
-        Raises what `claim` raises.
+        Args:
+            channel: the channel.
+            number: the batch that is to go there.
+
+        Raises what `claim` raises, and:
+            SpillableError: the channel has batches up to this one or beyond it that the others know nothing of. It
+                would take the new ones for repetitions of those.
         """
         if channel in self._last:
             return
         if channel not in self._claims:
             self._claim(channel)
-        self._last[channel] = self._channels[channel].last_batch(self.producer).sequence
+        if channel not in self._ahead:
+            self._ahead[channel] = self._channels[channel].last_batch(self.producer).sequence
+        last, known = self._ahead[channel], 0 if self.newest is None else self.newest.number
+        if known < last and number <= last:
+            raise SpillableError(
+                f"it has batch {last:,} of {self.producer} from before, and {known:,} was the last one in the other "
+                f"channels: it would take what comes for what it has, up to that number. Start the source once with "
+                f"{channel} as a required channel, and it counts on from there"
+            )
+        self._last[channel] = last
 
     def release(self) -> None:
         """Give up the name."""

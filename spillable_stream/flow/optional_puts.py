@@ -5,8 +5,9 @@
     in time ── a put takes longer than a moment ──▶ slow ── a put ends within a moment ──▶ in time
 
 A batch waits for its put into a channel that is in time: so the channel may slow its source down, as a required one
-does, and loses nothing to that. A batch does not wait for a channel that is slow, and passes it over while a put is
-under way there. So a store that has gone costs its source a moment, and memory for the batches that were on their way.
+does, and loses nothing to that. A batch does not wait for a channel that is slow, and passes a channel over while a put
+is under way there for which nobody waits: it could overtake that. So a store that has gone costs its source a moment,
+and memory for the batches that were on their way.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -64,27 +66,26 @@ class OptionalPuts:
         waited = [name for name in parts if name not in self._ways]
         if waited:
             self._puts.at_once(waited, put_or_leave_out)
-        awaited: list[tuple[_Way, Future[None]]] = []
-        for name in parts.keys() - set(waited):
-            way = self._ways[name]
-            is_awaited = not way.is_slow
-            try:
-                done = way.begin(partial(put_or_leave_out, name))
-            except (SpillableError, RuntimeError) as e:
-                self._left_out.add(name, parts[name].num_rows, e)
-                continue
-            if is_awaited:
-                awaited.append((way, done))
-        wait([done for _, done in awaited], _MOMENT_SECONDS)
-        for way, done in awaited:
-            if done.done():
-                done.result()
-            else:
-                way.is_slow = True
+        awaited: list[tuple[_Way, _Begun, Future[None]]] = []
+        try:
+            for name in parts.keys() - set(waited):
+                way = self._ways[name]
+                try:
+                    begun, done = way.begin(partial(put_or_leave_out, name))
+                except (SpillableError, RuntimeError) as e:
+                    self._left_out.add(name, parts[name].num_rows, e)
+                    continue
+                if begun.is_awaited:
+                    awaited.append((way, begun, done))
+            wait([done for _, _, done in awaited], _MOMENT_SECONDS)
+        finally:
+            ended = [done for way, begun, done in awaited if not way.give_up(begun)]
+        for done in ended:
+            done.result()
 
     def under_way(self) -> list[str]:
         """Return the names of the channels in which a put is under way in a thread of its own."""
-        return [name for name, way in self._ways.items() if way.since is not None]
+        return [name for name, way in self._ways.items() if way.is_busy]
 
     def close(self) -> None:
         """Let the puts under way end, a moment at most; later ones end with the process, or when they are answered."""
@@ -100,6 +101,19 @@ class OptionalPuts:
             )
 
 
+@dataclass(eq=False, slots=True)
+class _Begun:
+    """A put that is under way.
+
+    Args:
+        since: when it began, in monotonic seconds.
+        is_awaited: whether its batch waits for it.
+    """
+
+    since: float
+    is_awaited: bool
+
+
 class _Way:
     """The way into one channel.
 
@@ -107,51 +121,55 @@ class _Way:
         name: the channel's name.
 
     Attributes:
-        is_slow: whether the last put that ended, or one that has not, took longer than a moment.
+        is_slow: whether a put has taken longer than a moment, and none has ended within one since.
         threads: make the puts.
     """
 
     def __init__(self, name: str) -> None:
         self.is_slow = False
         self.threads = CallThreads(_MOST_THREADS, f"spillable-flow-put-{name}")
-        self._began: dict[int, float] = {}  # of the puts under way, by number, in monotonic seconds
-        self._number = 0
+        self._under_way: set[_Begun] = set()
         self._mutex = threading.Lock()
 
     @property
-    def since(self) -> float | None:
-        """When the oldest put began that is under way, in monotonic seconds; None if there is none."""
-        with self._mutex:
-            return min(self._began.values(), default=None)
+    def is_busy(self) -> bool:
+        """Whether a put is under way."""
+        return bool(self._under_way)
 
-    def begin(self, put: Callable[[], None]) -> Future[None]:
-        """Begin a put.
+    def begin(self, put: Callable[[], None]) -> tuple[_Begun, Future[None]]:
+        """Begin a put, and return it with the future of its end.
 
         Raises:
-            SpillableError: the channel is slow, and an earlier put is still under way there.
+            SpillableError: an earlier put for which nobody waits is under way: this one could overtake it.
             RuntimeError: there is no thread for it.
         """
-        since, now = self.since, time.monotonic()
-        if self.is_slow and since is not None:
-            raise SpillableError(f"a put that began {now - since:.0f} s ago has not ended there")
+        now = time.monotonic()
         with self._mutex:
-            self._number += 1
-            number = self._number
-            self._began[number] = now
+            late = [begun.since for begun in self._under_way if not begun.is_awaited]
+            if late:
+                raise SpillableError(f"a put that began {now - min(late):.0f} s ago has not ended there")
+            begun = _Begun(now, not self.is_slow)
+            self._under_way.add(begun)
         try:
-            return self.threads.begin(partial(self._make, put, number))
+            return begun, self.threads.begin(partial(self._make, put, begun))
         except RuntimeError:
-            self._end(number)
+            with self._mutex:
+                self._under_way.discard(begun)
             raise
 
-    def _make(self, put: Callable[[], None], number: int) -> None:
+    def give_up(self, begun: _Begun) -> bool:
+        """Wait no longer for a put, and tell whether it is under way still."""
+        with self._mutex:
+            if begun not in self._under_way:
+                return False
+            begun.is_awaited, self.is_slow = False, True
+            return True
+
+    def _make(self, put: Callable[[], None], begun: _Begun) -> None:
         try:
             put()
         finally:
-            if self._end(number) <= _MOMENT_SECONDS:
-                self.is_slow = False
-
-    def _end(self, number: int) -> float:
-        """Note the end of a put, and return how long it took, in seconds."""
-        with self._mutex:
-            return time.monotonic() - self._began.pop(number)
+            with self._mutex:
+                self._under_way.discard(begun)
+                if time.monotonic() - begun.since <= _MOMENT_SECONDS:
+                    self.is_slow = False

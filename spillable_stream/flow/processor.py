@@ -112,8 +112,6 @@ class ChannelProcessor:
         checked_times = self._checked_times({} if times is None else times)
         rejects = None if dead_letter is None else self._name_of(dead_letter)
         aside = self.selector.never_required() - {rejects}
-        if aside.issuperset(self._channels):  # there is nobody to wait for but them
-            aside = set()
         self.optional_puts: OptionalPuts = OptionalPuts(called, aside, self.puts, self.left_out)
         self._numbers = None if producer is None else BatchNumbers(producer, self._channels, aside)
         self._mutex = threading.RLock()
@@ -336,7 +334,7 @@ class ChannelProcessor:
         number, numbered, claim = routed.number, None, None
         try:
             if number is not None and self._numbers is not None:
-                self._numbers.join(name)
+                self._numbers.join(name, number)
                 numbered, claim = self._numbers.numbered(name, number, routed.note), self._numbers.claim_in(name)
             self.puts.put(routed, name, part, numbered, claim, may_wait=not is_optional)
         except Exception as e:

@@ -85,7 +85,11 @@ class Selector:
         return set()
 
     def never_required(self) -> set[str]:
-        """Return the channels that need not take any event, whatever comes: no source waits long for one of these."""
+        """Return the channels that no source needs to wait for: no event must go there, whatever comes.
+
+        Each event that may go to one of them must go to another one, too: a restart asks the others which batches
+        there were.
+        """
         return set()
 
     def select(self, batch: pa.RecordBatch, number: int) -> Routes:
@@ -113,7 +117,9 @@ class Replicating(Selector):
         """Return the optional channels."""
         return set(self.optional)
 
-    never_required = named
+    def never_required(self) -> set[str]:
+        """Return the optional channels, if there is another one."""
+        return self.named() if self.named() < set(self.channels) else set()
 
     def select(self, batch: pa.RecordBatch, number: int) -> Routes:
         """Return all events for each channel."""
@@ -164,9 +170,11 @@ class Multiplexing(Selector):
         return {name for names in lists for name in names}
 
     def never_required(self) -> set[str]:
-        """Return the channels to which a value leads as an optional one, and none as a required one."""
+        """Return the channels to which a value leads as an optional one beside a required one, and none otherwise."""
+        both = zip(self._required_lists, self._optional_lists, strict=True)
+        alone = {name for required, optional in both if not required for name in optional}
         required = {name for names in (self.default, *self.mapping.values()) for name in names}
-        return self.named() - required
+        return self.named() - required - alone
 
     def _required(self, value: str) -> tuple[str, ...]:
         return (self.mapping.get(value) or self.default) if value.strip() else self.default

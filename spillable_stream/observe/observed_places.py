@@ -93,8 +93,16 @@ class ObservedPlaces:
 
     def problems(self) -> list[Observation]:
         """Return what is wrong with patterns that no channel fits, as a look at each."""
-        patterns = [given for given in self._places.values() if isinstance(given, _Pattern) and not given.channels]
+        patterns = [pattern for pattern in self._patterns() if not pattern.channels]
         return [Observation(pattern.text, self._clock(), problem=pattern.problem) for pattern in patterns]
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether a search for what fits a pattern is under way."""
+        return any(pattern.search is not None and not pattern.search.done() for pattern in self._patterns())
+
+    def _patterns(self) -> list[_Pattern]:
+        return [given for given in self._places.values() if isinstance(given, _Pattern)]
 
     def search(self, patience_seconds: float) -> list[ObservedChannel]:
         """Find out what fits the patterns, unless that was done a moment ago, and return the channels that are gone.
@@ -102,7 +110,7 @@ class ObservedPlaces:
         Args:
             patience_seconds: how long to wait; what takes longer counts when it is there.
         """
-        patterns = [given for given in self._places.values() if isinstance(given, _Pattern)]
+        patterns = self._patterns()
         if patterns and self._monotonic() >= self._due:
             self._due = self._monotonic() + _SEARCH_SECONDS
             for pattern in patterns:

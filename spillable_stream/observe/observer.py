@@ -96,11 +96,11 @@ class Observer:
             look.add_done_callback(lambda _: channel.close())
 
     def close(self) -> None:
-        """Close what was opened here; a look that hangs is not waited for, nor at the end of the process."""
+        """Close what was opened here; what hangs is not waited for, nor at the end of the process."""
         with self._mutex:
             for look in self._looks.values():
                 look.cancel()
-            self._threads.close(timeout_seconds=0.0 if self._looks else None)
+            self._threads.close(timeout_seconds=0.0 if self._looks or self._places.is_searching else None)
             for channel in self._places.channels():
                 if channel not in self._looks:
                     channel.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, Event
-from spillable_stream.errors import OptionError, ProducerBusyError
+from spillable_stream.errors import OptionError, ProducerBusyError, SpillableError
 from spillable_stream.flow.batch_numbers import BatchNumbers, write_note
 from spillable_stream.flow.noted import Noted
 from spillable_stream.format.numbered_batch import BY_PRODUCER, MAX_NOTE_BYTES, NumberedBatch, Numbers
@@ -95,6 +95,32 @@ def test_a_name_that_another_got_in_a_channel_meanwhile_is_not_proven_there(chan
         with pytest.raises(ProducerBusyError, match="'p'") if name == "c1" else nullcontext():
             claim.require(channels[name].engine().state)
     other.release()
+    numbers.release()
+
+
+def test_an_optional_channel_with_batches_that_the_others_do_not_know_takes_only_later_ones(
+    channels: dict[str, Channel],
+) -> None:
+    put(channels["c1"], NumberedBatch("p", Numbers(1, 3, BY_PRODUCER), b""))
+    put(channels["c2"], NumberedBatch("p", Numbers(1, 5, BY_PRODUCER), b""))
+    numbers = BatchNumbers("p", channels, {"c2"})
+    numbers.claim()
+    for number in (4, 5):
+        with pytest.raises(SpillableError, match=r"it has batch 5 of p .* and 3 was the last .* Start .* with c2 as a"):
+            numbers.join("c2", number)
+        assert not numbers.has(number)
+    numbers.join("c2", 6)
+    assert numbers.numbered("c2", 6, b"").numbers == Numbers(6, 6, BY_PRODUCER)
+    numbers.release()
+
+
+def test_an_optional_channel_may_have_its_part_of_the_newest_batch(channels: dict[str, Channel]) -> None:
+    for channel in channels.values():
+        put(channel, NumberedBatch("p", Numbers(1, 3, BY_PRODUCER), b""))
+    numbers = BatchNumbers("p", channels, {"c2"})
+    numbers.claim()
+    numbers.join("c2", 3)
+    assert numbers.numbered("c2", 4, b"").numbers == Numbers(4, 4, BY_PRODUCER)
     numbers.release()
 
 

@@ -144,6 +144,67 @@ def test_a_channel_that_was_slow_is_waited_for_again_once_a_put_ended_in_time(mo
         assert not waiting.is_alive()
 
 
+def test_a_put_that_nobody_awaits_is_overtaken_by_none_though_another_one_ended_in_time(
+    moment: Callable[[float], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    hangs = [threading.Event() for _ in range(2)]
+    gates, begun = iter(hangs), []
+
+    def put(name: str) -> Exception | None:
+        gate = next(gates, None)
+        begun.append(name)
+        assert gate is None or gate.wait(60)
+        return None
+
+    with puts_of() as puts:
+        waiting = threading.Thread(target=puts.put, args=(PART, put), daemon=True)
+        waiting.start()
+        wait_until(lambda: len(begun) == 1)
+        moment(0.01)
+        puts.put(PART, put)
+        moment(600.0)
+        hangs[0].set()
+        waiting.join(60)
+        puts.put(PART, put)
+        assert len(begun) == 2 and "has not ended there" in caplog.text
+        hangs[1].set()
+        wait_until(lambda: not puts.under_way())
+        puts.put(PART, put)
+        wait_until(lambda: len(begun) == 3)
+
+
+def test_a_batch_that_begins_a_put_as_the_late_one_ends_waits_for_it(
+    moment: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = [threading.Event() for _ in range(2)]
+    gates = iter(hangs)
+
+    def put(_: str) -> Exception | None:
+        assert next(gates).wait(60)
+        return None
+
+    with puts_of() as puts:
+        moment(0.01)
+        puts.put(PART, put)
+        moment(600.0)
+        begin = puts._ways["may"].begin
+
+        def begin_as_the_other_ends(made: Callable[[], None]) -> Any:
+            hangs[0].set()
+            wait_until(lambda: not puts.under_way() and not puts._ways["may"].is_slow)
+            return begin(made)
+
+        monkeypatch.setattr(puts._ways["may"], "begin", begin_as_the_other_ends)
+        waiting = threading.Thread(target=puts.put, args=(PART, put), daemon=True)
+        waiting.start()
+        wait_until(lambda: hangs[0].is_set() and bool(puts.under_way()))
+        waiting.join(0.1)
+        assert waiting.is_alive()
+        hangs[1].set()
+        waiting.join(60)
+        assert not waiting.is_alive()
+
+
 def test_threads_that_put_at_once_into_a_channel_in_time_pass_over_none(caplog: pytest.LogCaptureFixture) -> None:
     meeting, put_parts = threading.Barrier(4, timeout=60), []
 
@@ -299,6 +360,28 @@ def test_a_source_without_a_required_channel_continues_where_its_optional_ones_a
                 assert (newest.number if newest is not None else 0) == number - 1
                 processor.process(batch_of(b"%d" % number), number=number)
         assert peek(may) == [b"1", b"2"]
+
+
+def test_a_channel_that_had_batches_before_its_source_got_other_channels_swallows_none_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    optional = Replicating(optional=["may"])
+    with Channel(tmp_path / "must") as must, Channel(tmp_path / "may") as may:
+
+        def process(selector: Replicating, *bodies: bytes) -> None:
+            with ChannelProcessor({"must": must, "may": may}, selector=selector, producer="p") as processor:
+                newest = processor.newest()
+                for number, body in enumerate(bodies, 1 if newest is None else newest.number + 1):
+                    processor.process(batch_of(body), number=number)
+
+        with ChannelProcessor({"may": may}, producer="p") as before:
+            for number in (1, 2):
+                before.process(batch_of(b"%d" % number), number=number)
+        process(optional, b"a")
+        assert "the optional channel may did not get 1 event: it has batch 2 of p from before, and 0 was" in caplog.text
+        process(Replicating(), b"b")  # as the log says
+        process(optional, b"c")
+        assert (peek(must), peek(may)) == ([b"a", b"b", b"c"], [b"1", b"2", b"b", b"c"])
 
 
 def test_a_client_is_answered_while_the_store_of_an_optional_channel_hangs(

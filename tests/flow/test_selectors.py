@@ -44,6 +44,31 @@ def test_multiplexing_sends_each_event_where_its_header_leads(
         assert (rows(routes.optional[name], len(values)) if name in routes.optional else []) == may
 
 
+@given(st.dictionaries(st.sampled_from("ab"), LISTS, min_size=1), LISTS, st.dictionaries(st.sampled_from("abo"), LISTS))
+def test_a_source_of_multiplexing_waits_for_the_channels_that_must_have_events_or_alone_may_have_them(
+    mapping: dict[str, list[str]], default: list[str], optional: dict[str, list[str]]
+) -> None:
+    selector = Multiplexing("h", mapping, default=default, optional=optional)
+    selector.bind(CHANNELS)
+    all_routes = [selector.select(as_event_batch([Event(b"", {"h": v})]), 1) for v in ("a", "b", "o", "other")]
+    awaited = {name for routes in all_routes for name in routes.required}
+    alone = {name for routes in all_routes if not routes.required for name in routes.optional}
+    optional_ones = {name for routes in all_routes for name in routes.optional}
+    assert optional_ones - awaited - alone <= selector.never_required()
+    assert not selector.never_required() & (awaited | alone)
+
+
+@pytest.mark.parametrize(
+    ("optional", "expected"), [(["c2"], {"c2"}), (["c1", "c3"], {"c1", "c3"}), (["c1", "c2", "c3"], set()), ([], set())]
+)
+def test_a_source_of_replicating_waits_for_none_of_its_optional_channels_if_there_is_another(
+    optional: list[str], expected: set[str]
+) -> None:
+    selector = Replicating(optional=optional)
+    selector.bind(CHANNELS)
+    assert selector.never_required() == expected
+
+
 def test_replicating_sends_everything_everywhere() -> None:
     selector = Replicating(optional=["c2"])
     selector.bind(CHANNELS)

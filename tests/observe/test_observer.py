@@ -146,3 +146,22 @@ def test_a_process_ends_though_a_look_hangs(path: Path) -> None:
     """
     done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
+
+
+def test_a_close_does_not_wait_for_a_search_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = threading.Event()
+
+    def hang(_: str) -> list[str]:
+        assert free.wait(60)
+        return []
+
+    monkeypatch.setattr("spillable_stream.observe.observed_places.channels_matching", hang)
+    observer = Observer([f"{tmp_path}/c*"], patience_seconds=0.05)
+    assert "has not been found out yet" in observer.observe()[0].problem
+    closing = threading.Thread(target=observer.close, daemon=True)
+    closing.start()
+    closing.join(5)
+    is_hanging = closing.is_alive()
+    free.set()
+    closing.join(60)
+    assert not is_hanging and not closing.is_alive()

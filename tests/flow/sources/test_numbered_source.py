@@ -1,11 +1,21 @@
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
+from spillable_stream import Channel
 from spillable_stream.errors import PutTooLargeError, StorageError
+from spillable_stream.flow.interceptors.headers import Static
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.selectors import Multiplexing, Replicating, Selector
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.sources.numbered_source import HeldBatch, NumberedSource
+from spillable_stream.flow.sources.spooldir import SpoolDir
+from spillable_stream.flow.sources.taildir import TailDir
+from tests.support.events import peek
 from tests.support.flow_batches import batch_of
 from tests.support.flow_processors import KeptBatches
 
@@ -98,3 +108,45 @@ def test_a_batch_that_cannot_be_divided_waits(is_repeated: bool, bodies: list[by
         with pytest.raises(PutTooLargeError):
             source.poll(kept)
     assert source._held is not None
+
+
+# ── restarts ────────────────────────────────────────────────────────────────────────────────────
+
+ONLY_OPTIONAL: dict[str, Selector] = {
+    "replicating": Replicating(optional=["may", "must"]),
+    "multiplexing": Multiplexing("h", {"a": ["must"]}, optional={"b": ["may"]}),
+}
+
+
+@pytest.mark.parametrize("kind", ["spooldir", "taildir"])
+@pytest.mark.parametrize("selector", list(ONLY_OPTIONAL))
+def test_a_source_continues_after_the_batches_that_only_optional_channels_have(
+    tmp_path: Path, kind: str, selector: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    for run in range(3):
+        for i in range(2):
+            (tmp_path / "in" / f"{run}-{i}").write_text(f"{run}-{i}\n")
+        source: Any = SpoolDir(tmp_path / "in")
+        if kind == "taildir":
+            source = TailDir({"g": f"{tmp_path}/in/.*"}, position_file=tmp_path / "positions.json")
+        with (
+            Channel(tmp_path / "may") as may,
+            Channel(tmp_path / "must") as must,
+            Channel(tmp_path / "dead") as dead,
+            ChannelProcessor(
+                {"may": may, "must": must},
+                [Static(key="h", value="b")],
+                ONLY_OPTIONAL[selector],
+                producer="p",
+                dead_letter=dead,
+            ) as processor,
+        ):
+            source.open(processor)
+            while source.poll(processor) is Status.READY:
+                pass
+            source.close()
+            found = sorted(peek(may))
+        for left in [*(tmp_path / "in").glob("?-?"), *tmp_path.glob("positions.json*")]:
+            left.unlink()  # only the channels know the last number now
+    assert found == [b"%d-%d" % (run, i) for run in range(3) for i in range(2)]
