@@ -86,7 +86,6 @@ class Attempt:
         size_bytes: the slot's size.
         token: the token of the last request; of the one that created the slot, once that is known.
         parts: the bytes of the slot with that token; small frames are together in one.
-        fence: the newest append that would take its place, so that it is not in the log; None if there is none.
     """
 
     def __init__(self, at: Tail, header: Callable[[bytes], SlotHeader], entries: Sequence[Entry]) -> None:
@@ -95,7 +94,6 @@ class Attempt:
         self.size_bytes: int = 0
         self.token: bytes = NO_TOKEN
         self.parts: list[Payload] = []
-        self.fence: Attempt | None = None
         self._header = header
         self._entries = entries
         self._append_bytes = sum([HEADER_SIZE_BYTES + (h.length + 7 & ~7) for h, _, _ in entries])  # `frame_size`
@@ -121,10 +119,6 @@ class Attempt:
         if slot.header.token != self.token:
             self._use(slot.header.token)
         return True
-
-    def sent(self, token: bytes) -> bool:
-        """Tell whether a token is that of one of its requests, or of its fence's."""
-        return token in self._tokens or (self.fence is not None and self.fence.sent(token))
 
     @property
     def data(self) -> bytes:
@@ -231,7 +225,6 @@ class Appending:
             CommitOutcomeUnknownError: nobody answers, still, the store refuses to tell, or what is there is damaged.
         """
         fence, lasting = self.attempt(attempt.at, []), _LastingErrors()
-        attempt.fence = fence
         for _ in self.patience.attempts():
             try:
                 if self._slots.create(fence.number, fence.for_request()):

@@ -137,17 +137,18 @@ class Collector:
         while self._trims and now - self._trims[0][0] >= self.gc_delay_seconds:
             since, ripe = self._trims.popleft()
         if ripe is not None:
+            self._trims.appendleft((since, ripe))  # until all went, which the store may refuse
             all_went = self._let_go(ripe, named, newest_checkpoint)
             # How many are there says nothing: a handle of a channel that was in this place may have left some.
             older = [n for n in self._checkpoints.numbers() if n < older_checkpoint]
-            if not (self.delete_checkpoints(older) and all_went):
-                self._trims.appendleft((since, ripe))
+            if self.delete_checkpoints(older) and all_went:
+                self._trims.popleft()
         if not self._has_looked_back and trimmed.through > self.deleted_through:
             self._has_looked_back = self._look_back(trimmed, named, newest_checkpoint)
         while self._left and now - self._left[0][0] >= self.gc_delay_seconds:
-            _, key = self._left.popleft()
-            if key not in named:
+            if (key := self._left[0][1]) not in named:
                 self._delete(key)
+            self._left.popleft()
 
     def _look_back(self, trimmed: Trimmed, named: Set[str], newest_checkpoint: int) -> bool:
         """Delete what was trimmed before this process began, as far as the store's clock says that it was long ago.

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from spillable_stream import Channel, NotAChannelError
+from spillable_stream import Channel, DataLossError, NotAChannelError
 from spillable_stream.engine.handed_over import HandedOver, beginning_with, handed_over
 from spillable_stream.engine.port import Put, SinkBatch
 from spillable_stream.engine.store import last_known
@@ -20,7 +20,15 @@ from spillable_stream.objects.location import Location
 from tests.support.events import put, take
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
-from tests.support.object_channels import URL, asked, collect_now, faulty_stores_in_memory, log_of
+from tests.support.object_channels import (
+    URL,
+    asked,
+    collect_now,
+    cut_off,
+    faulty_stores_in_memory,
+    log_of,
+    put_with_an_older_hint,
+)
 
 PLACE = Location.parse(URL)
 
@@ -80,6 +88,26 @@ def test_whoever_begins_with_it_lists_the_checkpoints_before_an_append_unless_th
         for _ in range(2):
             put(other, b"3")
         assert sum(store.counts["list"] for store in opened) == 1 - has_listed
+
+
+@pytest.mark.parametrize("hands", [1, 2])
+def test_whoever_begins_with_what_began_with_an_older_checkpoint_refuses_to_append_where_later_slots_are_lost(
+    channel: Channel, hands: int
+) -> None:
+    """Though its state is of a slot behind the newest checkpoint by now: an earlier version has put others there."""
+    put_with_an_older_hint(channel)
+    cut_off(channel)
+    with Channel(URL, create=False) as earlier:
+        log_of(earlier)._known.unlisted = None
+        for _ in range(3):
+            put(earlier, b"in its place")
+    with Channel(URL, create=False) as hinted:
+        handed = known(hinted)
+    for _ in range(hands - 1):
+        with begun(handed) as other:
+            handed = known(other)
+    with begun(handed) as other, pytest.raises(DataLossError, match="the newest checkpoint is of"):
+        put(other, b"behind the loss")
 
 
 def test_it_is_for_its_own_channel_in_its_own_block(channel: Channel) -> None:
@@ -177,7 +205,7 @@ def test_the_newest_checkpoint_is_known_so_that_none_is_created_too_soon(
     handed = known(channel)
     assert (handed.checkpoint, newest) == (5, 5)
     found = accept(handed)
-    assert found is not None and found.checkpoint_number == 5
+    assert found is not None and found.checkpoint.base == 5
     monkeypatch.setattr("spillable_stream.engine.store.object_checkpointing._MOST_SLOTS", 4)
     made: list[ObjectCheckpointing] = []
     monkeypatch.setattr(ObjectCheckpointing, "_create", made.append)

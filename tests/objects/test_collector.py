@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream.objects.cache import ObjectCache
-from spillable_stream.objects.checkpoints import Checkpoints
+from spillable_stream.objects.checkpoints import Checkpoints, checkpoint_key
 from spillable_stream.objects.collector import Collector
 from spillable_stream.objects.slots import Slots, slot_key
 from spillable_stream.objects.staged_object import segment_key
@@ -115,6 +115,20 @@ def test_a_slot_that_cannot_be_deleted_keeps_those_after_it(collecting: Collecti
     collecting.store.schedule = None
     collecting.collect(trimmed(5))
     assert slots_of(memory) == list(range(6, 10))
+
+
+@pytest.mark.parametrize("refused", [slot_key(2), checkpoint_key(3)])
+def test_what_the_store_refused_to_let_go_goes_with_the_next_collection(
+    collecting: Collecting, memory: MemoryStore, refused: str
+) -> None:
+    collecting.collect(trimmed(4))
+    collecting.store.schedule = once("delete", Fault.REFUSED, refused)
+    with pytest.raises(StoreError):
+        collecting.collect(trimmed(4), after_seconds=3600)
+    assert refused in memory.objects
+    collecting.store.schedule = None
+    collecting.collect(trimmed(4), after_seconds=1)
+    assert refused not in memory.objects and slots_of(memory) == list(range(5, 10))
 
 
 def test_what_the_log_says_was_deleted_is_not_deleted_again(collecting: Collecting, memory: MemoryStore) -> None:
@@ -264,7 +278,11 @@ def test_a_segment_that_was_taken_goes_after_the_delay_without_a_listing(
     collecting.collect(new_state(), after_seconds=10)
     collecting.collect(new_state(), after_seconds=3599)
     assert key in memory.objects
-    collecting.collect(new_state(), after_seconds=1)
+    collecting.store.schedule = once("delete", Fault.REFUSED, key)
+    with pytest.raises(StoreError):
+        collecting.collect(new_state(), after_seconds=1)
+    collecting.store.schedule = None
+    collecting.collect(new_state())
     assert key not in memory.objects and collecting.cache.get(key) is None
     assert collecting.store.counts["list"] == 0
 

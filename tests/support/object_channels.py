@@ -18,7 +18,9 @@ from spillable_stream.engine.store.object_log import ObjectLog
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import TrimRecord
 from spillable_stream.integrity import object_verify
+from spillable_stream.objects.checkpoints import HINT
 from spillable_stream.objects.location import Location
+from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.store import Store
 from tests.support.events import peek, put
 from tests.support.faulty_store import FaultyStore
@@ -32,12 +34,14 @@ __all__ = [
     "Watched",
     "asked",
     "collect_now",
+    "cut_off",
     "faulty_stores_in_memory",
     "in_thread",
     "kill",
     "log_of",
     "lose_slots",
     "make_two_checkpoints",
+    "put_with_an_older_hint",
     "require_told_once",
     "store_of",
     "stores_in_memory",
@@ -193,3 +197,21 @@ def in_thread(call: Callable[[], object]) -> threading.Thread:
 
 def asked(store: FaultyStore) -> list[tuple[str, str]]:
     return [(request.kind, request.key) for request in store.requests]
+
+
+def put_with_an_older_hint(channel: Channel) -> None:
+    """Put 3 events, each with a checkpoint, and let the hint lead to the second one."""
+    objects: dict[str, bytes] = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    hint = b""
+    for number in range(3):
+        put(channel, b"%d" % number)
+        hint = objects.get(HINT, b"")
+        channel.checkpoint()
+    objects[HINT] = hint
+
+
+def cut_off(channel: Channel, slot: int = 3) -> None:
+    """Lose the slots from one on, as in a copy that is not complete."""
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    for key in [key for key in objects if key.startswith(LOG) and key >= slot_key(slot)]:
+        del objects[key]

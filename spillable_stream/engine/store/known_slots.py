@@ -35,8 +35,8 @@ class KnownSlots:
             the state must be loaded.
         is_gone: whether the newest slot that is known is not there any more: it was collected, or is lost.
         is_told: whether the user was told that the newest slot that is known is lost; until the state is loaded.
-        unlisted: the checkpoint from which the state was loaded, as long as no listing has shown that it is the newest
-            one; None once one has.
+        unlisted: the checkpoint from which the state was loaded, here or by the handle that told it to this one, as
+            long as no listing has shown that it is the newest one; None once one has.
         must_list: whether the next load must list the checkpoints: the hint led to an older one than the newest.
     """
 

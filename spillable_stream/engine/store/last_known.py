@@ -39,13 +39,11 @@ class LastKnown:
 
     Args:
         channel: its UUID.
-        checkpoint: its state after some slot.
-        checkpoint_number: the slot of its newest checkpoint; 0 if none is known.
+        checkpoint: its state after some slot; its base is the newest checkpoint that the handle knew.
     """
 
     channel: str
     checkpoint: Checkpoint
-    checkpoint_number: int = 0
 
 
 def write_down(fs: FileSystem, directory: Path, engine: ObjectEngine) -> None:
@@ -56,7 +54,7 @@ def write_down(fs: FileSystem, directory: Path, engine: ObjectEngine) -> None:
     log, data = engine.log, _encoded(engine)
     if data is None:
         return
-    said = json.dumps({"channel": log.channel, "location": str(log.location)})
+    said = json.dumps({"channel": log.channel, "location": str(log.location), "checkpoint": log.checkpoint_number})
     try:
         _write_alone(fs, directory / _FILE, said.encode() + b"\n" + data)
     except StorageError as e:
@@ -91,7 +89,8 @@ def recall(fs: FileSystem, directory: Path, location: Location) -> LastKnown | N
         found = json.loads(said)
         if found["location"] != str(location):
             return None
-        return LastKnown(found["channel"], decode_checkpoint(found["channel"], data))
+        newest = int(found.get("checkpoint", 0))  # earlier versions did not write it
+        return _known(found["channel"], data, newest, is_newest=False)
     except (FileNotFoundError, StorageError, CorruptionError, *NONSENSE):
         return None
 
@@ -111,10 +110,21 @@ def hand_over(engine: ObjectEngine) -> HandedOver | None:
 def accept(handed: HandedOver) -> LastKnown | None:
     """Return what was handed over; None if this process can't read it."""
     try:
-        found = decode_checkpoint(handed.channel, handed.state)
+        return _known(handed.channel, handed.state, handed.checkpoint, is_newest=handed.is_newest)
     except (CorruptionError, *NONSENSE):
         return None
-    return LastKnown(handed.channel, replace(found, is_newest=handed.is_newest), handed.checkpoint)
+
+
+def _known(channel: str, data: bytes, newest: int, *, is_newest: bool) -> LastKnown:
+    """Return what a handle knew. Its state is of a later slot than the checkpoint with which it began.
+
+    Args:
+        channel: the channel's UUID.
+        data: its state, as the bytes of a checkpoint.
+        newest: the slot of its newest checkpoint; 0 if none is known.
+        is_newest: whether a listing has shown that there is no newer one.
+    """
+    return LastKnown(channel, replace(decode_checkpoint(channel, data), base=newest, is_newest=is_newest))
 
 
 def _encoded(engine: ObjectEngine) -> bytes | None:

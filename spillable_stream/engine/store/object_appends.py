@@ -75,7 +75,6 @@ class ObjectAppends:
             if e.is_lasting:
                 self._require_there_after(attempt)
                 self._looks.refuse_overwritten()
-                self._looks.refuse_lost(attempt)
             raise
         except ForeignSlotError:
             known.unsettled = None
@@ -153,7 +152,6 @@ class ObjectAppends:
             except CommitOutcomeUnknownError as e:
                 if e.is_lasting:
                     self._require_there_after(attempt)
-                    self._looks.refuse_lost(attempt)
                 self._looks.find()  # its place may have been collected: then it is given up there
                 if known.unsettled is not None:
                     raise StorageError(

@@ -219,7 +219,7 @@ class ObjectCheckpointing:
             log.checkpoints.write_hint(Hint(tail.number, tail.number))
         except StoreError as e:
             _log.info("%s: the hint could not be written: %s", log.path, e, extra=fields(log.path, slot=tail.number))
-        self._delete_own()
+        went = self._delete_own()
         self.collector.gc_delay_seconds = follower.state.options.gc_delay
         self.merging.merge()
         self.delay_merging.merge()
@@ -233,6 +233,8 @@ class ObjectCheckpointing:
         self._renew()
         self.collector.add_left(log.delayed.left)
         self.collector.collect(trimmed, named, self._older, log.checkpoint_number)
+        if went:
+            self._is_refused = False
 
     def _renew(self) -> None:
         """Forget checkpoints and trims if the state was loaded anew.
@@ -257,22 +259,26 @@ class ObjectCheckpointing:
                     self._log.checkpoints.take_back(number)
             raise
 
-    def _delete_own(self) -> None:
-        """Delete the checkpoints of this handle but the two newest; those of others go with what was trimmed."""
+    def _delete_own(self) -> bool:
+        """Delete the checkpoints of this handle but the two newest; those of others go with what was trimmed.
+
+        Returns:
+            Whether the store did it, or had nothing to do. A failure is logged.
+        """
         if len(self._own) <= _KEPT:
-            return
+            return True
         try:
             all_went = self.collector.delete_checkpoints(self._own[:-_KEPT])
         except StoreError as e:
             if is_refusal(e):
                 self._report_refusal(e)
-                return
+                return False
             where = self._log.path
             _log.info("%s: old checkpoints stay for now: %s", where, e, extra=fields(where, slot=self._own[0]))
-            return
-        self._is_refused = False
+            return False
         if all_went:
             del self._own[:-_KEPT]
+        return True
 
     def _trim(self) -> None:
         """Say which slots nobody needs, if that is worth a slot."""

@@ -191,8 +191,7 @@ class ObjectLog:
         known, is_gone = self._known.expected, self._known.is_gone  # first: other threads may append meanwhile
         loaded = first or self._found()
         self._known.begin(loaded)
-        if first is None:
-            self.checkpoint_number = loaded.base
+        self.checkpoint_number = loaded.base
         if known is not None and (lost := find_lost(self.slots, known, loaded, is_gone=is_gone)) is not None:
             raise lost
         return loaded.state, Positions.of(self._known.point)

@@ -9,12 +9,10 @@ from spillable_stream.engine.store.channel_presence import ChannelPresence
 from spillable_stream.engine.store.handle_lock import HandleLock
 from spillable_stream.engine.store.known_slots import KnownSlots
 from spillable_stream.errors import CorruptionError
-from spillable_stream.objects.appending import Attempt
 from spillable_stream.objects.checkpoints import Checkpoints
 from spillable_stream.objects.overwritten import find_overwritten
 from spillable_stream.objects.read_ahead import BehindError, ReadAhead
 from spillable_stream.objects.slots import Slots
-from spillable_stream.objects.withdrawal import withdraw
 
 __all__ = ["ObjectLooks"]
 
@@ -133,18 +131,6 @@ class ObjectLooks:
             self._begin_anew()
             known.is_told = True
             raise overwritten
-
-    def refuse_lost(self, attempt: Attempt) -> None:
-        """Take back an append whose proof has failed, if the slot before it is lost. The next call continues.
-
-        Raises:
-            UnsafeStoreError: it is, and nothing of the append is there any more.
-        """
-        lost = withdraw(self._slots, self._checkpoints, attempt)
-        if lost is not None:
-            self._begin_anew()
-            self._known.is_told = True
-            raise lost
 
     def _begin_anew(self, *, is_gone: bool = False) -> None:
         with self._lock.had():

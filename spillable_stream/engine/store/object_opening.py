@@ -145,8 +145,6 @@ def open_object_engine(
         disk_cache=cache,
         known=None if known is None else known.checkpoint,
     )
-    if known is not None:
-        log.checkpoint_number = known.checkpoint_number
     return ObjectEngine(log, store.usage)
 
 

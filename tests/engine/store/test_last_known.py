@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, NotAChannelError, StorageError
+from spillable_stream import Channel, DataLossError, NotAChannelError, StorageError
 from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.store import last_known
 from spillable_stream.engine.store.last_known import LastKnown, recall, write_down
@@ -22,7 +23,7 @@ from tests.support.damage import flip
 from tests.support.events import put, take
 from tests.support.faulty_store import Fault, FaultyStore
 from tests.support.memory_store import MemoryStore
-from tests.support.object_channels import URL, collect_now, store_of
+from tests.support.object_channels import URL, collect_now, cut_off, log_of, put_with_an_older_hint, store_of
 
 Open = Callable[..., Channel]
 FS = FileSystem()
@@ -33,6 +34,10 @@ def remembered(channel: Channel, directory: Path) -> LastKnown:
     engine = channel.engine()
     assert isinstance(engine, ObjectEngine)
     write_down(FS, directory, engine)
+    return recalled(directory)
+
+
+def recalled(directory: Path) -> LastKnown:
     found = recall(FS, directory, PLACE)
     assert found is not None
     return found
@@ -56,6 +61,53 @@ def test_a_handle_begins_with_it_without_a_request_and_follows_once_the_store_an
         engine.follow()
     store.schedule = None
     assert engine.follow().last_id == 3
+    engine.close()
+
+
+@pytest.mark.parametrize("is_of_an_earlier_version", [False, True])
+def test_a_handle_that_begins_with_what_began_with_an_older_checkpoint_refuses_to_append_where_later_slots_are_lost(
+    open_handle: Open, tmp_path: Path, is_of_an_earlier_version: bool
+) -> None:
+    """Though its state is of a slot behind the newest checkpoint by now: an earlier version has put others there."""
+    channel = open_handle()
+    put_with_an_older_hint(channel)
+    cut_off(channel)
+    earlier = open_handle()
+    log_of(earlier)._known.unlisted = None
+    for _ in range(3):
+        put(earlier, b"in its place")
+    known = remembered(open_handle(), tmp_path)
+    if is_of_an_earlier_version:
+        forget_the_checkpoint(tmp_path)
+        known = recalled(tmp_path)
+    engine = begun(FaultyStore(store_of(channel).inner), known)
+    with pytest.raises(DataLossError, match="the newest checkpoint is of"):
+        engine.commit(Put([Frame.of(FrameType.PUT, b"behind the loss", 1)]))
+    engine.close()
+
+
+def forget_the_checkpoint(directory: Path) -> None:
+    """Leave what an earlier version wrote."""
+    said, _, data = (directory / "store").read_bytes().partition(b"\n")
+    fields = json.loads(said)
+    del fields["checkpoint"]
+    (directory / "store").write_bytes(json.dumps(fields).encode() + b"\n" + data)
+
+
+def test_a_handle_that_begins_with_it_knows_the_newest_checkpoint_and_lists_once(
+    open_handle: Open, tmp_path: Path
+) -> None:
+    channel = open_handle()
+    put(channel, b"1")
+    channel.checkpoint()
+    put(channel, b"2")
+    known = remembered(channel, tmp_path)
+    assert known.checkpoint.base == log_of(channel).checkpoint_number == 1
+    store = FaultyStore(store_of(channel).inner)
+    engine = begun(store, known)
+    for _ in range(2):
+        engine.commit(Put([Frame.of(FrameType.PUT, b"3", 1)]))
+    assert store.counts["list"] == 1, "and not that of a load"
     engine.close()
 
 

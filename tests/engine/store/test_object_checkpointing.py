@@ -631,25 +631,32 @@ def test_a_handle_that_is_loaded_anew_while_it_creates_a_checkpoint_trims_no_slo
     assert trimmed_through(channel) < older, "others would delete the slots behind it"
 
 
+@pytest.mark.parametrize("refused", ["", "checkpoints/", LOG])
+@pytest.mark.parametrize("gc_delay", [0, 3600])
 def test_a_store_that_refuses_to_delete_is_a_warning_once_until_it_deletes_again(
-    open_handle: Open, caplog: pytest.LogCaptureFixture, set_limits: SetLimits
+    open_handle: Open, caplog: pytest.LogCaptureFixture, set_limits: SetLimits, refused: str, gc_delay: int
 ) -> None:
-    """It tells it before anything was due to be collected: old checkpoints come first."""
-    channel = open_handle()
+    """Old checkpoints come first: where these are refused, it tells it before anything was due to be collected."""
+    channel = open_handle(gc_delay=gc_delay)
+    time = by_clock(channel)
     set_limits(worth_a_trim=1)
     store, checkpointing = store_of(channel), checkpointing_of(channel)
 
     def warnings_of(checkpoints: int) -> list[str]:
         caplog.clear()
-        for _ in range(checkpoints):
+        for number in range(checkpoints):
             put(channel, b"x")
             take(channel)
+            time.now += gc_delay if number == 2 else 0
             checkpointing.create_soon()
             checkpointing.create_if_due()
         return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
+    def is_refused(request: Request) -> bool:
+        return request.kind == "delete" and request.key.startswith(refused)
+
     for _ in range(2):
-        store.schedule = lambda request: Fault.REFUSED if request.kind == "delete" else None
+        store.schedule = lambda request: Fault.REFUSED if is_refused(request) else None
         (said,) = warnings_of(6)
         assert said.startswith(f"{URL}: objects that nobody needs stay until the store lets them go, which costs")
         used = channel.stats().store
@@ -661,8 +668,8 @@ def test_a_store_that_refuses_to_delete_is_a_warning_once_until_it_deletes_again
     assert len(keys(channel, "checkpoints/")) == 2
 
 
-def test_a_trim_that_notices_that_the_bucket_was_put_back_leaves_nothing_and_the_next_call_tells_it(
-    open_handle: Open, caplog: pytest.LogCaptureFixture, set_limits: SetLimits
+def test_a_trim_that_notices_that_the_bucket_was_put_back_leaves_its_slot_and_the_next_call_tells_the_loss(
+    open_handle: Open, set_limits: SetLimits
 ) -> None:
     """It came back between the checkpoint and the trim. The commit before them has succeeded."""
     channel = open_handle()
@@ -686,6 +693,12 @@ def test_a_trim_that_notices_that_the_bucket_was_put_back_leaves_nothing_and_the
     checkpointing.create_soon()
     checkpointing.create_if_due()
     store.after = lambda _: None
-    assert {key for key in objects if key.startswith(LOG)} == {key for key in before if key.startswith(LOG)}
-    require_told_once(channel, caplog)
-    assert verify(URL).healthy
+    (left,) = {key for key in objects if key.startswith(LOG)} - set(before)
+    with pytest.raises(UnsafeStoreError, match="Acknowledged events are lost"):
+        put(channel, b"not stored")
+    with pytest.raises(DataLossError, match="spillable repair"):
+        for _ in range(3):
+            put(channel, b"in the hole")
+    channel.close()
+    repair(URL)
+    assert left in objects and put(open_handle(), b"stored")
