@@ -111,7 +111,7 @@ def failed_syncs(directory: Path, mutant: str) -> list[str]:
 
 
 def io_errors(directory: Path, mutant: str) -> list[str]:
-    for number in range(120, 180, 3):
+    for number in range(216, 256, 2):
         with broken(mutant):
             wrong = wrongs_with(directory, "disk", Fault(number, "ENOSPC"))
         if wrong:
