@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType
 from tests.lab.damage_image import Image, make_image
 from tests.lab.damage_kinds import (
     bit_flips,
@@ -271,6 +272,8 @@ def test_every_bit_of_the_identity_is_flipped(taken: Image) -> None:
 
 
 def test_the_laboratory_notices_that_checksums_are_skipped(small: Image) -> None:
+    commit = small.frames(small.newest)[-1]  # of events whose checksum is wrong, Arrow may read what is not there
+    assert commit.header.type is FrameType.COMMIT
     with broken("skip the checksum"):
-        end = len(small.files[small.newest])
-        assert wrongs(small, bit_flips(small, small.newest, last_records(small, small.newest), end, step=101)) != []
+        flips = bit_flips(small, small.newest, commit.offset + HEADER_SIZE_BYTES, commit.end, step=5)
+        assert wrongs(small, flips) != []
