@@ -174,11 +174,11 @@ PARTS = {
         "Channels in an object store",
         "Each commit is one conditional PUT and one small GET, so beside the floor, which is the PUT alone, no more "
         "than 50/70 can be reached where these take 50 and 20 ms, and bytes no time. The S3 is moto's, over the "
-        "loopback interface; as far away as in the region, a PUT takes 50 ms more than that, and a GET 20 ms. What has "
-        "no plain PUT beside it is in a dictionary that answers as late. `commitInterval` is 0, and one thread "
-        "commits. A group is of transactions that wait together: from there on it is measured, without what each does "
-        "before. Several writers commit events one by one, each with a handle of its own, as on hosts of their own, "
-        "once. The channels of a set are read by one source without Spark, which takes and commits what it reads.",
+        "loopback interface; as far away as in the region, a PUT takes 50 ms more than that, and a GET 20 ms. The "
+        "other stores are a dictionary that answers as late. `commitInterval` is 0, and one thread commits. A group is "
+        "of transactions that wait together: from there on it is measured, without what each does before. Several "
+        "writers commit events one by one, each with a handle of its own, as on hosts of their own, once. The channels "
+        "of a set are read by one source without Spark, which takes and commits what it reads.",
         objects.groups,
     ),
     "workers": Part(
