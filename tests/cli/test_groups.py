@@ -42,34 +42,30 @@ def test_the_list_has_positions_lags_and_owners(ten: Path) -> None:
     assert said["a"]["lag"] == 6 and said["a"]["owner"].startswith("pid ")
 
 
-def test_a_process_that_names_files_in_ascii_lists_every_group_and_changes_one_that_is_ascii(path: Path) -> None:
-    def said(*verb: object) -> tuple[int, bytes]:
-        environment = {**os.environ, "PYTHONPATH": str(command_line.ROOT), **command_line.ASCII_FILES}
-        process = command_line.start(*verb, stdout=subprocess.PIPE, env=environment)
-        out, _ = process.communicate(timeout=120)
-        return process.returncode, out
+def in_ascii(*verb: object) -> tuple[int, bytes, bytes]:
+    """Run a verb in a process that names files in ASCII, and return its status, output and errors."""
+    environment = {**os.environ, "PYTHONPATH": str(command_line.ROOT), **command_line.ASCII_FILES}
+    process = command_line.start(*verb, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
 
+
+def test_a_process_that_names_files_in_ascii_lists_every_group_and_changes_one_that_is_ascii(path: Path) -> None:
     with Channel(path, minimum_required_space=0) as channel:
         channel.consumer("plain").close()
         channel.consumer("grüße")
-        status, out = said("groups", "list", path, "--json")
+        status, out, _ = in_ascii("groups", "list", path, "--json")
         assert status == 0 and json.loads(out)["groups"]["grüße"]["owner"].startswith("pid ")
-    assert said("groups", "seek", path, "plain", "latest")[0] == 0
+    assert in_ascii("groups", "seek", path, "plain", "latest")[0] == 0
 
 
 def test_a_process_that_names_files_in_ascii_knows_a_group_by_the_name_that_it_is_given(path: Path) -> None:
-    def said(*verb: object) -> tuple[int, bytes]:
-        environment = {**os.environ, "PYTHONPATH": str(command_line.ROOT), **command_line.ASCII_FILES}
-        process = command_line.start(*verb, stderr=subprocess.PIPE, env=environment)
-        _, err = process.communicate(timeout=120)
-        return process.returncode, err
-
     with Channel(path, minimum_required_space=0) as channel:
         channel.consumer("grüße").close()
     for verb in (("groups", "seek", path, "grüße", "latest"), ("take", path, "--group", "grüße")):
-        status, err = said(*verb)
+        status, _, err = in_ascii(*verb)
         assert status == 2 and b"OptionError: the files of " in err and b"set PYTHONUTF8=1" in err, err
-    status, err = said("groups", "create", path, b"gr\xfc", "--from", "latest")
+    status, _, err = in_ascii("groups", "create", path, b"gr\xfc", "--from", "latest")
     assert status == 2 and b"is not text in UTF-8" in err.replace(b"\n", b" "), err
 
 

@@ -239,6 +239,16 @@ def restore(place: str, tmp_path: Path) -> ss.Channel:
     return ss.Channel(place, create=False)
 
 
+def read_after_a_restore(place: str, tmp_path: Path) -> OffsetJson:
+    """Return the offset of a query that has read all of a channel, 5 events of a backup, and 3 that came after it."""
+    with ss.Channel(place) as channel:
+        put(channel, 5)
+        ss.backup(channel, tmp_path / "copy")
+    with restore(place, tmp_path) as channel:
+        put(channel, 3)
+        return read_all(source(channel))
+
+
 NOT_FROM = (
     "up to the event 8 after a restore that the channel there now does not come from: .*Use a new checkpointLocation"
 )
@@ -375,12 +385,7 @@ def test_a_query_continues_in_a_channel_that_was_restored_before_it_began(place:
 def test_a_query_of_a_restored_channel_is_refused_once_the_same_backup_is_restored_again_or_the_original_is_back(
     place: str, tmp_path: Path
 ) -> None:
-    with ss.Channel(place) as channel:
-        put(channel, 5)
-        ss.backup(channel, tmp_path / "copy")
-    with restore(place, tmp_path) as channel:
-        put(channel, 3)
-        read = read_all(source(channel))
+    read = read_after_a_restore(place, tmp_path)
     with restore(place, tmp_path) as channel:
         put(channel, 4)
         refuses(source(channel), read, NOT_FROM)
@@ -398,12 +403,7 @@ def test_a_query_of_a_restored_channel_is_refused_once_the_same_backup_is_restor
 def test_a_refusal_of_another_restore_says_which_of_the_events_the_channel_has(
     place: str, tmp_path: Path, events: int, now: str
 ) -> None:
-    with ss.Channel(place) as channel:
-        put(channel, 5)
-        ss.backup(channel, tmp_path / "copy")
-    with restore(place, tmp_path) as channel:
-        put(channel, 3)
-        read = read_all(source(channel))
+    read = read_after_a_restore(place, tmp_path)
     with restore(place, tmp_path) as channel:
         put(channel, events)
         refuses(source(channel), read, f"to the event 8 after a restore .* does not come from: it {now}. Use")
@@ -464,6 +464,16 @@ def put_back(tmp_path: Path) -> ss.Channel:
     return ss.Channel(tmp_path / "c", create=False)
 
 
+def read_past_a_copy(tmp_path: Path) -> OffsetJson:
+    """Return the offset of a query that has read the 5 events of which a copy was made, and 5 that came after it."""
+    with ss.Channel(tmp_path / "c") as channel:
+        put(channel, 5)
+    copy(tmp_path)
+    with ss.Channel(tmp_path / "c") as channel:
+        put(channel, 5)
+        return read_all(source(channel))
+
+
 OTHER = "up to the event 10 in another copy of the channel: .* Use a new checkpointLocation: a sink then has twice"
 
 
@@ -487,12 +497,7 @@ def test_a_query_that_began_after_a_copy_in_use_passes_over_no_events_of_the_cop
 def test_a_query_that_began_after_a_copy_of_the_closed_channel_passes_over_no_events_of_the_copy(
     tmp_path: Path,
 ) -> None:
-    with ss.Channel(tmp_path / "c") as channel:
-        put(channel, 5)
-    copy(tmp_path)
-    with ss.Channel(tmp_path / "c") as channel:
-        put(channel, 5)
-        read = read_all(source(channel))
+    read = read_past_a_copy(tmp_path)
     with put_back(tmp_path) as channel:
         put(channel, 8)
         refuses(source(channel), read, OTHER)
@@ -508,12 +513,7 @@ def test_a_query_that_began_after_a_copy_of_the_closed_channel_passes_over_no_ev
     ],
 )
 def test_a_refusal_of_another_copy_says_which_of_the_events_it_has(tmp_path: Path, events: int, now: str) -> None:
-    with ss.Channel(tmp_path / "c") as channel:
-        put(channel, 5)
-    copy(tmp_path)
-    with ss.Channel(tmp_path / "c") as channel:
-        put(channel, 5)
-        read = read_all(source(channel))
+    read = read_past_a_copy(tmp_path)
     with put_back(tmp_path) as channel:
         put(channel, events)
         refuses(source(channel), read, f"to the event 10 in another copy of the channel: the one there now {now}. Use")
