@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pickle
 import runpy
-import subprocess
-import sys
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from spillable_stream.option_types import (
 )
 from spillable_stream.options import CHANNEL, CREATION, HANDLE, PRODUCER, defaults
 from spillable_stream.producer.config import ProducerConfig
+from tests.support.type_checker import said_by_mypy
 
 ROOT = Path(__file__).parents[1]
 
@@ -60,18 +59,11 @@ WRONG = [
 
 
 def test_a_type_checker_knows_every_option(tmp_path: Path) -> None:
-    (tmp_path / "use.py").write_text(USE + "\n".join(line for line, _ in WRONG) + "\n")
-    checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", "--no-pretty", tmp_path / "use.py"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
-    found = [line.partition("use.py:")[2] for line in checked.stdout.splitlines() if "use.py:" in line]
-    assert found[0] == '7: note: Revealed type is "float"', checked.stdout
+    found = said_by_mypy(USE + "\n".join(line for line, _ in WRONG) + "\n", tmp_path)
+    assert found[0] == '7: note: Revealed type is "float"', found
     right = USE.count("\n")
     errors = dict(line.split(": error: ") for line in found if ": error: " in line)
-    assert errors.keys() == {str(right + i) for i in range(1, len(WRONG) + 1)}, checked.stdout
+    assert errors.keys() == {str(right + i) for i in range(1, len(WRONG) + 1)}, found
     for i, (_, message) in enumerate(WRONG, right + 1):
         assert message in errors[str(i)]
 

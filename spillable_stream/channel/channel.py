@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, Unpack, cast
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from spillable_stream.arguments import flag, text
 from spillable_stream.channel.arrow_batches import BATCH_BYTES, ReadEnd, range_to_read, read_batches
 from spillable_stream.channel.arrow_schema import SparkSchema
 from spillable_stream.channel.consumer import Consumer
+from spillable_stream.channel.event import EventT
 from spillable_stream.channel.last_batch import LastBatch
 from spillable_stream.channel.live_picture import live_view
 from spillable_stream.channel.open_arguments import OpenArguments
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["Channel"]
 
 
-class Channel:
+class Channel(Generic[EventT]):
     """A durable, transactional queue of events in a directory, or in an object store.
 
     Any number of processes may have it open, of one host, or for a store of any hosts; threads may share a handle, and
@@ -125,7 +126,7 @@ class Channel:
             raise OptionError(f"{os.fspath(path)} says no path for the channel: add path = DIRECTORY")
         return cls(values.pop("path"), **values)
 
-    def another(self) -> Channel:
+    def another(self) -> Channel[EventT]:
         """Return another handle of the channel, with the spool and the cache of this one, if it has them."""
         return Channel(str(self.path), create=False, **self._open.handle_options())
 
@@ -192,7 +193,7 @@ class Channel:
         """
         return self._open.puts("a put").due_ms(deliver_after, deliver_at)
 
-    def take_transaction(self, group: str = "default") -> TakeTransaction:
+    def take_transaction(self, group: str = "default") -> TakeTransaction[EventT]:
         """Return a new take transaction of a group; its first take makes this handle the owner.
 
         One that is forgotten, neither committed nor rolled back, gives its events back with a ResourceWarning.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spillable_stream.errors import SchemaError
 from spillable_stream.shown_value import shown
 
-__all__ = ["ID_COLUMN", "Event", "event_list", "read_body", "read_event", "read_headers"]
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault  # Python has it from 3.13 on
+
+__all__ = ["ID_COLUMN", "Event", "EventT", "event_list", "read_body", "read_event", "read_headers"]
 
 ID_COLUMN = "write_order_id"
 
@@ -41,6 +44,13 @@ class Event:
             f"write_order_id={self.write_order_id!r}, transaction_id={self.transaction_id!r}, "
             f"timestamp={self.timestamp!r})"
         )
+
+
+if TYPE_CHECKING:
+    EventT = TypeVarWithDefault("EventT", bound=Event | dict[str, Any], default=Any, covariant=True)
+else:
+    EventT = TypeVar("EventT")
+"""What takes give: an `Event`, or a dictionary in a typed channel."""
 
 
 def _shown_text(value: object) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import pyarrow as pa
 
 from spillable_stream.arguments import seconds, whole_number
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.event import Event
+from spillable_stream.channel.event import EventT
 from spillable_stream.channel.taken_events import events_from_batch, rows_from_batch, table_from_batches
 from spillable_stream.channel.transaction import OPEN, Transaction
 from spillable_stream.channel.ttl import ttl_left_us
@@ -33,7 +33,7 @@ _LONGEST_SECONDS = 1e9
 _T = TypeVar("_T")
 
 
-class TakeTransaction(Transaction):
+class TakeTransaction(Transaction, Generic[EventT]):
     """Takes events, all or none. Created by `Channel.take_transaction`.
 
     Args:
@@ -53,7 +53,7 @@ class TakeTransaction(Transaction):
         self._expiring: list[ReadBatch] = []  # what `take_batch` gave of events with a ttl
         self.count: int = 0
 
-    def take(self, timeout_seconds: Duration | None = None) -> Event | dict[str, Any] | None:
+    def take(self, timeout_seconds: Duration | None = None) -> EventT | None:
         """Take the next event.
 
         Args:
@@ -80,7 +80,7 @@ class TakeTransaction(Transaction):
         found = self._take(1, timeout_seconds, self._objects)
         return found[0] if found else None
 
-    def take_many(self, limit: int, timeout_seconds: Duration = 0.0) -> list[Any]:
+    def take_many(self, limit: int, timeout_seconds: Duration = 0.0) -> list[EventT]:
         """Take events, fewer at the end of the queue; raises what `take` raises.
 
         Args:
@@ -190,7 +190,7 @@ class TakeTransaction(Transaction):
         self._expiring += [read for read in found if read.expires_us]
         return table_from_batches(found, self._engine.schemas()[-1])
 
-    def _objects(self, found: list[ReadBatch]) -> list[Event | dict[str, Any]]:
+    def _objects(self, found: list[ReadBatch]) -> list[Any]:
         if not self._typed:
             return [e for read in found for e in events_from_batch(read)]
         schema = self._engine.schemas()[-1]
