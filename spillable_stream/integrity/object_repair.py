@@ -28,7 +28,7 @@ from spillable_stream.format.record import LostRecord, TrimRecord
 from spillable_stream.format.slot import NO_TOKEN, Slot, SlotHeader
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.object_inspection import ObjectInspection
-from spillable_stream.integrity.object_quarantine import ObjectQuarantine
+from spillable_stream.integrity.object_repair_copies import ObjectRepairCopies
 from spillable_stream.integrity.object_verify import examine_objects, report_of_objects, store_at
 from spillable_stream.objects.appending import Appending, Tail, new_token
 from spillable_stream.objects.checkpoints import HINT, Checkpoints, Hint, checkpoint_key
@@ -68,9 +68,9 @@ def repair_objects(location: Location, progress: OnProgress | None) -> Report:
         return report
     if inspection.unrepairable:
         raise CorruptionError(f"{location} can't be repaired: {inspection.unrepairable}", str(location))
-    quarantine = ObjectQuarantine(store)
-    report = report_of_objects(location, inspection, quarantine.address)
-    quarantine.keep(report, _changed(inspection))
+    copies = ObjectRepairCopies(store)
+    report = report_of_objects(location, inspection, copies.address)
+    copies.keep(report, _changed(inspection))
     _Repair(store, inspection).run()
     return report
 
