@@ -29,7 +29,7 @@ from spillable_stream.engine.task_plans import (
     Unreadable,
 )
 from spillable_stream.format.commit_record import DelayedRun
-from spillable_stream.format.query_note import FirstBatch, Moment, QueryNote
+from spillable_stream.format.query_note import FirstBatch, HighWater, QueryNote
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
@@ -45,7 +45,7 @@ __all__ = [
     "GroupOwner",
     "HandedOver",
     "Held",
-    "Moment",
+    "HighWater",
     "NoRoomYetError",
     "PlanReader",
     "ProducerClaim",
