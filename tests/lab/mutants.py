@@ -12,7 +12,7 @@ from unittest import mock
 
 from spillable_stream.engine import creation
 from spillable_stream.engine.committer import Committer
-from spillable_stream.engine.local import memory_directory, memory_place, opening
+from spillable_stream.engine.local import memory_directory, memory_origin, opening
 from spillable_stream.engine.local.checkpointing import Checkpointing
 from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.take_requests import Take
@@ -369,7 +369,7 @@ def create_over_what_is_there() -> list[Patch]:
 
 def declare_lost_what_is_elsewhere() -> list[Patch]:
     """A memory tier that is not to be seen is gone."""
-    return [patch(memory_place.MemoryPlace, "is_certainly_gone", lambda real: lambda *_: True)]
+    return [patch(memory_origin.MemoryOrigin, "is_certainly_gone", lambda real: lambda *_: True)]
 
 
 def trust_a_planted_memory() -> list[Patch]:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from spillable_stream.errors import CheckpointMismatchError
-from spillable_stream.spark.source.set_offset import SetOffset, SetPlace
+from spillable_stream.spark.source.set_offset import MemberOffset, SetOffset
 
 PLACES = {
-    "b": SetPlace("/data/2", {"channel": "b", "writeOrderId": 7}),
-    "a": SetPlace("s3://bucket/1", {"channel": "a", "group": "auto-1", "start": 3, "writeOrderId": 5}),
+    "b": MemberOffset("/data/2", {"channel": "b", "writeOrderId": 7}),
+    "a": MemberOffset("s3://bucket/1", {"channel": "a", "group": "auto-1", "start": 3, "writeOrderId": 5}),
 }
 
 
