@@ -40,11 +40,11 @@ from spillable_stream.integrity.repair_copies import RepairCopies, memory_files
 from spillable_stream.integrity.verify import examine, report_of
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.claim import own_again
+from spillable_stream.log.directory_ownership import is_held
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.identity_file import require_directory, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE
-from spillable_stream.log.ownership import is_held
 from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
 from spillable_stream.objects.location import Location, channel_path

@@ -19,7 +19,16 @@ from spillable_stream.engine.take_requests import Take
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import TierEnd
-from spillable_stream.log import checkpoints, claim, directories, event_reader, frames, log_files, ownership, recovery
+from spillable_stream.log import (
+    checkpoints,
+    claim,
+    directories,
+    directory_ownership,
+    event_reader,
+    frames,
+    log_files,
+    recovery,
+)
 from spillable_stream.log.append_check import AppendChecker
 from spillable_stream.log.head import Head
 from spillable_stream.log.healing import Healing
@@ -340,7 +349,8 @@ def believe_any_owner() -> list[Patch]:
 def miss_the_original() -> list[Patch]:
     """A copy takes the directories of its original, which is there, for its own."""
     return [
-        patch(m, "is_original_elsewhere", lambda real: lambda *_: False) for m in (ownership, claim, memory_directory)
+        patch(m, "is_original_elsewhere", lambda real: lambda *_: False)
+        for m in (directory_ownership, claim, memory_directory)
     ]
 
 

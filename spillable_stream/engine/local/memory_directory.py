@@ -21,9 +21,9 @@ from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, Sto
 from spillable_stream.format.file_names import Tier, parse_spare
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.format.packing import NONSENSE
+from spillable_stream.log.directory_ownership import is_original_elsewhere, whereabouts
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner_file import OWNER_FILE, Owner, read_owner, write_owner
-from spillable_stream.log.ownership import is_original_elsewhere, whereabouts
+from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, read_owner, write_owner
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
@@ -84,7 +84,7 @@ class MemoryDirectory:
         self._write_origin(origin)  # first, so that an unfinished tier can be found and removed
         self._fs.make_private_directory(target, owner_of=self._layout.path)
         self._write_origin(replace(origin, inode=self._fs.identity(target).inode))
-        write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, token, where, inode))
+        write_owner(self._fs, target, DirectoryOwner(self._layout.channel, _ROLE, token, where, inode))
         self._fs.link(self._layout.memory, target)
         self._fs.sync_directory(self._layout.path)
         if not self._hold(alone=True):
@@ -109,7 +109,7 @@ class MemoryDirectory:
         if self._is_private(target):
             new = target.with_name(f"spillable-{token}")
             home = str(self._fs.real_path(self._layout.path))
-            write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, token, home, inode))
+            write_owner(self._fs, target, DirectoryOwner(self._layout.channel, _ROLE, token, home, inode))
             self._fs.link(self._layout.memory, new)
             self._fs.rename(target, new)
 
@@ -134,7 +134,7 @@ class MemoryDirectory:
         owner = self._owner()
         return owner is not None and not self._is_copied(owner)
 
-    def _owner(self) -> Owner | None:
+    def _owner(self) -> DirectoryOwner | None:
         """Return the directory's owner record, or None if the directory is missing or can't be trusted."""
         target = self._fs.link_target(self._layout.memory)
         if target is None or not self._is_private(target):
@@ -157,7 +157,7 @@ class MemoryDirectory:
             return False
         return self._fs.identity(target).device != origin.device
 
-    def _is_copied(self, owner: Owner) -> bool:
+    def _is_copied(self, owner: DirectoryOwner) -> bool:
         """Tell whether the directory belongs to the channel that this one is a copy of.
 
         A channel may be moved, or mounted under another device number. At its old path it still has its old inode.
@@ -251,7 +251,7 @@ class MemoryDirectory:
             if read_owner(self._fs, target) is not None:
                 return
         where, inode = whereabouts(self._fs, self._layout)
-        write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, origin.token, where, inode))
+        write_owner(self._fs, target, DirectoryOwner(self._layout.channel, _ROLE, origin.token, where, inode))
 
     def proves_itself(self) -> bool:
         """Tell whether the directory is private, and the one that was created for this channel in this boot."""

@@ -170,9 +170,7 @@ class MemoryRecovery:
         if isinstance(error, StorageError):  # not such as too many open files
             return _is_of_medium(error)
         if isinstance(error, CorruptionError) and not isinstance(error, DataLossError):
-            return (
-                not self._is_whole()
-            )  # what is damaged there is not lost: a repair gives up no more than that
+            return not self._is_whole()  # what is damaged there is not lost: a repair gives up no more than that
         return True
 
     def _is_whole(self) -> bool:
