@@ -19,7 +19,7 @@ import pytest
 
 from demo.cluster.pythons import quick_pythons
 from spillable_stream import Channel, log_records, option_names
-from spillable_stream.engine import held_groups
+from spillable_stream.engine import process_owners
 from spillable_stream.engine.local import opening, readonly_view
 from spillable_stream.engine.store import object_owners
 from spillable_stream.log import wal
@@ -195,7 +195,7 @@ def owners_clock(monkeypatch: pytest.MonkeyPatch) -> OwnersClock:
     The handles of the test stand for hosts of their own.
     """
     clock = OwnersClock()
-    monkeypatch.setattr(held_groups, "is_of_this_process", lambda _: False)
+    monkeypatch.setattr(process_owners, "is_of_this_process", lambda _: False)
     monkeypatch.setattr(object_owners, "time", SimpleNamespace(sleep=clock.sleep, monotonic=clock.monotonic))
     monkeypatch.setattr(object_owners, "_LOOK_SECONDS", 3600.0)
     return clock

@@ -213,7 +213,7 @@ class TestFiles:
         at = Layout(tmp_path, "uuid", (tmp_path / "data",), tmp_path / "checkpoint", None)
         memory, segment = memory_file_id(3, 7), f"segment.OWNER.1.{'0' * 32}"
         made = [
-            at.head, at.lock, at.open_lock, at.checkpoint_lock, at.memory, at.memory_place,
+            at.head, at.lock, at.open_lock, at.checkpoint_lock, at.memory, at.memory_origin,
             at.group_lock("NAME"), at.group_position("NAME"), at.group_query("NAME"), at.producer_lock("NAME"),
             at.log_file(1), at.log_file(memory), at.spare_file(1), at.spare_file(memory),
             at.segment_file(segment), at.segment_file(f"memory-{segment}"), *at.spare_segment_files(at.data_dirs[0]),

@@ -28,13 +28,13 @@ from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import FrameHeader, Payload, encode_with, file_seed
 from spillable_stream.format.packing import pack
 from spillable_stream.format.slot import SlotHeader
+from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.delayed_objects import DelayedObjects
 from spillable_stream.objects.identity import create_own_identity, finish_identity, read_first_slot
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.open_store import open_store
-from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.self_test import CHECKS, require_sound
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.staged_object import MERGED_OWNER, SEGMENTS, segment_key
@@ -82,7 +82,7 @@ def restore_to_store(
         _remove_begun(store, begun, objects)
     # From here on slot 0 may be there and name the objects, whatever is raised.
     writer = f"{os.uname().nodename} pid {os.getpid()}"
-    if not create_own_identity(store, channel, dict(state.image()), writer, Patience(_CREATION_SECONDS)):
+    if not create_own_identity(store, channel, dict(state.image()), writer, Backoff(_CREATION_SECONDS)):
         objects.remove()
         raise is_there_error(to)
     return MadeChannel(channel, sum(block.count for block in state.blocks), state.delays.events)
@@ -116,7 +116,7 @@ def _finished(store: Store, begun: SlotHeader, progress: OnProgress | None) -> M
     """
     theirs = ChannelState.from_image(begun.state or {})
     _check(store, begun.channel, theirs, Meter("verify", "bytes", progress))
-    if not finish_identity(store, begun, Patience(_CREATION_SECONDS)):
+    if not finish_identity(store, begun, Backoff(_CREATION_SECONDS)):
         raise is_there_error(store.root)
     return MadeChannel(begun.channel, sum(block.count for block in theirs.blocks), theirs.delays.events)
 

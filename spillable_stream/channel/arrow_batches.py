@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from spillable_stream.arguments import whole_bytes
 from spillable_stream.channel.event import ID_COLUMN
-from spillable_stream.channel.seek_target import Moment, SeekTarget, chosen_position, event_id, time_of
+from spillable_stream.channel.seek_target import SeekTarget, TimeOrAge, chosen_position, event_id, time_of
 from spillable_stream.channel.taken_events import id_column, table_from_batches
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.expiry import now_us
@@ -37,7 +37,7 @@ __all__ = ["BATCH_BYTES", "ReadEnd", "range_to_read", "read_batches"]
 BATCH_BYTES = 1 << 20
 """About how large a batch gets that is joined from small ones."""
 
-ReadEnd = SupportsIndex | Moment
+ReadEnd = SupportsIndex | TimeOrAge
 """The write-order ID of the last event to read, or a time: the first event put then or later is not read."""
 
 _LOOK_EXTENTS = 16  # some 4 MiB: so many are read after each look at the log

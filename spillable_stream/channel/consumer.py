@@ -16,7 +16,7 @@ from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import create_group
-from spillable_stream.engine.held_groups import patience_with
+from spillable_stream.engine.process_owners import timeout_for
 from spillable_stream.engine.seeking import Choose, Seek, checked_position
 from spillable_stream.engine.take_requests import Prepare, Rollback, Take, Takes, TakesAndPrepare
 from spillable_stream.errors import (
@@ -86,7 +86,7 @@ class Consumer:
         self.group: str = check_group(group)
         resume = flag("resume", resume)
         if owner_timeout_seconds is None:
-            owner_timeout_seconds = patience_with(engine.owners.owner_of(group), _OWNER_SECONDS)
+            owner_timeout_seconds = timeout_for(engine.owners.owner_of(group), _OWNER_SECONDS)
         wait_seconds = seconds("owner_timeout_seconds", owner_timeout_seconds)
         create = partial(create_group, engine, group, starting) if create is None else function("create", create)
         self._engine = engine

@@ -26,7 +26,7 @@ class DelayedPut:
     def __init__(self, engine: Engine, events: DelayedEvents) -> None:
         self._engine = engine
         self._events = events
-        self._held: Delayed | None = None
+        self._ready: Delayed | None = None
         self._staging: Staging | None = None
 
     @property
@@ -36,12 +36,12 @@ class DelayedPut:
 
     def add(self, events: Sequence[Event | Mapping[str, Any]], due_ms: int, each_us: int) -> None:
         """Add events, as `DelayedEvents.add` does."""
-        self._held = None
+        self._ready = None
         self._events.add(events, due_ms, each_us)
 
     def add_batch(self, batch: pa.RecordBatch, dues_ms: Sequence[int], each_us: int) -> None:
         """Add the rows of a batch, as `DelayedEvents.add_batch` does."""
-        self._held = None
+        self._ready = None
         self._events.add_batch(batch, dues_ms, each_us)
 
     def stage_if_many(self) -> None:
@@ -65,14 +65,14 @@ class DelayedPut:
         Raises:
             StorageError: the storage refused. Staged events can only be rolled back then.
         """
-        if self._held is None and self._staging is not None:
+        if self._ready is None and self._staging is not None:
             self._write(self._staging)
-            self._held = self._staging.finish()
-        elif self._held is None:
+            self._ready = self._staging.finish()
+        elif self._ready is None:
             deliveries, compression = self._engine.deliveries, self._engine.follower.state.options.compression
             chunks = self._events.chunks(deliveries.clock_ms(), compression)
-            self._held = deliveries.hold_back(chunks) if chunks else None
-        return self._held
+            self._ready = deliveries.delay(chunks) if chunks else None
+        return self._ready
 
     def close(self) -> None:
         """Let go of the files: a commit has adopted them, or may have."""

@@ -15,12 +15,12 @@ from spillable_stream.quantities import span_with_unit
 from spillable_stream.shown_value import shown
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["Moment", "SeekTarget", "chosen_position", "event_id", "time_of"]
+__all__ = ["SeekTarget", "TimeOrAge", "chosen_position", "event_id", "time_of"]
 
-Moment = datetime | timedelta | str
+TimeOrAge = datetime | timedelta | str
 """A time with a zone, or how long ago it was by the wall clock: a timedelta, or a text such as ``"15m"``."""
 
-SeekTarget = Literal["earliest", "latest"] | SupportsIndex | Moment
+SeekTarget = Literal["earliest", "latest"] | SupportsIndex | TimeOrAge
 """The first kept event, the next one to come, a write-order ID (or its text), or a time: the first event since then."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

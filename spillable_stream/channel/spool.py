@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.channel.spool_channel import SpoolOwner, open_spool_channel
+from spillable_stream.channel.spool_channel import SpooledChannel, open_spool_channel
 from spillable_stream.channel.spool_mover import SpoolMover, spool_group
 from spillable_stream.channel.stats import SpoolStats, channel_stats
 from spillable_stream.channel.stored_options import options_to_be, store_options
@@ -364,8 +364,8 @@ def open_spool(fs: FileSystem, front: SpoolOptions, store: Engine) -> Spool:
 
     It raises what `Spool` and `Channel` raise, too.
     """
-    owner = SpoolOwner(store.path, spool_group(store.channel), options_to_be(store), store.schemas()[-1])
-    local = open_spool_channel(fs, front, owner)
+    spooled = SpooledChannel(store.path, spool_group(store.channel), options_to_be(store), store.schemas()[-1])
+    local = open_spool_channel(fs, front, spooled)
     try:
         return Spool(local, store, is_durable=front.is_durable)
     except BaseException:

@@ -23,13 +23,13 @@ from spillable_stream.storage.filesystem import FileSystem
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
 
-__all__ = ["SpoolOwner", "open_spool_channel", "prepare_spool"]
+__all__ = ["SpooledChannel", "open_spool_channel", "prepare_spool"]
 
 
 _REMOVE_IT = "remove it, or use another directory"
 
 
-class SpoolOwner(NamedTuple):
+class SpooledChannel(NamedTuple):
     """The channel in a store that a spool is in front of.
 
     Args:
@@ -59,27 +59,29 @@ def prepare_spool(
 
     Raises what `open_spool_channel` raises.
     """
-    open_spool_channel(fs, front, SpoolOwner(path, "", options, schema)).close()
+    open_spool_channel(fs, front, SpooledChannel(path, "", options, schema)).close()
 
 
-def open_spool_channel(fs: FileSystem, front: SpoolOptions, owner: SpoolOwner) -> Channel:
-    """Open the channel of a spool, with its owner's options and columns; it is created if it is missing.
+def open_spool_channel(fs: FileSystem, front: SpoolOptions, spooled: SpooledChannel) -> Channel:
+    """Open the channel of a spool, with the options and columns of the store's; it is created if it is missing.
 
     Args:
         fs: the file system.
         front: what spool it is.
-        owner: the channel that it is in front of.
+        spooled: the channel that it is in front of.
 
     Raises:
         OptionError: it is the spool of another channel, or no spool. It stays as it is.
-        SchemaError: it has other columns than its owner. It stays as it is.
+        SchemaError: it has other columns than that channel. It stays as it is.
 
     It raises what `Channel` raises, too.
     """
     from spillable_stream.channel.channel import Channel
 
-    schema = None if owner.schema.equals(EVENT_SCHEMA) else owner.schema
-    shared = {name: getattr(owner.options, name) for name in ("transaction_capacity", "keep_alive", "overflow_timeout")}
+    schema = None if spooled.schema.equals(EVENT_SCHEMA) else spooled.schema
+    shared = {
+        name: getattr(spooled.options, name) for name in ("transaction_capacity", "keep_alive", "overflow_timeout")
+    }
     options = {**shared, **front.of_channel}
     try:
         local = Channel(front.path, create=False, fs=fs)
@@ -88,36 +90,36 @@ def open_spool_channel(fs: FileSystem, front: SpoolOptions, owner: SpoolOwner) -
             raise
         local = Channel(front.path, schema=schema, fs=fs, **options)
     try:
-        _require_own(local, owner)
+        _require_own(local, spooled)
         store_options(local.engine(), options)
-        store_columns(local.engine(), owner.schema)
+        store_columns(local.engine(), spooled.schema)
     except BaseException:
         local.close(checkpoint=False, flush=False)
         raise
     return local
 
 
-def _require_own(local: Channel, owner: SpoolOwner) -> None:
+def _require_own(local: Channel, spooled: SpooledChannel) -> None:
     """Refuse what is not the spool of a channel: its events would come to the wrong place."""
     path = local.path
     with local.engine().snapshot() as state:
         groups, is_new = set(state.groups), not state.last_id
-    if any(name.startswith(SPOOL_PREFIX) for name in groups - {owner.group}):
+    if any(name.startswith(SPOOL_PREFIX) for name in groups - {spooled.group}):
         raise OptionError(
-            f"{path} is the spool of another channel, not of {owner.path}; give each channel a spool of its own"
+            f"{path} is the spool of another channel, not of {spooled.path}; give each channel a spool of its own"
         )
-    if owner.group not in groups and (groups or not is_new):
+    if spooled.group not in groups and (groups or not is_new):
         raise OptionError(
             f"{path} is a channel with events or groups of its own, and no spool; give a directory of its own"
         )
-    is_empty = owner.group not in groups
-    if local.typed == owner.schema.equals(EVENT_SCHEMA):
+    is_empty = spooled.group not in groups
+    if local.typed == spooled.schema.equals(EVENT_SCHEMA):
         what_to_do = f"the spool holds no events: {_REMOVE_IT}" if is_empty else "use another directory"
-        raise SchemaError(f"of the spool {path} and {owner.path} only one is a typed channel; {what_to_do}")
-    beyond = set(local.schema.names) - set(owner.schema.names)
-    if is_empty and beyond:  # one of its own may know of more columns than its owner is known to have
+        raise SchemaError(f"of the spool {path} and {spooled.path} only one is a typed channel; {what_to_do}")
+    beyond = set(local.schema.names) - set(spooled.schema.names)
+    if is_empty and beyond:  # one of its own may know of more columns than its channel is known to have
         raise SchemaError(
-            f"the spool {path} has the column {min(beyond)!r}, which {owner.path} lacks: its events could not be "
+            f"the spool {path} has the column {min(beyond)!r}, which {spooled.path} lacks: its events could not be "
             f"shipped. It holds none: {_REMOVE_IT}"
         )
-    has_columns(local.engine(), owner.schema)
+    has_columns(local.engine(), spooled.schema)

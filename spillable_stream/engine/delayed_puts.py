@@ -28,8 +28,8 @@ __all__ = [
     "Delayed",
     "DelayedChunk",
     "DelayedPuts",
-    "Held",
-    "HeldRuns",
+    "StagedDelayed",
+    "StagedRuns",
     "Staging",
     "chunks_of",
     "use_of",
@@ -133,7 +133,7 @@ class Delayed(Protocol):
         """
 
 
-class Held(Delayed, Protocol):
+class StagedDelayed(Delayed, Protocol):
     """Delayed events that are written already."""
 
     @property
@@ -142,8 +142,8 @@ class Held(Delayed, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class HeldRuns:
-    """Delayed events that are written already; the base of a `Held`.
+class StagedRuns:
+    """Delayed events that are written already; the base of a `StagedDelayed`.
 
     Args:
         runs: what a COMMIT says of each side file; the file's number is not known before that.
@@ -170,7 +170,7 @@ class Staging(Protocol):
             StorageError: the storage refused. All that was written can only be discarded.
         """
 
-    def finish(self) -> Held:
+    def finish(self) -> StagedDelayed:
         """Make durable what was written, and return what a put needs to name it.
 
         Raises:

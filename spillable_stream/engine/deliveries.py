@@ -62,12 +62,12 @@ class Deliveries:
         follower: its state.
         appender: appends to the log.
         files: the side files.
-        hold_back: returns what a put needs to delay events. Where side files are objects, they are written then.
+        delay: returns what a put needs to delay events. Where side files are objects, they are written then.
         stage: begins to write the delayed events of a large put.
 
     Attributes:
         files: the side files.
-        hold_back: as given.
+        delay: as given.
         stage: as given.
         clock_ms: the clock, in milliseconds since 1970.
     """
@@ -78,11 +78,11 @@ class Deliveries:
         follower: Follower,
         appender: Appender,
         files: SideFiles,
-        hold_back: Callable[[list[DelayedChunk]], Delayed],
+        delay: Callable[[list[DelayedChunk]], Delayed],
         stage: Callable[[], Staging],
     ) -> None:
         self.files: SideFiles = files
-        self.hold_back: Callable[[list[DelayedChunk]], Delayed] = hold_back
+        self.delay: Callable[[list[DelayedChunk]], Delayed] = delay
         self.stage: Callable[[], Staging] = stage
         self.clock_ms: Callable[[], int] = wall_clock_ms
         self._log = log

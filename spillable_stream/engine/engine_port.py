@@ -13,7 +13,7 @@ from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.expiry import expired_events, now_us
 from spillable_stream.engine.groups import create_group, existing_group, record_plan, starting_position
-from spillable_stream.engine.handed_over import HandedOver
+from spillable_stream.engine.known_state import KnownState
 from spillable_stream.engine.port import GroupOwner, Put
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.timestamp_index import first_id_since
@@ -71,7 +71,7 @@ class EnginePort(Generic[EngineT]):
     def require_open(self) -> None:
         self._engine.require_open()
 
-    def hand_over(self) -> HandedOver | None:
+    def known_state(self) -> KnownState | None:
         return None
 
     def first_id_since(self, time_us: int) -> int:
@@ -125,8 +125,8 @@ class EnginePort(Generic[EngineT]):
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────
 
-    def hold_back(self, chunks: Sequence[DelayedChunk]) -> Delayed | None:
-        return self._engine.deliveries.hold_back(list(chunks)) if chunks else None
+    def delay(self, chunks: Sequence[DelayedChunk]) -> Delayed | None:
+        return self._engine.deliveries.delay(list(chunks)) if chunks else None
 
     def publish(self, put: Put, keep_alive_seconds: float) -> bool:
         return self._engine.commit(put, keep_alive_seconds).transaction_id != 0

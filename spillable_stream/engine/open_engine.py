@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from spillable_stream.engine.creation import check_creation, create_channel, planned_directories
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.handed_over import handed_over
+from spillable_stream.engine.known_state import known_state
 from spillable_stream.engine.local.local_engine import LocalEngine
 from spillable_stream.engine.local.local_port import LocalPort
 from spillable_stream.engine.log_port import ChannelPath
@@ -187,12 +187,12 @@ def last_known(fs: FileSystem, directory: Path, path: ChannelPath) -> LastKnown 
 
 def known_beforehand(path: ChannelPath) -> LastKnown | None:
     """Return what the handle that is being opened may begin with, of a channel in a store; None: it asks the store."""
-    handed = handed_over(path)
-    if handed is None:
+    known = known_state(path)
+    if known is None:
         return None
     from spillable_stream.engine.store.last_known import accept
 
-    return accept(handed)
+    return accept(known)
 
 
 def remember(fs: FileSystem, directory: Path, engine: Engine) -> None:

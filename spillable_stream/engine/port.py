@@ -15,8 +15,8 @@ from typing import NamedTuple, NoReturn, Protocol
 
 import pyarrow as pa
 
-from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk, Held
-from spillable_stream.engine.handed_over import HandedOver, beginning_with
+from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk, StagedDelayed
+from spillable_stream.engine.known_state import KnownState, beginning_with
 from spillable_stream.engine.one_look import one_look
 from spillable_stream.engine.put_request import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import (
@@ -29,7 +29,7 @@ from spillable_stream.engine.task_plans import (
     Unreadable,
 )
 from spillable_stream.format.commit_record import DelayedRun
-from spillable_stream.format.query_note import FirstBatch, Moment, QueryNote
+from spillable_stream.format.query_note import FirstBatch, HighWater, QueryNote
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
@@ -43,9 +43,8 @@ __all__ = [
     "DiskCache",
     "FirstBatch",
     "GroupOwner",
-    "HandedOver",
-    "Held",
-    "Moment",
+    "HighWater",
+    "KnownState",
     "NoRoomYetError",
     "PlanReader",
     "ProducerClaim",
@@ -55,6 +54,7 @@ __all__ = [
     "ReadPlan",
     "SinkBatch",
     "StagePlan",
+    "StagedDelayed",
     "StagedFile",
     "Staging",
     "Unreadable",
@@ -174,7 +174,7 @@ class ChannelPort(Protocol):
             CorruptionError: the log can't be read there.
         """
 
-    def hand_over(self) -> HandedOver | None:
+    def known_state(self) -> KnownState | None:
         """Return what another process may begin with (`beginning_with`); None: it opens the channel as usual."""
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────
@@ -304,7 +304,7 @@ class ChannelPort(Protocol):
     def plan_stage(self) -> StagePlan:
         """Make room for staged files, and return what a task needs to stage rows of the newest schema."""
 
-    def hold_back(self, chunks: Sequence[DelayedChunk]) -> Delayed | None:
+    def delay(self, chunks: Sequence[DelayedChunk]) -> Delayed | None:
         """Return delayed events on their way into a put, which stores them with the rest; None for none.
 
         Args:
@@ -314,11 +314,11 @@ class ChannelPort(Protocol):
             StorageError: the storage refused.
         """
 
-    def adopt(self, runs: Sequence[DelayedRun]) -> Held | None:
+    def adopt(self, runs: Sequence[DelayedRun]) -> StagedDelayed | None:
         """Return delayed events that tasks staged (`StagePlan.begin_delayed`) on their way into a put; None for none.
 
         Args:
-            runs: what the tasks say of them (`Held.runs`).
+            runs: what the tasks say of them (`StagedDelayed.runs`).
         """
 
     def publish(self, put: Put, keep_alive_seconds: float) -> bool:

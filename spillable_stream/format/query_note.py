@@ -23,9 +23,9 @@ from spillable_stream.format.frame import file_seed
 from spillable_stream.format.packing import NONSENSE, pack, unpack
 from spillable_stream.format.sealed_note import seal, unseal
 
-__all__ = ["FirstBatch", "Moment", "QueryNote", "packed", "unpacked"]
+__all__ = ["FirstBatch", "HighWater", "QueryNote", "packed", "unpacked"]
 
-Moment = tuple[int, int]
+HighWater = tuple[int, int]
 """How far a channel was: its last write-order ID, and its next transaction ID, which a lost memory tier turns back."""
 
 _ID_ALONE = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
@@ -65,7 +65,7 @@ class QueryNote(NamedTuple):
     query: str
     run: str = ""
     first: FirstBatch | None = None
-    planned_at: Moment | None = None
+    planned_at: HighWater | None = None
 
 
 def packed(note: QueryNote, channel: str, group: str) -> bytes:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from spillable_stream.format.value_leaf import Place, Reader, leaf, native
+from spillable_stream.format.value_leaf import ColumnPath, ValueReader, leaf, native
 
 __all__ = ["FIRST_INFINITE", "exact_float", "number_reader", "text_reader"]
 
@@ -28,7 +28,7 @@ _UUID_BYTES = 100
 # ── numbers ─────────────────────────────────────────────────────────────────────────────────
 
 
-def number_reader(t: pa.DataType, path: str) -> Reader | None:
+def number_reader(t: pa.DataType, path: str) -> ValueReader | None:
     """Return the reader of a numeric or boolean type; None for any other type."""
     if pa.types.is_boolean(t) or _is_extension(t, "arrow.bool8"):
         return _booleans(t, path)
@@ -45,16 +45,16 @@ def _is_extension(t: pa.DataType, name: str) -> bool:
     return isinstance(t, pa.BaseExtensionType) and t.extension_name == name
 
 
-def _booleans(t: pa.DataType, path: str) -> Reader:
+def _booleans(t: pa.DataType, path: str) -> ValueReader:
     def convert(value: Any) -> Any:
         value = native(value)
         return value if type(value) is bool else None
 
-    slow = leaf(Place(path, t, "True or False"), convert, 0)
-    return Reader(lambda value: value if type(value) is bool else slow.read(value), 0, lambda vs: _all(bool, vs))
+    slow = leaf(ColumnPath(path, t, "True or False"), convert, 0)
+    return ValueReader(lambda value: value if type(value) is bool else slow.read(value), 0, lambda vs: _all(bool, vs))
 
 
-def _integers(t: pa.DataType, path: str) -> Reader:
+def _integers(t: pa.DataType, path: str) -> ValueReader:
     signed, bits = pa.types.is_signed_integer(t), t.bit_width
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
 
@@ -73,7 +73,7 @@ def _integers(t: pa.DataType, path: str) -> Reader:
             return None
         return number if low <= number <= high else None
 
-    slow = leaf(Place(path, t, f"a whole number from {low} to {high}"), convert, _int_bytes).read
+    slow = leaf(ColumnPath(path, t, f"a whole number from {low} to {high}"), convert, _int_bytes).read
 
     def read(value: Any) -> Any:
         return value if type(value) is int and low <= value <= high else slow(value)
@@ -81,7 +81,7 @@ def _integers(t: pa.DataType, path: str) -> Reader:
     def are_plain(values: Sequence[Any]) -> bool:
         return _all(int, values) and low <= min(values) and max(values) <= high
 
-    return Reader(read, 0 if bits == 8 and not signed else _int_bytes, are_plain)
+    return ValueReader(read, 0 if bits == 8 and not signed else _int_bytes, are_plain)
 
 
 def _all(kind: type, values: Sequence[Any]) -> bool:
@@ -92,7 +92,7 @@ def _int_bytes(value: int) -> int:
     return 0 if -5 <= value <= 256 else 32  # Python shares small integers
 
 
-def _floats(t: pa.DataType, path: str) -> Reader:
+def _floats(t: pa.DataType, path: str) -> ValueReader:
     infinite, shape = FIRST_INFINITE[t.bit_width], _FLOAT_FORMATS[t.bit_width]
     half, double = t.bit_width == 16, t.bit_width == 64
 
@@ -109,14 +109,14 @@ def _floats(t: pa.DataType, path: str) -> Reader:
         return exact_float(t, int.__index__(value))
 
     wants = "a float that is not too large, or a whole number that it has exactly"
-    slow = leaf(Place(path, t, wants), convert, _FLOAT_BYTES).read
+    slow = leaf(ColumnPath(path, t, wants), convert, _FLOAT_BYTES).read
     if double:
 
         def read(value: Any) -> Any:
             return value if type(value) is float else slow(value)
 
-        return Reader(read, _FLOAT_BYTES, lambda vs: _all(float, vs))
-    return Reader(slow, _FLOAT_BYTES)
+        return ValueReader(read, _FLOAT_BYTES, lambda vs: _all(float, vs))
+    return ValueReader(slow, _FLOAT_BYTES)
 
 
 def exact_float(t: pa.DataType, whole: int | Decimal) -> float | None:
@@ -129,7 +129,7 @@ def exact_float(t: pa.DataType, whole: int | Decimal) -> float | None:
     return number if number == whole else None
 
 
-def _decimals(t: pa.DataType, path: str) -> Reader | None:
+def _decimals(t: pa.DataType, path: str) -> ValueReader | None:
     most = _DECIMAL_DIGITS[t.bit_width]
     precision = min(t.precision, most + min(t.scale, 0))  # Arrow stores the zeros of a negative scale as digits
     if precision < 1 or t.scale > most:
@@ -148,13 +148,13 @@ def _decimals(t: pa.DataType, path: str) -> Reader | None:
         return context.quantize(value, unit)  # threads may share the context: nobody reads its flags
 
     places = f"{precision} digits, {t.scale} of them after the point"
-    return leaf(Place(path, t, f"a Decimal or an int of at most {places}"), convert, _DECIMAL_BYTES)
+    return leaf(ColumnPath(path, t, f"a Decimal or an int of at most {places}"), convert, _DECIMAL_BYTES)
 
 
 # ── strings and bytes ───────────────────────────────────────────────────────────────────────
 
 
-def text_reader(t: pa.DataType, path: str) -> Reader | None:
+def text_reader(t: pa.DataType, path: str) -> ValueReader | None:
     """Return the reader of a type of strings or bytes; None for any other type."""
     is_text = pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t)
     if is_text or _is_extension(t, "arrow.json"):
@@ -168,7 +168,7 @@ def text_reader(t: pa.DataType, path: str) -> Reader | None:
     return None
 
 
-def _texts(t: pa.DataType, path: str) -> Reader:
+def _texts(t: pa.DataType, path: str) -> ValueReader:
     def convert(value: Any) -> Any:
         value = native(value)
         text = str.__str__(value)  # raises for other types, and converts an instance of a subclass to a plain str
@@ -176,12 +176,12 @@ def _texts(t: pa.DataType, path: str) -> Reader:
             text.encode()
         return text
 
-    slow = leaf(Place(path, t, "a str of valid Unicode"), convert, _text_bytes).read
+    slow = leaf(ColumnPath(path, t, "a str of valid Unicode"), convert, _text_bytes).read
 
     def read(value: Any) -> Any:
         return value if type(value) is str and value.isascii() else slow(value)
 
-    return Reader(read, _text_bytes, lambda vs: _all(str, vs) and all(map(str.isascii, vs)))
+    return ValueReader(read, _text_bytes, lambda vs: _all(str, vs) and all(map(str.isascii, vs)))
 
 
 def _text_bytes(text: str) -> int:
@@ -191,7 +191,7 @@ def _text_bytes(text: str) -> int:
     return size_bytes if text.isascii() else size_bytes * 5 // 4  # Arrow makes Python cache the UTF-8 form too
 
 
-def _bytes(t: pa.DataType, path: str, width: int | None) -> Reader:
+def _bytes(t: pa.DataType, path: str, width: int | None) -> ValueReader:
     def convert(value: Any) -> Any:
         value = native(value)
         kind = type(value)
@@ -206,25 +206,25 @@ def _bytes(t: pa.DataType, path: str, width: int | None) -> Reader:
         return found if width is None or len(found) == width else None
 
     wants = "bytes, a bytearray or a memoryview" + ("" if width is None else f", {width} long")
-    slow = leaf(Place(path, t, wants), convert, _bytes_bytes).read
+    slow = leaf(ColumnPath(path, t, wants), convert, _bytes_bytes).read
     if width is not None:
-        return Reader(slow, _bytes_bytes)
+        return ValueReader(slow, _bytes_bytes)
 
     def read(value: Any) -> Any:
         return value if type(value) is bytes else slow(value)
 
-    return Reader(read, _bytes_bytes, lambda vs: _all(bytes, vs))
+    return ValueReader(read, _bytes_bytes, lambda vs: _all(bytes, vs))
 
 
 def _bytes_bytes(value: bytes) -> int:
     return len(value) + 33 if len(value) > 1 else 0  # Python shares short ones
 
 
-def _uuids(t: pa.DataType, path: str) -> Reader:
+def _uuids(t: pa.DataType, path: str) -> ValueReader:
     def convert(value: Any) -> Any:
         value = native(value)
         if issubclass(type(value), UUID):
             return UUID(int=value.int)
         return UUID(bytes=bytes.__bytes__(value))
 
-    return leaf(Place(path, t, "a UUID, or its 16 bytes"), convert, _UUID_BYTES)
+    return leaf(ColumnPath(path, t, "a UUID, or its 16 bytes"), convert, _UUID_BYTES)

@@ -13,14 +13,14 @@ import pyarrow as pa
 from spillable_stream.errors import SchemaError
 from spillable_stream.shown_value import shown
 
-__all__ = ["GC_HEAD_BYTES", "Place", "Reader", "is_arrow_null", "leaf", "native"]
+__all__ = ["GC_HEAD_BYTES", "ColumnPath", "ValueReader", "is_arrow_null", "leaf", "native"]
 
 GC_HEAD_BYTES = 16
 """The size of the garbage collector's header in front of a container; `__sizeof__` leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ValueReader:
     """Reads the values of one type.
 
     Args:
@@ -37,7 +37,7 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ColumnPath:
     """A column, or a part of one, for messages.
 
     Args:
@@ -68,13 +68,13 @@ class Place:
         return error
 
 
-def leaf(place: Place, convert: Callable[[Any], Any], size_bytes: int | Callable[[Any], int]) -> Reader:
+def leaf(column: ColumnPath, convert: Callable[[Any], Any], size_bytes: int | Callable[[Any], int]) -> ValueReader:
     """Return the reader of a type without types inside.
 
     Args:
-        place: the column or part, for errors.
+        column: the column or part, for errors.
         convert: returns the plain copy of a value. Returns None or raises any exception if the value does not fit.
-        size_bytes: as in `Reader`.
+        size_bytes: as in `ValueReader`.
     """
 
     def read(value: Any) -> Any:
@@ -84,10 +84,10 @@ def leaf(place: Place, convert: Callable[[Any], Any], size_bytes: int | Callable
         except Exception as e:  # a value's own methods may raise anything
             found, cause = None, e
         if found is None:
-            raise place.misfit(value, cause)
+            raise column.misfit(value, cause)
         return found
 
-    return Reader(read, size_bytes)
+    return ValueReader(read, size_bytes)
 
 
 def native(value: Any) -> Any:

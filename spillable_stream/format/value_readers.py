@@ -17,7 +17,7 @@ import pyarrow as pa
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.types import is_list, is_list_view
 from spillable_stream.format.value_flat import number_reader, text_reader
-from spillable_stream.format.value_leaf import GC_HEAD_BYTES, Place, Reader, is_arrow_null, leaf, native
+from spillable_stream.format.value_leaf import GC_HEAD_BYTES, ColumnPath, ValueReader, is_arrow_null, leaf, native
 from spillable_stream.format.value_times import time_reader
 
 __all__ = ["fields_reader", "reader_of"]
@@ -25,7 +25,7 @@ __all__ = ["fields_reader", "reader_of"]
 _NOT_LISTS = (str, bytes, bytearray, memoryview, Mapping)
 
 
-def reader_of(t: pa.DataType, path: str) -> Reader:
+def reader_of(t: pa.DataType, path: str) -> ValueReader:
     """Return the reader of a type.
 
     Args:
@@ -35,10 +35,10 @@ def reader_of(t: pa.DataType, path: str) -> Reader:
     found = number_reader(t, path) or text_reader(t, path) or time_reader(t, path) or _nested_reader(t, path)
     if found is not None:
         return found
-    return leaf(Place(path, t, "no Python objects, only Arrow's: put_batch, send_batch"), lambda value: None, 0)
+    return leaf(ColumnPath(path, t, "no Python objects, only Arrow's: put_batch, send_batch"), lambda value: None, 0)
 
 
-def _nested_reader(t: pa.DataType, path: str) -> Reader | None:
+def _nested_reader(t: pa.DataType, path: str) -> ValueReader | None:
     if pa.types.is_struct(t):
         return _structs(t, path)
     if pa.types.is_map(t):
@@ -54,7 +54,7 @@ def _nested_reader(t: pa.DataType, path: str) -> Reader | None:
     return None
 
 
-def _size_of(reader: Reader) -> Callable[[Any], int]:
+def _size_of(reader: ValueReader) -> Callable[[Any], int]:
     """Return a function that measures a value, which may be None."""
     size_bytes = reader.size_bytes
     if isinstance(size_bytes, int):
@@ -62,7 +62,7 @@ def _size_of(reader: Reader) -> Callable[[Any], int]:
     return lambda value: 0 if value is None else size_bytes(value)
 
 
-def _sizes_of(reader: Reader) -> Callable[[Iterable[Any]], int]:
+def _sizes_of(reader: ValueReader) -> Callable[[Iterable[Any]], int]:
     """Return a function that measures many values; each may be None."""
     size_bytes = reader.size_bytes
     if size_bytes == 0:
@@ -71,7 +71,7 @@ def _sizes_of(reader: Reader) -> Callable[[Iterable[Any]], int]:
     return lambda values: sum(map(size_of, values))
 
 
-def _maybe(field: pa.Field, reader: Reader) -> Callable[[Any], Any]:
+def _maybe(field: pa.Field, reader: ValueReader) -> Callable[[Any], Any]:
     """Return a function that reads a value, and passes None if the field is nullable."""
     read = reader.read
     return (lambda value: None if value is None else read(value)) if field.nullable else read
@@ -93,17 +93,17 @@ def _without_nulls(values: Iterable[Any], error: SchemaError) -> list[Any]:
     return found
 
 
-def _lists(t: pa.DataType, path: str, length: int | None) -> Reader:
+def _lists(t: pa.DataType, path: str, length: int | None) -> ValueReader:
     field = t.value_field
     element = reader_of(field.type, f"{path}.element")
     wants = "a list, a tuple or another sequence" + ("" if length is None else f", {length} long")
-    place, read_one, sizes_of = Place(path, t, wants), _maybe(field, element), _sizes_of(element)
+    column, read_one, sizes_of = ColumnPath(path, t, wants), _maybe(field, element), _sizes_of(element)
     are_plain = element.are_plain
 
     def read(value: Any) -> Any:
         kind = type(value)
         if kind is not list and kind is not tuple:
-            value = _elements(value, place)
+            value = _elements(value, column)
         elif kind is list:
             value = value.copy()  # before it is read: another thread may change it
         try:
@@ -111,16 +111,16 @@ def _lists(t: pa.DataType, path: str, length: int | None) -> Reader:
         except SchemaError as e:
             found = list(map(read_one, _without_nulls(value, e)))
         if length is not None and len(found) != length:
-            raise place.misfit(value)
+            raise column.misfit(value)
         return tuple(found) if kind is tuple else found
 
     def size_bytes(found: list[Any] | tuple[Any, ...]) -> int:
         return found.__sizeof__() + GC_HEAD_BYTES + sizes_of(found)
 
-    return Reader(read, size_bytes)
+    return ValueReader(read, size_bytes)
 
 
-def _elements(value: Any, place: Place) -> list[Any]:
+def _elements(value: Any, column: ColumnPath) -> list[Any]:
     """Return the elements of a sequence that is neither a list nor a tuple."""
     cause: Exception | None = None
     try:
@@ -136,7 +136,7 @@ def _elements(value: Any, place: Place) -> list[Any]:
             return list(value)
     except Exception as e:  # from the value's own methods
         cause = e
-    raise place.misfit(value, cause)
+    raise column.misfit(value, cause)
 
 
 def _is_numpy_array(value: Any) -> bool:
@@ -148,14 +148,14 @@ def _is_of_pandas(kind: type) -> bool:
     return pandas is not None and issubclass(kind, pandas.Series | pandas.Index)
 
 
-def _maps(t: pa.MapType, path: str) -> Reader:
+def _maps(t: pa.MapType, path: str) -> ValueReader:
     key, item = reader_of(t.key_type, f"{path}.key"), reader_of(t.item_type, f"{path}.value")
-    place = Place(path, t, "a mapping, or a list of pairs of a key and a value")
+    column = ColumnPath(path, t, "a mapping, or a list of pairs of a key and a value")
     read_key, read_item = key.read, _maybe(t.item_field, item)
     keys_size, items_size = _sizes_of(key), _sizes_of(item)
 
     def read(value: Any) -> Any:
-        pairs, is_mapping = _pairs(value, place)
+        pairs, is_mapping = _pairs(value, column)
         try:
             found = [(read_key(k), read_item(v)) for k, v in pairs]
         except SchemaError as e:
@@ -171,10 +171,10 @@ def _maps(t: pa.MapType, path: str) -> Reader:
             return own + keys_size(found) + items_size(found.values())
         return own + 72 * len(found) + keys_size(k for k, _ in found) + items_size(v for _, v in found)
 
-    return Reader(read, size_bytes)
+    return ValueReader(read, size_bytes)
 
 
-def _pairs(value: Any, place: Place) -> tuple[Sequence[tuple[Any, Any]], bool]:
+def _pairs(value: Any, column: ColumnPath) -> tuple[Sequence[tuple[Any, Any]], bool]:
     """Return a map's pairs of key and value, and whether the value is a mapping rather than a list of pairs."""
     if type(value) is dict:
         return list(value.items()), True
@@ -189,7 +189,7 @@ def _pairs(value: Any, place: Place) -> tuple[Sequence[tuple[Any, Any]], bool]:
                 return pairs, is_mapping
     except Exception as e:  # from the value's own methods
         cause = e
-    raise place.misfit(value, cause)
+    raise column.misfit(value, cause)
 
 
 def _pair(value: Any) -> Any:
@@ -206,8 +206,10 @@ def _mapping(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
         return {}
 
 
-def _structs(t: pa.StructType, path: str) -> Reader:
-    place = Place(path, t, "a mapping of the names of its fields to values, or a tuple with a value for each field")
+def _structs(t: pa.StructType, path: str) -> ValueReader:
+    column = ColumnPath(
+        path, t, "a mapping of the names of its fields to values, or a tuple with a value for each field"
+    )
     fields = [t.field(i) for i in range(t.num_fields)]
 
     def unknown(name: Any) -> SchemaError:
@@ -220,12 +222,12 @@ def _structs(t: pa.StructType, path: str) -> Reader:
     read_fields = inside.read
 
     def read(value: Any) -> Any:
-        return read_fields(value if type(value) is dict else _fields(value, names, place))
+        return read_fields(value if type(value) is dict else _fields(value, names, column))
 
-    return Reader(read, inside.size_bytes)
+    return ValueReader(read, inside.size_bytes)
 
 
-def _fields(value: Any, names: list[str], place: Place) -> dict[Any, Any]:
+def _fields(value: Any, names: list[str], column: ColumnPath) -> dict[Any, Any]:
     """Return the fields of a struct's value that is not a dictionary."""
     cause: Exception | None = None
     try:
@@ -238,10 +240,10 @@ def _fields(value: Any, names: list[str], place: Place) -> dict[Any, Any]:
             return dict(zip(own, value, strict=True))
     except Exception as e:  # from the value's own methods
         cause = e
-    raise place.misfit(value, cause)
+    raise column.misfit(value, cause)
 
 
-def fields_reader(fields: Sequence[pa.Field], prefix: str, unknown: Callable[[str], SchemaError]) -> Reader:
+def fields_reader(fields: Sequence[pa.Field], prefix: str, unknown: Callable[[str], SchemaError]) -> ValueReader:
     """Return the reader of dictionaries from names to values; nullable fields may be missing.
 
     Args:
@@ -267,7 +269,7 @@ def fields_reader(fields: Sequence[pa.Field], prefix: str, unknown: Callable[[st
         if len(found) != len(given):
             raise unknown("that occurs twice: names are compared as plain texts")
         if required and (missing := required - found.keys()):
-            raise Place(f"{prefix}{min(missing)}", None, "").misfit(None)
+            raise ColumnPath(f"{prefix}{min(missing)}", None, "").misfit(None)
         return found
 
     def size_bytes(found: dict[str, Any]) -> int:
@@ -278,7 +280,7 @@ def fields_reader(fields: Sequence[pa.Field], prefix: str, unknown: Callable[[st
                 size += size_of(value)
         return size
 
-    return Reader(read, size_bytes)
+    return ValueReader(read, size_bytes)
 
 
 def _known_name(

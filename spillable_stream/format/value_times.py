@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from spillable_stream.format.value_leaf import Place, Reader, leaf, native
+from spillable_stream.format.value_leaf import ColumnPath, ValueReader, leaf, native
 
 __all__ = ["time_reader"]
 
@@ -20,7 +20,7 @@ _OBJECT_BYTES = 48
 _INTERVAL_BYTES = 168
 
 
-def time_reader(t: pa.DataType, path: str) -> Reader | None:
+def time_reader(t: pa.DataType, path: str) -> ValueReader | None:
     """Return the reader of a type of time; None for another type."""
     if pa.types.is_timestamp(t):
         return _timestamps(t, path)
@@ -71,9 +71,9 @@ def _plain(value: Any) -> dt.datetime:
     )  # fmt: skip
 
 
-def _timestamps(t: pa.DataType, path: str) -> Reader:
+def _timestamps(t: pa.DataType, path: str) -> ValueReader:
     kind = "a datetime" if t.tz else "a datetime without a time zone"
-    place = Place(path, t, f"{kind}, or a number of {t.unit} since 1970, as far as Python's datetime goes")
+    column = ColumnPath(path, t, f"{kind}, or a number of {t.unit} since 1970, as far as Python's datetime goes")
     part, aware = _MICROSECONDS.get(t.unit, 1), t.tz is not None
     # Nearer to an end than this it depends on the zones whether a value can be given out.
     first_year, last_year = (1679, 2261) if t.unit == "ns" else (3, 9997)
@@ -94,7 +94,7 @@ def _timestamps(t: pa.DataType, path: str) -> Reader:
             return None
         return found if first_year <= found.year < last_year else _given_back(found, t)
 
-    slow = leaf(place, convert, _OBJECT_BYTES)
+    slow = leaf(column, convert, _OBJECT_BYTES)
 
     known: dt.tzinfo | None = None  # the last zone that was found to be whole: most values have one and the same
 
@@ -109,13 +109,15 @@ def _timestamps(t: pa.DataType, path: str) -> Reader:
                 return value
         return slow.read(value)
 
-    return Reader(read, _OBJECT_BYTES)
+    return ValueReader(read, _OBJECT_BYTES)
 
 
-def _dates(t: pa.DataType, path: str) -> Reader:
+def _dates(t: pa.DataType, path: str) -> ValueReader:
     in_days = pa.types.is_date32(t)
     unit = "days" if in_days else "milliseconds, of whole days,"
-    place = Place(path, t, f"a date, a datetime of midnight without a time zone, or a number of {unit} since 1970")
+    column = ColumnPath(
+        path, t, f"a date, a datetime of midnight without a time zone, or a number of {unit} since 1970"
+    )
     of_a_day = 1 if in_days else _DAY_SECONDS * 1000
 
     def convert(value: Any) -> Any:
@@ -133,12 +135,14 @@ def _dates(t: pa.DataType, path: str) -> Reader:
         dt.date.fromordinal(number // of_a_day + _EPOCH_DAYS)
         return number
 
-    slow = leaf(place, convert, _OBJECT_BYTES)
-    return Reader(lambda value: value if type(value) is dt.date else slow.read(value), _OBJECT_BYTES)
+    slow = leaf(column, convert, _OBJECT_BYTES)
+    return ValueReader(lambda value: value if type(value) is dt.date else slow.read(value), _OBJECT_BYTES)
 
 
-def _times_of_day(t: pa.DataType, path: str) -> Reader:
-    place = Place(path, t, f"a time without a time zone, no finer than the column, or a number of {t.unit} of a day")
+def _times_of_day(t: pa.DataType, path: str) -> ValueReader:
+    column = ColumnPath(
+        path, t, f"a time without a time zone, no finer than the column, or a number of {t.unit} of a day"
+    )
     part, end = _MICROSECONDS.get(t.unit, 1), _DAY_SECONDS * _PER_SECOND[t.unit]
 
     def convert(value: Any) -> Any:
@@ -150,11 +154,11 @@ def _times_of_day(t: pa.DataType, path: str) -> Reader:
             return None
         return dt.time(value.hour, value.minute, value.second, value.microsecond)
 
-    return leaf(place, convert, _OBJECT_BYTES)
+    return leaf(column, convert, _OBJECT_BYTES)
 
 
-def _durations(t: pa.DataType, path: str) -> Reader:
-    place = Place(path, t, f"a timedelta, no finer than the column, or a number of {t.unit}, as far as both go")
+def _durations(t: pa.DataType, path: str) -> ValueReader:
+    column = ColumnPath(path, t, f"a timedelta, no finer than the column, or a number of {t.unit}, as far as both go")
     per_second = _PER_SECOND[t.unit]
 
     def fits(number: int) -> bool:
@@ -172,11 +176,11 @@ def _durations(t: pa.DataType, path: str) -> Reader:
         number, rest = divmod(found // dt.timedelta(microseconds=1) * per_second, 1_000_000)
         return found if not rest and fits(number) else None
 
-    return leaf(place, convert, _OBJECT_BYTES)
+    return leaf(column, convert, _OBJECT_BYTES)
 
 
-def _intervals(t: pa.DataType, path: str) -> Reader:
-    place = Place(path, t, "a tuple of three integers: months, days and nanoseconds")
+def _intervals(t: pa.DataType, path: str) -> ValueReader:
+    column = ColumnPath(path, t, "a tuple of three integers: months, days and nanoseconds")
     limits = (2**31, 2**31, 2**63)
 
     def convert(value: Any) -> Any:
@@ -189,4 +193,4 @@ def _intervals(t: pa.DataType, path: str) -> Reader:
                 return None
         return parts
 
-    return leaf(place, convert, _INTERVAL_BYTES)
+    return leaf(column, convert, _INTERVAL_BYTES)

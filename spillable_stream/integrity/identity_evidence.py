@@ -11,10 +11,10 @@ from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_see
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.log.chain import parsed_header
+from spillable_stream.log.directory_ownership import HOME, ownership_fault
 from spillable_stream.log.identity_file import layout_of, read_identity
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner
-from spillable_stream.log.ownership import HOME, ownership_fault
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["check_owners", "find_identity"]

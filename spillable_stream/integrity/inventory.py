@@ -33,9 +33,9 @@ from spillable_stream.log.chain import (
     stale_file,
 )
 from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.directory_ownership import is_held
 from spillable_stream.log.frames import LocatedFrame, walk
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.ownership import is_held
 from spillable_stream.log.recovery import is_of_another_history
 from spillable_stream.log.tail import find_tail, pass_over
 from spillable_stream.log.wal import Position

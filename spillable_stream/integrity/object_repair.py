@@ -28,14 +28,14 @@ from spillable_stream.format.record import LostRecord, TrimRecord
 from spillable_stream.format.slot import NO_TOKEN, Slot, SlotHeader
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.object_inspection import ObjectInspection
-from spillable_stream.integrity.object_quarantine import ObjectQuarantine
+from spillable_stream.integrity.object_repair_copies import ObjectRepairCopies
 from spillable_stream.integrity.object_verify import examine_objects, report_of_objects, store_at
 from spillable_stream.objects.appending import Appending, Tail, new_token
+from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.checkpoints import HINT, Checkpoints, Hint, checkpoint_key
 from spillable_stream.objects.identity import IDENTITY, rewrite_identity
 from spillable_stream.objects.loading import apply_slot
 from spillable_stream.objects.location import Location
-from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import Slots
 from spillable_stream.objects.store import Store
 from spillable_stream.progress import Meter, OnProgress
@@ -68,9 +68,9 @@ def repair_objects(location: Location, progress: OnProgress | None) -> Report:
         return report
     if inspection.unrepairable:
         raise CorruptionError(f"{location} can't be repaired: {inspection.unrepairable}", str(location))
-    quarantine = ObjectQuarantine(store)
-    report = report_of_objects(location, inspection, quarantine.address)
-    quarantine.keep(report, _changed(inspection))
+    copies = ObjectRepairCopies(store)
+    report = report_of_objects(location, inspection, copies.address)
+    copies.keep(report, _changed(inspection))
     _Repair(store, inspection).run()
     return report
 
@@ -155,7 +155,7 @@ class _Repair:
     def _append(self, tail: Tail) -> tuple[Tail, ChannelState]:
         """Append what is lost, and from where on slots are needed; return the log's end and the state there."""
         state = self._inspection.state.copy()
-        appending = Appending(self._slots, self._writer, Patience(_PATIENCE_SECONDS))
+        appending = Appending(self._slots, self._writer, Backoff(_PATIENCE_SECONDS))
         state.trimmed = trimmed = self._trimmed(state, tail.number + 1)
         plan = AppendPlan(state, Tier.DISK, start=appending.begin_bytes(tail))
         Control(FrameType.LOST, self._lost()).plan(plan)

@@ -36,15 +36,15 @@ from spillable_stream.format.record import FileHeader, LostRecord
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.inspection import Inspection
 from spillable_stream.integrity.object_repair import repair_objects
-from spillable_stream.integrity.quarantine import Quarantine, memory_files
+from spillable_stream.integrity.repair_copies import RepairCopies, memory_files
 from spillable_stream.integrity.verify import examine, report_of
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.claim import own_again
+from spillable_stream.log.directory_ownership import is_held
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.identity_file import require_directory, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE
-from spillable_stream.log.ownership import is_held
 from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
 from spillable_stream.objects.location import Location, channel_path
@@ -103,9 +103,9 @@ def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progre
             return report
         if inspection.unrepairable:
             raise CorruptionError(f"{path} can't be repaired: {inspection.unrepairable}", str(path))
-        quarantine = Quarantine(fs, inspection.layout)
-        report = report_of(inspection, quarantine.path)
-        quarantine.keep(report, _changed(fs, inspection))
+        copies = RepairCopies(fs, inspection.layout)
+        report = report_of(inspection, copies.path)
+        copies.keep(report, _changed(fs, inspection))
         _Repair(fs, inspection).run()
         return report
 

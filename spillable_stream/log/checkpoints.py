@@ -31,9 +31,9 @@ from spillable_stream.format.frame import (
 )
 from spillable_stream.format.packing import NONSENSE, pack, unpack
 from spillable_stream.format.record import FileHeader
+from spillable_stream.log.directory_ownership import BACKUP, ownership_fault
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import read_owner
-from spillable_stream.log.ownership import BACKUP, ownership_fault
 from spillable_stream.log.wal import Position
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_names import named

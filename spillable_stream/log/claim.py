@@ -8,10 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, StorageError
+from spillable_stream.log.directory_ownership import (
+    BACKUP,
+    HOME,
+    is_original_elsewhere,
+    is_outside,
+    ownership_fault,
+    whereabouts,
+)
 from spillable_stream.log.identity_file import identity_of
 from spillable_stream.log.layout import CHECKPOINT, Layout
-from spillable_stream.log.owner_file import OWNER_FILE, Owner, read_owner, write_owner
-from spillable_stream.log.ownership import BACKUP, HOME, is_original_elsewhere, is_outside, ownership_fault, whereabouts
+from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, read_owner, write_owner
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
@@ -49,7 +56,7 @@ def _own_again(fs: FileSystem, layout: Layout) -> None:
         if fault is not None:
             raise ForeignDirectoryError(f"{directory} can't be given to the channel {layout.path}: {fault}")
     home, inode = whereabouts(fs, layout)
-    owner = Owner(layout.channel, HOME, uuid.uuid4().hex, home, inode, layout=identity_of(layout))
+    owner = DirectoryOwner(layout.channel, HOME, uuid.uuid4().hex, home, inode, layout=identity_of(layout))
     for role, directory in layout.directories().items():
         if directory.is_relative_to(layout.path):
             fs.make_directory(directory)
@@ -58,7 +65,7 @@ def _own_again(fs: FileSystem, layout: Layout) -> None:
     own_backup(fs, layout, replace(owner, role=BACKUP, layout=None))
 
 
-def own_backup(fs: FileSystem, layout: Layout, owner: Owner, moved_from: Owner | None = None) -> None:
+def own_backup(fs: FileSystem, layout: Layout, owner: DirectoryOwner, moved_from: DirectoryOwner | None = None) -> None:
     """Give a channel its backup directory, if that can be: nothing depends on it.
 
     Args:
@@ -90,7 +97,7 @@ def restore_home(fs: FileSystem, layout: Layout) -> None:
         ForeignDirectoryError: the channel has directories elsewhere: nothing but that file says that they are its own.
     """
     file, held = layout.path / OWNER_FILE, []
-    owner: Owner | None = None
+    owner: DirectoryOwner | None = None
     try:
         for role, directory in layout.directories().items():
             found = read_owner(fs, directory)
@@ -115,7 +122,7 @@ def restore_home(fs: FileSystem, layout: Layout) -> None:
             lock.close()
 
 
-def make_missing(fs: FileSystem, layout: Layout, owner: Owner) -> None:
+def make_missing(fs: FileSystem, layout: Layout, owner: DirectoryOwner) -> None:
     """Create the directories that a copy of a channel may lack: they hold nothing that cannot be missed.
 
     Args:
@@ -149,14 +156,14 @@ def make_directories(fs: FileSystem, layout: Layout) -> None:
     mine = read_owner(fs, home) if fs.exists(home / OWNER_FILE) else None
     token = mine.token if mine and mine.channel == layout.channel else uuid.uuid4().hex
     where, inode = whereabouts(fs, layout)
-    write_owner(fs, home, Owner(layout.channel, HOME, token, where, inode, layout=identity_of(layout)))
+    write_owner(fs, home, DirectoryOwner(layout.channel, HOME, token, where, inode, layout=identity_of(layout)))
     fs.make_directory(home / "groups")
     for role, directory in layout.directories().items():
         fs.make_directory(directory)
         fs.share_directory(directory)
         fs.sync_parents(directory)
-        _own(fs, directory, Owner(layout.channel, role, token, where, inode))
-    own_backup(fs, layout, Owner(layout.channel, BACKUP, token, where, inode))
+        _own(fs, directory, DirectoryOwner(layout.channel, role, token, where, inode))
+    own_backup(fs, layout, DirectoryOwner(layout.channel, BACKUP, token, where, inode))
 
 
 def require_unowned(fs: FileSystem, layout: Layout) -> None:
@@ -181,13 +188,13 @@ def _is_readable(fs: FileSystem, directory: Path) -> bool:
         return False
 
 
-def _own(fs: FileSystem, directory: Path, owner: Owner) -> None:
+def _own(fs: FileSystem, directory: Path, owner: DirectoryOwner) -> None:
     """Write a directory's owner file, also over one that says the same: its name may not be durable."""
     _require_no_other(read_owner(fs, directory), directory, owner.channel, owner.role)
     write_owner(fs, directory, owner)
 
 
-def _require_no_other(found: Owner | None, directory: Path, channel: str, role: str) -> None:
+def _require_no_other(found: DirectoryOwner | None, directory: Path, channel: str, role: str) -> None:
     if found is not None and found.channel == channel and found.role != role:
         raise ForeignDirectoryError(
             f"{directory} is {found.role} of the channel at {found.home}, whose creation was cut short: give the same "

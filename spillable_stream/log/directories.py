@@ -24,9 +24,9 @@ from spillable_stream.errors import (
     ForeignDirectoryError,
 )
 from spillable_stream.log.claim import make_missing, own_backup
+from spillable_stream.log.directory_ownership import BACKUP, HOME, is_outside, ownership_fault, whereabouts
 from spillable_stream.log.layout import CHECKPOINT, Layout
-from spillable_stream.log.owner_file import OWNER_FILE, Owner, parse_owner, write_owner
-from spillable_stream.log.ownership import BACKUP, HOME, is_outside, ownership_fault, whereabouts
+from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, parse_owner, write_owner
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
@@ -128,7 +128,7 @@ class Directories:
             for role in self._others:
                 self._others[role].share()
 
-    def _read(self, role: str, lock: FileLock) -> Owner:
+    def _read(self, role: str, lock: FileLock) -> DirectoryOwner:
         """Return the record in a locked owner file.
 
         Raises:
@@ -144,7 +144,7 @@ class Directories:
     def _is_outside(self, directory: Path) -> bool:
         return is_outside(self._fs, self._layout, directory)
 
-    def _prove_outside(self, role: str, directory: Path, found: Owner, owner: Owner) -> bool:
+    def _prove_outside(self, role: str, directory: Path, found: DirectoryOwner, owner: DirectoryOwner) -> bool:
         """Prove that an outside directory belongs to this channel, and tell whether the channel has moved since.
 
         Raises:
@@ -157,7 +157,7 @@ class Directories:
     def _here(self) -> tuple[str, int]:
         return whereabouts(self._fs, self._layout)
 
-    def _take_along(self, owner: Owner) -> None:
+    def _take_along(self, owner: DirectoryOwner) -> None:
         """Record the channel's new place in its outside directories; no other handle holds any of them.
 
         The channel's own directory records the new token before they do, and keeps the old one until all have it, so
@@ -171,7 +171,7 @@ class Directories:
         for role, directory in self._layout.directories().items():
             if self._is_outside(directory):
                 self._fs.sync_parents(directory)
-                new = Owner(self._layout.channel, role, token, home, inode)
+                new = DirectoryOwner(self._layout.channel, role, token, home, inode)
                 write_owner(self._fs, directory, new)
                 self._others[role].close()
                 self._others[role] = self._open(role, directory)
@@ -179,7 +179,7 @@ class Directories:
         own_backup(self._fs, self._layout, replace(moving, token=token, next="", role=BACKUP, layout=None), owner)
         self._write_home(replace(moving, token=token, next=""))
 
-    def _write_home(self, owner: Owner) -> None:
+    def _write_home(self, owner: DirectoryOwner) -> None:
         """Replace the owner file of the channel's own directory, and hold the new one alone."""
         write_owner(self._fs, self._layout.path, owner)
         if self._home is not None:

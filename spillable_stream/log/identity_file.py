@@ -26,7 +26,7 @@ from spillable_stream.storage.access import PRIVATE_MODE
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = [
-    "Identity",
+    "ChannelIdentity",
     "extend_identity",
     "has_identity",
     "identity_checksum",
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-class Identity(TypedDict):
+class ChannelIdentity(TypedDict):
     """What an identity file says, but for its checksum.
 
     The keys: the format version, the channel's UUID, its directories, their permissions if they are not private, and
@@ -127,9 +127,9 @@ def remove_unfinished_identity(fs: FileSystem, layout: Layout) -> None:
     fs.remove(layout.path / f"{IDENTITY}.tmp")
 
 
-def identity_of(layout: Layout) -> Identity:
+def identity_of(layout: Layout) -> ChannelIdentity:
     """Return what the identity file says."""
-    value: Identity = {
+    value: ChannelIdentity = {
         "format": layout.format,
         "channel": layout.channel,
         "dataDirs": [_relative(layout, d) for d in layout.data_dirs],
@@ -145,7 +145,7 @@ def identity_of(layout: Layout) -> Identity:
     return value
 
 
-def layout_of(path: Path, identity: Identity) -> Layout:
+def layout_of(path: Path, identity: ChannelIdentity) -> Layout:
     """Return the layout that `identity_of` made such a map of, for the directory at ``path``.
 
     One that was read is proven here: what is not an identity raises one of `NONSENSE`.

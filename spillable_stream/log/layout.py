@@ -149,7 +149,7 @@ class Layout:
         return self.path / "memory"
 
     @property
-    def memory_place(self) -> Path:
+    def memory_origin(self) -> Path:
         """The file that records where the memory tier was created."""
         return self.path / "memory.json"
 

@@ -29,14 +29,14 @@ import google_crc32c
 from spillable_stream.errors import ForeignDirectoryError
 from spillable_stream.format.file_names import OWNER_FILE
 from spillable_stream.format.packing import NONSENSE
-from spillable_stream.log.identity_file import Identity
+from spillable_stream.log.identity_file import ChannelIdentity
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["OWNER_FILE", "Owner", "parse_owner", "read_owner", "write_owner"]
+__all__ = ["OWNER_FILE", "DirectoryOwner", "parse_owner", "read_owner", "write_owner"]
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class DirectoryOwner:
     """What an owner file says; the module's head explains the fields."""
 
     channel: str
@@ -45,7 +45,7 @@ class Owner:
     home: str
     inode: int
     next: str = ""
-    layout: Identity | None = None
+    layout: ChannelIdentity | None = None
 
     def tokens(self) -> set[str]:
         """Return the tokens by which other directories of the channel are known."""
@@ -56,7 +56,7 @@ class Owner:
         return json.dumps({**value, "checksum": _checksum(value)}, indent=1, sort_keys=True).encode() + b"\n"
 
 
-def read_owner(fs: FileSystem, directory: Path) -> Owner | None:
+def read_owner(fs: FileSystem, directory: Path) -> DirectoryOwner | None:
     """Return what a directory's owner file says, or None if it has none.
 
     Raises:
@@ -69,7 +69,7 @@ def read_owner(fs: FileSystem, directory: Path) -> Owner | None:
         return None
 
 
-def parse_owner(directory: Path, data: bytes) -> Owner:
+def parse_owner(directory: Path, data: bytes) -> DirectoryOwner:
     """Return what the contents of a directory's owner file say.
 
     Raises:
@@ -80,7 +80,7 @@ def parse_owner(directory: Path, data: bytes) -> Owner:
         checksum = value.pop("checksum")
         if checksum != _checksum(value):
             raise ValueError("its checksum is wrong")
-        return Owner(**value)
+        return DirectoryOwner(**value)
     except NONSENSE as e:
         raise ForeignDirectoryError(
             f"{directory / OWNER_FILE}, which says whose directory that is, can't be read ({e}); restore it, or run "
@@ -88,7 +88,7 @@ def parse_owner(directory: Path, data: bytes) -> Owner:
         ) from e
 
 
-def write_owner(fs: FileSystem, directory: Path, owner: Owner) -> None:
+def write_owner(fs: FileSystem, directory: Path, owner: DirectoryOwner) -> None:
     """Put an owner file in place of the last one, durably; a lock on that stays behind with it."""
     fs.write_atomically(directory / OWNER_FILE, owner._bytes())
 

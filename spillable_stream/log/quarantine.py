@@ -5,7 +5,7 @@
     DIR/quarantine/events-FIRST-LAST/report.json       file, offset, size in bytes and IDs
     DIR/quarantine/events-FIRST-LAST/NAME-OFFSET       the damaged bytes, 16 MiB of them at most
 
-A repair has its own directories beside these (`spillable_stream.integrity.quarantine`).
+A repair has its own directories beside these (`spillable_stream.integrity.repair_copies`).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from spillable_stream.format.packing import pack
 from spillable_stream.format.slot import NO_TOKEN, TOKEN_BYTES, Slot, SlotHeader, slot_seed
 from spillable_stream.log.wal import Entry
 from spillable_stream.log_records import fields, log_of
-from spillable_stream.objects.patience import Patience
+from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.slots import ForeignSlotError, Slots
 from spillable_stream.objects.store import StoreError, is_refusal
 
@@ -142,13 +142,13 @@ class Appending:
     Args:
         slots: the channel's slots.
         writer: what slots say of their writer, for people.
-        patience: how long to try again.
+        backoff: how long to try again.
     """
 
-    def __init__(self, slots: Slots, writer: str, patience: Patience) -> None:
+    def __init__(self, slots: Slots, writer: str, backoff: Backoff) -> None:
         self._slots = slots
         self._writer = writer
-        self.patience = patience
+        self.backoff = backoff
         self._begin_bytes: dict[int, int] = {}  # by how many bytes the slot's number takes
 
     def begin_bytes(self, at: Tail) -> int:
@@ -177,7 +177,7 @@ class Appending:
         """
         unsure, damaged = False, 0
         last: SpillableError | None = None
-        for _ in self.patience.attempts():
+        for _ in self.backoff.attempts():
             try:
                 created = self._slots.create(attempt.number, attempt.for_request())
                 unsure = True  # an earlier request may have created what exists
@@ -204,8 +204,8 @@ class Appending:
                 "%s: slot %d has no answer for %g s",
                 self._where,
                 attempt.number,
-                self.patience.timeout_seconds,
-                extra=fields(self._where, slot=attempt.number, seconds=self.patience.timeout_seconds),
+                self.backoff.timeout_seconds,
+                extra=fields(self._where, slot=attempt.number, seconds=self.backoff.timeout_seconds),
             )
         return self.settle(attempt, last or StoreError("every answer was a conflict"))
 
@@ -225,7 +225,7 @@ class Appending:
             CommitOutcomeUnknownError: nobody answers, still, the store refuses to tell, or what is there is damaged.
         """
         fence, lasting = self.attempt(attempt.at, []), _LastingErrors()
-        for _ in self.patience.attempts():
+        for _ in self.backoff.attempts():
             try:
                 if self._slots.create(fence.number, fence.for_request()):
                     break
@@ -273,7 +273,7 @@ class Appending:
         """
         at, lasting = attempt.at, _LastingErrors()
         cause: SpillableError | None = None
-        for _ in self.patience.attempts():
+        for _ in self.backoff.attempts():
             try:
                 token = self._slots.token(at.number)
             except ForeignSlotError:

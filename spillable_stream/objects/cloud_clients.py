@@ -22,7 +22,7 @@ from spillable_stream.objects.credentials import FailedProviderError, chosen_pro
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import StoreError
 
-__all__ = ["CloudClients", "Patience", "import_obstore", "make_clients"]
+__all__ = ["CloudClients", "RequestTimeouts", "import_obstore", "make_clients"]
 
 _CONNECT_SECONDS = 5
 _REPEATS = 10
@@ -48,7 +48,7 @@ class CloudClients(NamedTuple):
         return "CloudClients()"
 
 
-class Patience(NamedTuple):
+class RequestTimeouts(NamedTuple):
     """How long requests may take.
 
     Args:
@@ -77,13 +77,13 @@ def import_obstore() -> ModuleType:
     return found
 
 
-def make_clients(location: Location, provider: str, patience: Patience) -> CloudClients:
+def make_clients(location: Location, provider: str, timeouts: RequestTimeouts) -> CloudClients:
     """Return the clients for a location.
 
     Args:
         location: the root of a channel in a cloud.
         provider: the name of a provider of credentials; "" for the one that the environment names, or its credentials.
-        patience: how long requests may take.
+        timeouts: how long requests may take.
 
     Raises:
         StoreError: the environment's settings can't be used, or those of the AWS profile.
@@ -93,9 +93,9 @@ def make_clients(location: Location, provider: str, patience: Patience) -> Cloud
     profile = _profile(location, provider or chosen_provider())
     config = _config(location, cloud, os.environ, profile)
     whole = config | {"timeout": f"{_WHOLE_SECONDS} seconds"}
-    reading = whole | {"read_timeout": _duration(patience.silence_seconds)}
-    repeated = {"max_retries": _REPEATS, "retry_timeout": timedelta(seconds=patience.repeat_seconds)}
-    creating = config | {"timeout": _duration(patience.create_seconds)}
+    reading = whole | {"read_timeout": _duration(timeouts.silence_seconds)}
+    repeated = {"max_retries": _REPEATS, "retry_timeout": timedelta(seconds=timeouts.repeat_seconds)}
+    creating = config | {"timeout": _duration(timeouts.create_seconds)}
     try:
         return CloudClients(
             _make(location, provider, profile, creating, {"max_retries": 0}),

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.cloud_answer import Answer, Outcome, read_answer
-from spillable_stream.objects.cloud_clients import CloudClients, Patience, import_obstore
+from spillable_stream.objects.cloud_clients import CloudClients, RequestTimeouts, import_obstore
 from spillable_stream.objects.cloud_errors import Right, store_error
 from spillable_stream.objects.forked import begin_requests, is_orphan
 from spillable_stream.objects.location import Location
@@ -52,17 +52,17 @@ class CloudStore:
     Args:
         location: the root.
         provider: the name given to `register_credentials`; "" for the environment and the host's role.
-        patience: how long requests may take and are repeated; `create` sends one.
+        timeouts: how long requests may take and are repeated; `create` sends one.
 
     Raises:
         ImportError: obstore is not installed.
     """
 
-    def __init__(self, location: Location, provider: str = "", patience: Patience | None = None) -> None:
+    def __init__(self, location: Location, provider: str = "", timeouts: RequestTimeouts | None = None) -> None:
         self._obstore = import_obstore()
         self._location = location
         self._provider = provider
-        self._patience = patience or Patience()
+        self._timeouts = timeouts or RequestTimeouts()
         self._made: CloudClients | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -224,7 +224,7 @@ class CloudStore:
     def _clients(self) -> CloudClients:
         """Return the clients, made at the first request: what a forked child has made itself works there."""
         if self._made is None:
-            self._made = shared_clients(self._location, self._provider, self._patience)
+            self._made = shared_clients(self._location, self._provider, self._timeouts)
         return self._made
 
 

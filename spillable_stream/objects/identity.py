@@ -20,8 +20,8 @@ from spillable_stream.format.record import EXTENDED_FORMAT_VERSION
 from spillable_stream.format.slot import NO_TOKEN, OBJECT_FORMAT_VERSION, SlotHeader, claimed_channel, parse_slot_header
 from spillable_stream.log.identity_file import identity_checksum
 from spillable_stream.objects.appending import new_token
+from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.directory_store import remove_made
-from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
 from spillable_stream.state.channel_state import ChannelState
@@ -91,26 +91,24 @@ def _parsed(store: Store, data: Payload) -> tuple[str, bool]:
     )
 
 
-def create_identity(store: Store, state: Mapping[str, object], writer: str, patience: Patience) -> str:
+def create_identity(store: Store, state: Mapping[str, object], writer: str, backoff: Backoff) -> str:
     """Make the store's root a channel, unless it is one, and return its UUID.
 
     Args:
         store: where.
         state: the small state with which it begins. If another creator came first, the channel begins with its state.
         writer: what slot 0 says of its writer, for people.
-        patience: how long to try.
+        backoff: how long to try.
 
     Raises:
         CorruptionError: something else is there.
         StorageError: the store refused or failed; no channel was created, or a later call finishes it, or it is not
             known whether one was created, which the error says.
     """
-    return _decided(store, str(uuid.uuid4()), state, writer, patience)[0]
+    return _decided(store, str(uuid.uuid4()), state, writer, backoff)[0]
 
 
-def create_own_identity(
-    store: Store, channel: str, state: Mapping[str, object], writer: str, patience: Patience
-) -> bool:
+def create_own_identity(store: Store, channel: str, state: Mapping[str, object], writer: str, backoff: Backoff) -> bool:
     """Make the store's root a channel with this UUID and this state, and tell whether nobody else made one there.
 
     Args:
@@ -118,24 +116,24 @@ def create_own_identity(
         channel: the UUID.
         state: the state with which it begins, with blocks if there are events already.
         writer: what slot 0 says of its writer, for people.
-        patience: how long to try.
+        backoff: how long to try.
 
     Raises what `create_identity` raises.
     """
-    return _decided(store, channel, state, writer, patience)[1]
+    return _decided(store, channel, state, writer, backoff)[1]
 
 
-def finish_identity(store: Store, header: SlotHeader, patience: Patience) -> bool:
+def finish_identity(store: Store, header: SlotHeader, backoff: Backoff) -> bool:
     """Let the root of a store with a slot 0 and nothing more become a channel, and tell whether it is that one now.
 
     Args:
         store: where.
         header: what slot 0 says.
-        patience: how long to try.
+        backoff: how long to try.
 
     Raises what `create_identity` raises.
     """
-    return _decided(store, header.channel, header.state or {}, header.writer, patience)[0] == header.channel
+    return _decided(store, header.channel, header.state or {}, header.writer, backoff)[0] == header.channel
 
 
 def read_first_slot(store: Store) -> SlotHeader | None:
@@ -151,12 +149,12 @@ def read_first_slot(store: Store) -> SlotHeader | None:
         return None
 
 
-def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, patience: Patience) -> tuple[str, bool]:
+def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, backoff: Backoff) -> tuple[str, bool]:
     """Return the UUID of the channel that is there now, and whether this call decided it."""
     tokens: set[bytes] = set()  # one for each request
     may_be_there = False
     cause = StoreError("no request was sent")
-    for _ in patience.attempts():
+    for _ in backoff.attempts():
         header = SlotHeader(mine, 0, NO_TOKEN, new_token(), writer, dict(state))
         tokens.add(header.token)
         try:

@@ -15,8 +15,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from spillable_stream.errors import UnsafeStoreError
+from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.directory_store import remove_made
-from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
 
 __all__ = ["CHECKS", "FULL_RACES", "QUICK_RACES", "StoreVerdict", "check_store", "one_test", "require_sound"]
@@ -220,7 +220,7 @@ class _Check:
     def _is_created(self, key: str, content: bytes) -> bool:
         """Create an object if it is not there, and tell whether that happened; wait if the store is asked too often."""
         limited: StoreError | None = None
-        for _ in Patience(_LIMITED_SECONDS).attempts():
+        for _ in Backoff(_LIMITED_SECONDS).attempts():
             try:
                 # Where it was asked too often before, it may have created what is there now.
                 return self._store.create(key, content) or (limited is not None and self._found(key) == content)

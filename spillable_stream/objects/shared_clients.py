@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from spillable_stream.objects.cloud_clients import CloudClients, Patience, make_clients
+from spillable_stream.objects.cloud_clients import CloudClients, RequestTimeouts, make_clients
 from spillable_stream.objects.credentials import CredentialsFactory, chosen_provider, factory_of
 from spillable_stream.objects.location import Location
 
@@ -44,17 +44,17 @@ _mutex = threading.Lock()
 
 
 def shared_clients(
-    location: Location, provider: str, patience: Patience, monotonic: Callable[[], float] = time.monotonic
+    location: Location, provider: str, timeouts: RequestTimeouts, monotonic: Callable[[], float] = time.monotonic
 ) -> CloudClients:
     """Return clients for a location, which others may have been using for up to five minutes.
 
-    Clients are shared where `make_clients` would make the same ones: for the same bucket and patience, with the same
+    Clients are shared where `make_clients` would make the same ones: for the same bucket and timeouts, with the same
     environment. A provider of credentials is asked for a location, so those of different locations are not shared.
 
     Args:
         location: the root of a channel in a cloud.
         provider: the name of a provider of credentials; "" for the one that the environment names, or its credentials.
-        patience: how long requests may take.
+        timeouts: how long requests may take.
         monotonic: tells the time; for tests.
 
     Raises what `make_clients` raises.
@@ -62,7 +62,7 @@ def shared_clients(
     name = provider or chosen_provider()
     place = location if name else (location.scheme, location.bucket)
     factory = factory_of(name)
-    key = place, name, id(factory), patience, _environment()
+    key = place, name, id(factory), timeouts, _environment()
     with _mutex:
         shared, now = _shared.get(key), monotonic()
         if shared is None or now > shared.until:
@@ -72,7 +72,7 @@ def shared_clients(
                 del _shared[next(iter(_shared))]
     with shared.lock:
         if shared.clients is None:
-            shared.clients = make_clients(location, provider, patience)
+            shared.clients = make_clients(location, provider, timeouts)
         return shared.clients
 
 

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from spillable_stream.observe.observation import Observation
 
-__all__ = ["History", "Moment", "Spill"]
+__all__ = ["History", "Sample", "Spill"]
 
-_MOST_MOMENTS = 600  # ten minutes of a look a second
+_MOST_SAMPLES = 600  # ten minutes of a look a second
 _MOST_SPILLS = 50
 
 
-class Moment(NamedTuple):
+class Sample(NamedTuple):
     """A channel at one moment.
 
     Args:
@@ -50,7 +50,7 @@ class History:
     """Remembers what was seen of some channels lately."""
 
     def __init__(self) -> None:
-        self._moments: dict[str, deque[Moment]] = {}
+        self._samples: dict[str, deque[Sample]] = {}
         self._spills: dict[str, deque[Spill]] = {}
 
     def add(self, observations: Iterable[Observation]) -> None:
@@ -59,18 +59,18 @@ class History:
             stats, rates = seen.stats, seen.rates
             if stats is None or rates is None:
                 continue
-            moments = self._moments.setdefault(seen.path, deque(maxlen=_MOST_MOMENTS))
-            if moments and moments[-1].at >= seen.at:
+            samples = self._samples.setdefault(seen.path, deque(maxlen=_MOST_SAMPLES))
+            if samples and samples[-1].at >= seen.at:
                 continue
             age = max((g.oldest_age_seconds or 0.0 for g in stats.groups.values()), default=0.0)
             held = stats.memory.events, stats.disk.events
-            moments.append(Moment(seen.at, *held, rates.puts, rates.takes, age))
+            samples.append(Sample(seen.at, *held, rates.puts, rates.takes, age))
             if spilled := round(rates.spills * rates.seconds):
                 self._spills.setdefault(seen.path, deque(maxlen=_MOST_SPILLS)).append(Spill(seen.at, spilled))
 
-    def moments(self, path: str) -> list[Moment]:
-        """Return a channel's moments, the oldest first."""
-        return list(self._moments.get(path, ()))
+    def samples(self, path: str) -> list[Sample]:
+        """Return a channel's samples, the oldest first."""
+        return list(self._samples.get(path, ()))
 
     def spills(self, path: str) -> list[Spill]:
         """Return a channel's spills, the latest first."""

@@ -38,7 +38,7 @@ class ObservedChannel:
         self._clock = clock
         self._last: Observation | None = None
         self._taken: dict[str, int] = {}
-        self._places: dict[str, int] = {}  # how much each group had taken at the last look, by the channel's count
+        self._positions: dict[str, int] = {}  # how much each group had taken at the last look, by the channel's count
         self._pause_seconds = 0.0
         self._due = float("-inf")
 
@@ -70,7 +70,7 @@ class ObservedChannel:
 
     def _failed(self, at: float, error: Exception) -> Observation:
         """Return a look that failed; the channel is opened again after a pause, which doubles each time."""
-        self._places = {}
+        self._positions = {}
         self._pause_seconds = min(max(_FIRST_PAUSE_SECONDS, 2 * self._pause_seconds), _LONGEST_PAUSE_SECONDS)
         self._due = at + self._pause_seconds
         if self._own is None:
@@ -81,12 +81,12 @@ class ObservedChannel:
 
     def _count(self, stats: ChannelStats) -> None:
         """Add what each group took since the last look; one that went back has taken nothing."""
-        places = {name: stats.last_id - group.lag for name, group in stats.groups.items()}
-        for name, place in places.items():
-            self._taken[name] = self._taken.get(name, 0) + max(0, place - self._places.get(name, place))
-        for name in self._taken.keys() - places.keys():
+        positions = {name: stats.last_id - group.lag for name, group in stats.groups.items()}
+        for name, position in positions.items():
+            self._taken[name] = self._taken.get(name, 0) + max(0, position - self._positions.get(name, position))
+        for name in self._taken.keys() - positions.keys():
             del self._taken[name]
-        self._places = places
+        self._positions = positions
 
     def close(self) -> None:
         """Close the handle that was opened here."""

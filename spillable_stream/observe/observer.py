@@ -12,9 +12,9 @@ from typing import Self
 
 from spillable_stream.call_threads import CallThreads
 from spillable_stream.channel.channel import Channel
+from spillable_stream.observe.channel_discovery import ChannelDiscovery
 from spillable_stream.observe.observation import Observation
 from spillable_stream.observe.observed_channel import ObservedChannel
-from spillable_stream.observe.observed_places import ObservedPlaces
 
 __all__ = ["Observer"]
 
@@ -45,7 +45,7 @@ class Observer:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._threads = CallThreads(_MOST_THREADS, "spillable-observer")
-        self._places = ObservedPlaces(channels, clock, self._threads)
+        self._discovery = ChannelDiscovery(channels, clock, self._threads)
         self._clock = clock
         self._patience_seconds = patience_seconds
         self._mutex = threading.Lock()
@@ -65,13 +65,13 @@ class Observer:
             if self._latest and 0 <= self._clock() - self._looked_at < max_age_seconds:
                 return self._latest
             deadline = time.monotonic() + self._patience_seconds
-            for gone in self._places.search(self._patience_seconds / 2):
+            for gone in self._discovery.search(self._patience_seconds / 2):
                 self._close(gone)
-            channels = self._places.channels()
+            channels = self._discovery.channels()
             for channel in channels:
                 if channel not in self._looks:
                     self._looks[channel] = self._threads.begin(channel.look)
-            self._latest = [*(self._answer(channel, deadline) for channel in channels), *self._places.problems()]
+            self._latest = [*(self._answer(channel, deadline) for channel in channels), *self._discovery.problems()]
             self._looked_at = self._clock()
             return self._latest
 
@@ -100,8 +100,8 @@ class Observer:
         with self._mutex:
             for look in self._looks.values():
                 look.cancel()
-            self._threads.close(timeout_seconds=0.0 if self._looks or self._places.is_searching else None)
-            for channel in self._places.channels():
+            self._threads.close(timeout_seconds=0.0 if self._looks or self._discovery.is_searching else None)
+            for channel in self._discovery.channels():
                 if channel not in self._looks:
                     channel.close()
 

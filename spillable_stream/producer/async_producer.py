@@ -24,7 +24,7 @@ from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.producer import Producer
 from spillable_stream.producer.result import Result
-from spillable_stream.producer.send_times import as_moment
+from spillable_stream.producer.send_times import as_due_time
 from spillable_stream.producer.stats import ProducerStats
 from spillable_stream.producer.target import Receiver, Receivers
 from spillable_stream.quantities import Duration, Milliseconds
@@ -106,7 +106,7 @@ class AsyncProducer:
         deliver_at: datetime | None = None,
     ) -> asyncio.Future[Result]:
         """Send one event; see `Producer.send`."""
-        after, at = as_moment(deliver_after, deliver_at)
+        after, at = as_due_time(deliver_after, deliver_at)
         send = partial(self._producer.send, event, headers, key=key, ttl=ttl, deliver_after=after, deliver_at=at)
         return await self._send(send, callback, max_block_ms)
 
@@ -123,7 +123,7 @@ class AsyncProducer:
         deliver_at: datetime | None = None,
     ) -> asyncio.Future[Result]:
         """Send events that are committed together; see `Producer.send_many`."""
-        after, at = as_moment(deliver_after, deliver_at)
+        after, at = as_due_time(deliver_after, deliver_at)
         send = partial(
             self._producer.send_many,
             event_list(events, "send_many"),
@@ -148,7 +148,7 @@ class AsyncProducer:
         deliver_at: datetime | None = None,
     ) -> asyncio.Future[Result]:
         """Send an Arrow batch; see `Producer.send_batch`."""
-        after, at = as_moment(deliver_after, deliver_at)
+        after, at = as_due_time(deliver_after, deliver_at)
         send = partial(
             self._producer.send_batch, batch, key=key, sequence=sequence, ttl=ttl, deliver_after=after, deliver_at=at
         )

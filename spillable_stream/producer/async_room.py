@@ -11,7 +11,7 @@ from spillable_stream.counted import counted
 from spillable_stream.errors import ProducerClosedError, ProducerTimeoutError
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.producer import Producer
-from spillable_stream.producer.room import Place
+from spillable_stream.producer.room import Poller
 
 __all__ = ["AsyncRoom"]
 
@@ -30,7 +30,7 @@ class AsyncRoom:
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self._queue: OrderedDict[_Turn, None] = OrderedDict()
-        self._place = Place(self._changed, self._is_gone)  # stands for the first turn, in the threads' queue for room
+        self._poller = Poller(self._changed, self._is_gone)  # stands for the first turn, in the threads' queue for room
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awakening = False
         self._closed = False
@@ -71,7 +71,7 @@ class AsyncRoom:
                 if next(iter(self._queue)) is turn:
                     self._refuse_closed()
                     try:
-                        with self._producer.waiting_in(self._place):
+                        with self._producer.waiting_in(self._poller):
                             return send(max_block_ms=0)
                     except ProducerTimeoutError as e:
                         if late:
@@ -89,7 +89,7 @@ class AsyncRoom:
             was_first = next(iter(self._queue)) is turn
             del self._queue[turn]
             if was_first:
-                self._producer.leave(self._place)
+                self._producer.leave(self._poller)
                 self._wake_first()
 
     def close(self) -> None:

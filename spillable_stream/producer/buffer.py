@@ -19,7 +19,7 @@ from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.event_size import BATCH_BYTES
 from spillable_stream.producer.mutex import Mutex
-from spillable_stream.producer.room import Place, RoomQueue, Waiter
+from spillable_stream.producer.room import Poller, RoomQueue, Waiter
 from spillable_stream.producer.threads import Threads
 
 __all__ = ["Buffer"]
@@ -49,7 +49,7 @@ class Buffer:
         bound_bytes: up to here a send need not check for waiting sends; -1 while there are some, or all are refused.
         closing: whether it refuses new events (`refuse_new`).
         failure: the error that ended the producer; None if `close` did.
-        places: the place in the queue for room, by thread ID, of each thread that sends on behalf of such a place.
+        pollers: who polls for room, by thread ID, of each thread that sends on behalf of a poller.
         out_of_patience_at: when open batches are shipped because sends wait for room; None if none waits.
     """
 
@@ -68,7 +68,7 @@ class Buffer:
         self.closing: bool = False
         self.failure: BaseException | None = None
         self.room: RoomQueue = RoomQueue(BATCH_BYTES)
-        self.places: dict[int, Place] = {}
+        self.pollers: dict[int, Poller] = {}
         self.out_of_patience_at: float | None = None
         self._config = config
         self._clock = clock
@@ -102,8 +102,8 @@ class Buffer:
             self.bound_bytes = self._total_bytes - self.room.given_bytes()
             if self.held_bytes + size_bytes <= self.bound_bytes:
                 return
-        if (place := self.places.get(get_ident())) is not None:
-            self._look_for_room(size_bytes, place)
+        if (poller := self.pollers.get(get_ident())) is not None:
+            self._look_for_room(size_bytes, poller)
         else:
             self._wait_for_room(size_bytes, max_block_ms)
 
@@ -139,29 +139,29 @@ class Buffer:
         finally:
             self.room.given.pop(waiter, None)
 
-    def _look_for_room(self, size_bytes: int, place: Place) -> None:
-        """Use the room that was given to a place in the queue; without any, queue the place and raise, not block.
+    def _look_for_room(self, size_bytes: int, poller: Poller) -> None:
+        """Use the room that was given to a poller; without any, queue the poller and raise, not block.
 
         Raises:
-            ProducerTimeoutError: the place has not been given room yet. It will be woken.
+            ProducerTimeoutError: the poller has not been given room yet. It will be woken.
         """
-        if place.waiter is None or (place.waiter not in self.room.waiters and place.waiter not in self.room.given):
-            place.waiter = Waiter(size_bytes, place.wake, place.is_gone)
-            self.room.waiters[place.waiter] = None
+        if poller.waiter is None or (poller.waiter not in self.room.waiters and poller.waiter not in self.room.given):
+            poller.waiter = Waiter(size_bytes, poller.wake, poller.is_gone)
+            self.room.waiters[poller.waiter] = None
         self.give_room()
-        if place.waiter in self.room.given:
-            del self.room.given[place.waiter]
-            place.waiter = None
+        if poller.waiter in self.room.given:
+            del self.room.given[poller.waiter]
+            poller.waiter = None
             return
         self._expect_room()
         raise self._full(size_bytes, 0, 0)
 
-    def leave(self, place: Place) -> None:
-        """Give up a place in the queue, with any room that it was given. The mutex is held."""
-        if place.waiter is not None:
-            self.room.waiters.pop(place.waiter, None)
-            self.room.given.pop(place.waiter, None)
-            place.waiter = None
+    def leave(self, poller: Poller) -> None:
+        """Take a poller off the queue, with any room that it was given. The mutex is held."""
+        if poller.waiter is not None:
+            self.room.waiters.pop(poller.waiter, None)
+            self.room.given.pop(poller.waiter, None)
+            poller.waiter = None
         self.give_room()
 
     def give_room(self) -> None:

@@ -35,7 +35,7 @@ from spillable_stream.producer.mover import Mover
 from spillable_stream.producer.mutex import Mutex
 from spillable_stream.producer.result import Attempt, Result
 from spillable_stream.producer.retry import RetryQueue, is_tried_again
-from spillable_stream.producer.room import Place
+from spillable_stream.producer.room import Poller
 from spillable_stream.producer.schedule import Lane, Schedule, Turn
 from spillable_stream.producer.send_task import SendTask
 from spillable_stream.producer.shutdown import Shutdown
@@ -276,9 +276,9 @@ class Pipeline:
             if self.buffer.closing:
                 self._mover.wake()
 
-    def leave(self, place: Place) -> None:
-        """Give up a place in the line for room."""
-        self._mutex.run(lambda: self.buffer.leave(place))
+    def leave(self, poller: Poller) -> None:
+        """Take a poller off the queue for room."""
+        self._mutex.run(lambda: self.buffer.leave(poller))
 
     def stats(self, producer_id: str) -> ProducerStats:
         """Return what is queued, and what became of the rest."""

@@ -37,7 +37,7 @@ from spillable_stream.producer.event_size import (
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.own_copy import own_event, own_row, own_rows
 from spillable_stream.producer.pipeline import Pipeline
-from spillable_stream.producer.room import Place
+from spillable_stream.producer.room import Poller
 from spillable_stream.producer.routing import Forked, Only, Route
 from spillable_stream.producer.stats import ProducerStats
 from spillable_stream.producer.target import Receiver, Receivers, Target
@@ -323,22 +323,22 @@ class Producer:
         return self._config.max_block_ms
 
     @contextmanager
-    def waiting_in(self, place: Place) -> Iterator[None]:
-        """Let the sends of this thread look for room from a place in the line, and refuse them where there is none yet.
+    def waiting_in(self, poller: Poller) -> Iterator[None]:
+        """Let the sends of this thread look for room on behalf of a poller, and refuse them where there is none yet.
 
-        Who has the place is called when the room is there, in any thread, and must neither wait nor raise nor use the
-        producer; `leave` gives the place up.
+        The poller is woken when the room is there, in any thread, and must neither wait nor raise nor use the
+        producer; `leave` takes it off the queue.
         """
-        places, me = self._pipeline.buffer.places, threading.get_ident()
-        places[me] = place
+        pollers, me = self._pipeline.buffer.pollers, threading.get_ident()
+        pollers[me] = poller
         try:
             yield
         finally:
-            places.pop(me, None)
+            pollers.pop(me, None)
 
-    def leave(self, place: Place) -> None:
-        """Give up a place in the line for room."""
-        self._pipeline.leave(place)
+    def leave(self, poller: Poller) -> None:
+        """Take a poller off the queue for room."""
+        self._pipeline.leave(poller)
 
     def commits_here(self) -> bool:
         """Tell whether this thread is one of those in which the producer commits."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-__all__ = ["Place", "RoomQueue", "Waiter"]
+__all__ = ["Poller", "RoomQueue", "Waiter"]
 
 
 class Waiter:
@@ -32,8 +32,8 @@ class Waiter:
         self.is_gone: Callable[[], bool] | None = is_gone
 
 
-class Place:
-    """A place in the queue for a sender that can't block, such as a task of an event loop: it polls when woken.
+class Poller:
+    """A sender that can't block, such as a task of an event loop: it polls for room when it is woken.
 
     Args:
         wake: like that of `Waiter`.

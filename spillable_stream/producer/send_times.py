@@ -11,7 +11,7 @@ import pyarrow as pa
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.quantities import Duration, duration_seconds
 
-__all__ = ["SendTimes", "TimedRun", "as_moment", "row_times"]
+__all__ = ["SendTimes", "TimedRun", "as_due_time", "row_times"]
 
 
 class SendTimes(NamedTuple):
@@ -47,16 +47,16 @@ class TimedRun(NamedTuple):
         return self.delayed_before + own
 
 
-def as_moment(deliver_after: Duration | None, deliver_at: datetime | None) -> tuple[Duration | None, datetime | None]:
-    """Return the same delay as a moment, for a send that may have to wait; what is wrong stays, to be refused."""
+def as_due_time(deliver_after: Duration | None, deliver_at: datetime | None) -> tuple[Duration | None, datetime | None]:
+    """Return the same delay as a due time, for a send that may have to wait; what is wrong stays, to be refused."""
     if deliver_after is None or deliver_at is not None:
         return deliver_after, deliver_at
     try:
         span = timedelta(seconds=duration_seconds(deliver_after))
-        moment = datetime.now(UTC) + span
+        due = datetime.now(UTC) + span
     except (ValueError, OverflowError):
         return deliver_after, None
-    return (None, moment) if span >= timedelta(0) else (deliver_after, None)
+    return (None, due) if span >= timedelta(0) else (deliver_after, None)
 
 
 def row_times(runs: Sequence[TimedRun], count: int, ttl_us: int) -> RowTimes:

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.engine.port import HandedOver, beginning_with
+from spillable_stream.engine.port import KnownState, beginning_with
 from spillable_stream.errors import SpillableError, StorageError, may_not_write
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.location import is_location
@@ -69,14 +69,14 @@ def visit(
     create: bool = True,
     readonly: bool = False,
     schema: pa.Schema | None = None,
-    handed: HandedOver | None = None,
+    known: KnownState | None = None,
     **options: Any,
 ) -> Iterator[Channel]:
     """Open a channel, and leave it again without a checkpoint.
 
     Takes the arguments of `Channel`, and what a new handle of it may begin with, and raises what `Channel` raises.
     """
-    with beginning_with(handed):
+    with beginning_with(known):
         channel = acquire(path, create=create, readonly=readonly, schema=schema, **options)
     try:
         yield channel

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel_set import ChannelSet, is_pattern, may_be_set, none_fits
-from spillable_stream.channel.identity import uuid_at
+from spillable_stream.channel.known_uuid import known_uuid
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError, SpillableError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.objects.location import Location, is_location
@@ -308,7 +308,7 @@ def _is_channel(given: str) -> bool:
         path = _channel_path(given)
     except OptionError:
         return False
-    return bool(path) and uuid_at(path) is not None
+    return bool(path) and known_uuid(path) is not None
 
 
 def _channel_path(given: str) -> str:

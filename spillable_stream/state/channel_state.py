@@ -20,7 +20,7 @@ from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.block import Block
 from spillable_stream.state.block_index import BlockIndex
 from spillable_stream.state.blocks import Blocks
-from spillable_stream.state.contents import Contents, Owner, Pending, Recovery, Restore, Trimmed
+from spillable_stream.state.contents import Contents, OwnerRecord, Pending, Recovery, Restore, Trimmed
 from spillable_stream.state.control_records import apply_control
 from spillable_stream.state.delays import Delays
 from spillable_stream.state.group import GroupState
@@ -153,7 +153,7 @@ class ChannelState(Contents):
             ClockReading(*image["clock"]) if "clock" in image else None, [Jump(*j) for j in image.get("jumps", ())]
         )
         state.trimmed = Trimmed(*image.get("trimmed", ()))
-        state.owners = {group: Owner(*owner) for group, owner in image.get("owners", {}).items()}
+        state.owners = {group: OwnerRecord(*owner) for group, owner in image.get("owners", {}).items()}
         state.delays = Delays(*image.get("delays", ()))
         state.restores = [Restore(*restore) for restore in image.get("restores", ())]
         state.recoveries = [Recovery(*recovery) for recovery in image.get("recoveries", ())]

@@ -22,7 +22,7 @@ from spillable_stream.state.ranges import Range, RangeSet, count_of
 from spillable_stream.state.spill_rules import MemoryTierInfo, TierUsage, free_percent, payload_limit
 from spillable_stream.state.wall_clock import WallClock
 
-__all__ = ["Contents", "Owner", "Pending", "Recovery", "Restore", "Trimmed"]
+__all__ = ["Contents", "OwnerRecord", "Pending", "Recovery", "Restore", "Trimmed"]
 
 _MOST_RECOVERIES = 32
 
@@ -37,7 +37,7 @@ class Pending:
     in_memory: bool = False
 
 
-class Owner(NamedTuple):
+class OwnerRecord(NamedTuple):
     """The owner of a group, in a log of objects. On a disk, a lock says it.
 
     Args:
@@ -147,7 +147,7 @@ class Contents:
         self.doubtful: RangeSet = RangeSet()
         self.clock: WallClock = WallClock()
         self.trimmed: Trimmed = Trimmed()
-        self.owners: dict[str, Owner] = {}
+        self.owners: dict[str, OwnerRecord] = {}
         self.delays: Delays = Delays()
         self.restores: list[Restore] = []
         self.recoveries: list[Recovery] = []

@@ -16,7 +16,7 @@ from spillable_stream.format.record import (
     SchemaRecord,
     TrimRecord,
 )
-from spillable_stream.state.contents import Contents, Owner, Trimmed
+from spillable_stream.state.contents import Contents, OwnerRecord, Trimmed
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range
 from spillable_stream.state.spill_rules import MemoryTierInfo
@@ -90,7 +90,7 @@ def _change_group(contents: Contents, value: GroupRecord) -> None:
         group.has_planned |= value.get("planned", False)
 
 
-def _change_owner(owners: dict[str, Owner], value: GroupRecord) -> None:
+def _change_owner(owners: dict[str, OwnerRecord], value: GroupRecord) -> None:
     """Note who owns a group, that its owner gave it up, or that somebody asks for it."""
     group, epoch = value["group"], value.get("epoch", 0)
     known = owners.get(group)
@@ -99,7 +99,7 @@ def _change_owner(owners: dict[str, Owner], value: GroupRecord) -> None:
             owners[group] = known._replace(claim=value["claim"])
     elif value.get("owner"):
         if known is None or epoch >= known.epoch:
-            owners[group] = Owner(epoch, value["owner"], process=value.get("process", ""))
+            owners[group] = OwnerRecord(epoch, value["owner"], process=value.get("process", ""))
     elif known is not None and epoch == known.epoch:
         del owners[group]
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import ChannelClosedError, SpillableError, StorageError
 from spillable_stream.format.frame import Payload
-from spillable_stream.storage.file_identity import Identity, Place, place_in, place_of
+from spillable_stream.storage.file_identity import FileIdentity, RawIdentity, raw_identity_in, raw_identity_of
 
 __all__ = ["File", "forking", "named"]
 
@@ -96,7 +96,7 @@ class File:
         self._fd = descriptor
         self.path = path
         self._name = os.fsencode(path)
-        self._place: Place | None = None  # cached by is_in_place
+        self._raw_identity: RawIdentity | None = None  # cached by is_in_place
         _open_files[id(self)] = weakref.ref(self, functools.partial(next, self._closing))
 
     def fileno(self) -> int:
@@ -118,22 +118,22 @@ class File:
         with named("reading the size of", self):
             return os.fstat(self._fd).st_size
 
-    def identity(self) -> Identity:
+    def identity(self) -> FileIdentity:
         """Return the file's identity, even if its path leads to another file by now; see `FileSystem.identity`."""
         with named("looking at", self):
             found = os.fstat(self._fd)
-            return Identity(found.st_dev, found.st_ino)
+            return FileIdentity(found.st_dev, found.st_ino)
 
     def is_in_place(self) -> bool:
         """Tell whether the file's path still leads to it: the file was not removed, moved or replaced.
 
         Equal inode numbers prove it, because the inode of an open file cannot be reused.
         """
-        if self._place is None:
+        if self._raw_identity is None:
             with named("looking at", self):
-                self._place = place_in(os.fstat(self._fd))
+                self._raw_identity = raw_identity_in(os.fstat(self._fd))
         try:
-            return place_of(self._name) == self._place
+            return raw_identity_of(self._name) == self._raw_identity
         except FileNotFoundError:
             return False
         except OSError as e:

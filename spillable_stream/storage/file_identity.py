@@ -14,18 +14,18 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Identity", "Place", "identity_of", "place_in", "place_of"]
+__all__ = ["FileIdentity", "RawIdentity", "identity_of", "raw_identity_in", "raw_identity_of"]
 
 _AT_FDCWD = -100
 _STATX_INO = 0x100
 _SIZE_BYTES = 256
-_PLACE = struct.Struct("<32xQ96xII")  # stx_ino at 32, stx_dev_major and stx_dev_minor at 136
+_RAW_IDENTITY = struct.Struct("<32xQ96xII")  # stx_ino at 32, stx_dev_major and stx_dev_minor at 136
 
-Place: TypeAlias = tuple[int, int, int]
-"""An `Identity` as the kernel says it, for a caller that only compares: the inode, and two numbers of its device."""
+RawIdentity: TypeAlias = tuple[int, int, int]
+"""An `FileIdentity` as the kernel says it, for a caller that only compares: the inode, and two numbers of its device."""
 
 
-class Identity(NamedTuple):
+class FileIdentity(NamedTuple):
     """What tells a file or directory from its copies, as long as it exists and its file system stays mounted.
 
     Args:
@@ -37,7 +37,7 @@ class Identity(NamedTuple):
     inode: int
 
 
-def _by_statx() -> Callable[[bytes], Place] | None:
+def _by_statx() -> Callable[[bytes], RawIdentity] | None:
     """Return what asks ``statx``, or None where there is none."""
     try:
         statx = ctypes.CDLL(None).statx  # its arguments' types are not declared: each call would convert them
@@ -45,37 +45,39 @@ def _by_statx() -> Callable[[bytes], Place] | None:
         return None
     buffer = ctypes.c_char * _SIZE_BYTES
 
-    def place(path: bytes) -> Place:
+    def raw_identity(path: bytes) -> RawIdentity:
         found = buffer()
         if statx(_AT_FDCWD, path, 0, _STATX_INO, found):
             return _by_stat(path)
-        said: Place = _PLACE.unpack_from(found)
+        said: RawIdentity = _RAW_IDENTITY.unpack_from(found)
         return said
 
     try:
-        return place if place(b"/") == _by_stat(b"/") else None  # an old kernel, or a filter of system calls
+        return (
+            raw_identity if raw_identity(b"/") == _by_stat(b"/") else None
+        )  # an old kernel, or a filter of system calls
     except OSError:
         return None
 
 
-def place_in(found: os.stat_result) -> Place:
-    """Return the place of a file that was looked at."""
+def raw_identity_in(found: os.stat_result) -> RawIdentity:
+    """Return the identity of a file that was looked at."""
     return found.st_ino, os.major(found.st_dev), os.minor(found.st_dev)
 
 
-def _by_stat(path: bytes) -> Place:
-    return place_in(os.stat(path))
+def _by_stat(path: bytes) -> RawIdentity:
+    return raw_identity_in(os.stat(path))
 
 
-place_of: Callable[[bytes], Place] = _by_statx() or _by_stat
-"""Return the place of what a path leads to.
+raw_identity_of: Callable[[bytes], RawIdentity] = _by_statx() or _by_stat
+"""Return the identity of what a path leads to, as the kernel says it.
 
 Raises:
     OSError: it leads nowhere, or the file system refused.
 """
 
 
-def identity_of(path: bytes) -> Identity:
-    """Return the identity of what a path leads to; raises what `place_of` raises."""
-    inode, major, minor = place_of(path)
-    return Identity(os.makedev(major, minor), inode)
+def identity_of(path: bytes) -> FileIdentity:
+    """Return the identity of what a path leads to; raises what `raw_identity_of` raises."""
+    inode, major, minor = raw_identity_of(path)
+    return FileIdentity(os.makedev(major, minor), inode)

@@ -16,7 +16,7 @@ from spillable_stream.arguments import instance
 from spillable_stream.errors import StorageError
 from spillable_stream.storage.access import PRIVATE_MODE, Access
 from spillable_stream.storage.file import File, forking, named
-from spillable_stream.storage.file_identity import Identity, identity_of
+from spillable_stream.storage.file_identity import FileIdentity, identity_of
 from spillable_stream.sync_refusals import is_not_ours
 
 __all__ = ["FileSystem", "given_file_system"]
@@ -265,7 +265,7 @@ class FileSystem:
         except OSError:
             return None
 
-    def identity(self, path: Path) -> Identity:
+    def identity(self, path: Path) -> FileIdentity:
         """Return the identity of a file or directory, which its copies do not share.
 
         Raises:

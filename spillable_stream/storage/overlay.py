@@ -20,7 +20,7 @@ import pyarrow as pa
 from spillable_stream.errors import StorageError
 from spillable_stream.format.frame import Payload
 from spillable_stream.storage.file import File
-from spillable_stream.storage.file_identity import Identity
+from spillable_stream.storage.file_identity import FileIdentity
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["OverlayFileSystem"]
@@ -82,7 +82,7 @@ class _OverlayFile(File):
         self.fileno()
         return self._layer.size_bytes or 0
 
-    def identity(self) -> Identity:
+    def identity(self) -> FileIdentity:
         return self._below.identity() if self._below is not None else super().identity()
 
     def is_in_place(self) -> bool:
@@ -263,7 +263,7 @@ class OverlayFileSystem(FileSystem):
     def link_target(self, path: Path) -> Path | None:
         return None if self._is_gone(path) else self._below.link_target(path)
 
-    def identity(self, path: Path) -> Identity:
+    def identity(self, path: Path) -> FileIdentity:
         while self._place(path) in self._directories:
             path = path.parent
         return self._below.identity(path)

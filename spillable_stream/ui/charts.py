@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from spillable_stream.channel.figures import age_text, rate_text
-from spillable_stream.observe.history import Moment
+from spillable_stream.observe.history import Sample
 from spillable_stream.ui.style import DISK, MEMORY
 
 __all__ = ["CHARTS", "Chart"]
@@ -27,7 +27,7 @@ class Chart:
     def __init__(
         self,
         title: str,
-        lines: Sequence[tuple[str, str, Callable[[Moment], float]]],
+        lines: Sequence[tuple[str, str, Callable[[Sample], float]]],
         text: Callable[[float], str],
         *,
         stacked: bool = False,
@@ -37,7 +37,7 @@ class Chart:
         self._text = text
         self._stacked = stacked
 
-    def options(self, moments: Sequence[Moment]) -> dict[str, Any]:
+    def options(self, samples: Sequence[Sample]) -> dict[str, Any]:
         """Return the options of the chart."""
         return {
             "animation": False,
@@ -52,11 +52,11 @@ class Chart:
                 "axisLabel": {"color": _AXIS},
                 "splitLine": {"lineStyle": {"color": _GRID}},
             },
-            "series": [self._series(name, colour, value, moments) for name, colour, value in self._lines],
+            "series": [self._series(name, colour, value, samples) for name, colour, value in self._lines],
         }
 
     def _series(
-        self, name: str, colour: str, value: Callable[[Moment], float], moments: Sequence[Moment]
+        self, name: str, colour: str, value: Callable[[Sample], float], samples: Sequence[Sample]
     ) -> dict[str, Any]:
         found: dict[str, Any] = {
             "name": name,
@@ -64,15 +64,15 @@ class Chart:
             "showSymbol": False,
             "color": colour,
             "lineStyle": {"width": 1.5},
-            "data": [[round(m.at * 1000), round(value(m), 2)] for m in moments],
+            "data": [[round(s.at * 1000), round(value(s), 2)] for s in samples],
         }
         return {**found, "stack": "all", "areaStyle": {"opacity": 0.45}} if self._stacked else found
 
-    def words(self, moments: Sequence[Moment]) -> str:
+    def words(self, samples: Sequence[Sample]) -> str:
         """Return in words what the chart shows last."""
-        if not moments:
+        if not samples:
             return f"{self.title}: nothing yet"
-        last = ", ".join(f"{name} {self._text(value(moments[-1]))}" for name, _, value in self._lines)
+        last = ", ".join(f"{name} {self._text(value(samples[-1]))}" for name, _, value in self._lines)
         return f"{self.title}, now: {last}"
 
 

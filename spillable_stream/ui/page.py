@@ -210,14 +210,14 @@ def _section(title: str) -> Iterator[None]:
 
 def _chart(watch: Watch, path: str, chart: Chart) -> None:
     with _section(chart.title):
-        moments = watch.history.moments(path)
-        drawn = ui.echart(chart.options(moments)).classes("s-chart").props('role="img"')
-        drawn.props["aria-label"] = chart.words(moments)
+        samples = watch.history.samples(path)
+        drawn = ui.echart(chart.options(samples)).classes("s-chart").props('role="img"')
+        drawn.props["aria-label"] = chart.words(samples)
 
         def refresh() -> None:
-            moments = watch.history.moments(path)
-            drawn.options["series"] = chart.options(moments)["series"]
-            drawn.props["aria-label"] = chart.words(moments)
+            samples = watch.history.samples(path)
+            drawn.options["series"] = chart.options(samples)["series"]
+            drawn.props["aria-label"] = chart.words(samples)
             drawn.update()
 
         ui.timer(_CHART_SECONDS, refresh)

@@ -12,7 +12,7 @@ import pytest
 import spillable_stream as ss
 from spillable_stream import Channel, ChannelError, CorruptionError, Progress, SpillableError, StorageError
 from spillable_stream.archive import directory_restore
-from spillable_stream.storage.file_identity import Identity
+from spillable_stream.storage.file_identity import FileIdentity
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.command_line import start
 from tests.support.damage import flip
@@ -86,7 +86,7 @@ def test_a_place_that_can_be_seen_to_be_impossible_is_refused_before_anything_is
     (tmp_path / "mount").mkdir()
     real = FileSystem.identity
 
-    def identity(fs: FileSystem, path: Path) -> Identity:
+    def identity(fs: FileSystem, path: Path) -> FileIdentity:
         return real(fs, path)._replace(device=0) if path.name == "mount" else real(fs, path)
 
     monkeypatch.setattr(FileSystem, "identity", identity)

@@ -11,7 +11,7 @@ import pytest
 
 from spillable_stream import Channel, OptionError, SchemaError, SpillableError, StorageError
 from spillable_stream.channel import spool_channel
-from spillable_stream.channel.spool_channel import SpoolOwner
+from spillable_stream.channel.spool_channel import SpooledChannel
 from spillable_stream.objects.store import Store
 from tests.support.events import put, take
 from tests.support.faulty_store import Fault, FaultyStore, Request
@@ -157,8 +157,8 @@ def test_a_spool_that_gets_columns_while_another_handle_opens_it_keeps_them(
     both, require_own = one.append(pa.field("two", pa.int64())), spool_channel._require_own
     with stores_in_memory(), open_spooled(tmp_path / "spool", schema=TYPED) as first:
 
-        def late(local: Channel, owner: SpoolOwner) -> None:
-            require_own(local, owner)
+        def late(local: Channel, spooled: SpooledChannel) -> None:
+            require_own(local, spooled)
             first.evolve(both)
 
         Channel(URL, schema=one).close()

@@ -218,8 +218,8 @@ class SpoolMachine(ObjectMachine):
             self.untaken = []
         elif trouble == "is down":
             store_of(channel).schedule = lambda asked: Fault.UNAVAILABLE if asked.kind == "create" else None
-            patience = channel.engine().log._appending.patience  # type: ignore[attr-defined]
-            with mock.patch.object(patience, "timeout_seconds", 0), pytest.raises(StorageError):
+            backoff = channel.engine().log._appending.backoff  # type: ignore[attr-defined]
+            with mock.patch.object(backoff, "timeout_seconds", 0), pytest.raises(StorageError):
                 spool._ship()
             store_of(channel).schedule = None
         else:

@@ -14,7 +14,7 @@ import pytest
 from spillable_stream import SchemaError
 from spillable_stream.format.row_values import RowReader
 from spillable_stream.format.value_flat import number_reader, text_reader
-from spillable_stream.format.value_leaf import Reader
+from spillable_stream.format.value_leaf import ValueReader
 from tests.support.python_values import read_back
 
 SMALL = pa.decimal128(3, 5)
@@ -62,19 +62,19 @@ def test_a_uuid_of_arrow_is_a_uuid() -> None:
     assert read_back(pa.scalar(value.bytes, pa.uuid()), pa.uuid()) == value
 
 
-def number(t: pa.DataType) -> Reader:
+def number(t: pa.DataType) -> ValueReader:
     found = number_reader(t, "c")
     assert found is not None
     return found
 
 
-def text(t: pa.DataType) -> Reader:
+def text(t: pa.DataType) -> ValueReader:
     found = text_reader(t, "c")
     assert found is not None
     return found
 
 
-def size_of(reader: Reader, value: Any) -> int:
+def size_of(reader: ValueReader, value: Any) -> int:
     return reader.size_bytes if isinstance(reader.size_bytes, int) else reader.size_bytes(value)
 
 

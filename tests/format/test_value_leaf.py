@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import SchemaError
-from spillable_stream.format.value_leaf import Place, Reader, is_arrow_null, leaf, native
+from spillable_stream.format.value_leaf import ColumnPath, ValueReader, is_arrow_null, leaf, native
 from tests.support.python_values import read_back
 
 
@@ -51,7 +51,7 @@ def test_an_array_of_numpy_without_a_dimension_is_its_one_value() -> None:
     assert read_back([numpy.array(5)], pa.list_(pa.int64())) == [5]
 
 
-PLACE = Place("a.key", pa.int8(), "something else")
+PLACE = ColumnPath("a.key", pa.int8(), "something else")
 
 
 def upper(value: Any) -> Any:
@@ -59,7 +59,7 @@ def upper(value: Any) -> Any:
 
 
 def test_a_value_is_what_was_made_of_it() -> None:
-    reader: Reader = leaf(PLACE, upper, 7)
+    reader: ValueReader = leaf(PLACE, upper, 7)
     assert (reader.read("x"), reader.size_bytes, reader.are_plain) == ("X", 7, None)
 
 

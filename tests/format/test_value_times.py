@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import SchemaError
-from spillable_stream.format.value_leaf import Reader
+from spillable_stream.format.value_leaf import ValueReader
 from spillable_stream.format.value_times import time_reader
 from tests.support.python_values import read_back
 
@@ -27,7 +27,7 @@ def test_a_time_that_is_parts_of_a_second_from_utc_is_given_out_as_the_same_time
         read_back(dt.datetime(2020, 1, 1, tzinfo=odd), pa.timestamp("ms", "UTC"))
 
 
-def times(t: pa.DataType) -> Reader:
+def times(t: pa.DataType) -> ValueReader:
     found = time_reader(t, "c")
     assert found is not None
     return found

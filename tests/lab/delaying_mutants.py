@@ -9,7 +9,7 @@ from unittest import mock
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.deliveries import Deliveries, _Deliver
-from spillable_stream.engine.local.staged_delays import StagedDelays
+from spillable_stream.engine.local.staged_delays import FileStaging
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.take_requests import Prepare, Take
 from spillable_stream.log.delayed_files import DelayedFiles
@@ -36,13 +36,13 @@ def name_before_the_sync() -> list[Patch]:
     """A COMMIT names the staged files of a large put whose delayed events are not durable."""
 
     def make(real: Any) -> Any:
-        def finish(self: StagedDelays) -> Any:
+        def finish(self: FileStaging) -> Any:
             with mock.patch.object(File, "sync", lambda self: None):
                 return real(self)
 
         return finish
 
-    return [patch(StagedDelays, "finish", make)]
+    return [patch(FileStaging, "finish", make)]
 
 
 def deliver_in_two_steps() -> list[Patch]:

@@ -12,14 +12,23 @@ from unittest import mock
 
 from spillable_stream.engine import creation
 from spillable_stream.engine.committer import Committer
-from spillable_stream.engine.local import memory_directory, memory_place, opening
+from spillable_stream.engine.local import memory_directory, memory_origin, opening
 from spillable_stream.engine.local.checkpointing import Checkpointing
 from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.take_requests import Take
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import TierEnd
-from spillable_stream.log import checkpoints, claim, directories, event_reader, frames, log_files, ownership, recovery
+from spillable_stream.log import (
+    checkpoints,
+    claim,
+    directories,
+    directory_ownership,
+    event_reader,
+    frames,
+    log_files,
+    recovery,
+)
 from spillable_stream.log.append_check import AppendChecker
 from spillable_stream.log.head import Head
 from spillable_stream.log.healing import Healing
@@ -340,7 +349,8 @@ def believe_any_owner() -> list[Patch]:
 def miss_the_original() -> list[Patch]:
     """A copy takes the directories of its original, which is there, for its own."""
     return [
-        patch(m, "is_original_elsewhere", lambda real: lambda *_: False) for m in (ownership, claim, memory_directory)
+        patch(m, "is_original_elsewhere", lambda real: lambda *_: False)
+        for m in (directory_ownership, claim, memory_directory)
     ]
 
 
@@ -369,7 +379,7 @@ def create_over_what_is_there() -> list[Patch]:
 
 def declare_lost_what_is_elsewhere() -> list[Patch]:
     """A memory tier that is not to be seen is gone."""
-    return [patch(memory_place.MemoryPlace, "is_certainly_gone", lambda real: lambda *_: True)]
+    return [patch(memory_origin.MemoryOrigin, "is_certainly_gone", lambda real: lambda *_: True)]
 
 
 def trust_a_planted_memory() -> list[Patch]:

@@ -21,7 +21,7 @@ from spillable_stream.log.claim import (
 )
 from spillable_stream.log.identity_file import planned_layout
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner_file import OWNER_FILE, Owner, read_owner, write_owner
+from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, read_owner, write_owner
 from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import first_bytes, snapshot, spread
@@ -90,7 +90,7 @@ def layout(tmp_path: Path) -> Layout:
     return planned_layout(tmp_path / "channel", options)
 
 
-def owner_of(directory: Path) -> Owner:
+def owner_of(directory: Path) -> DirectoryOwner:
     found = read_owner(FS, directory)
     assert found is not None
     return found
@@ -138,7 +138,7 @@ def test_the_backup_directory_of_another_channel_is_left_alone(
     layout: Layout, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "backup").mkdir()
-    theirs = Owner("another", "backup", "t", "/elsewhere", 1)
+    theirs = DirectoryOwner("another", "backup", "t", "/elsewhere", 1)
     write_owner(FS, tmp_path / "backup", theirs)
     make_directories(FS, layout)
     assert owner_of(tmp_path / "backup") == theirs
@@ -165,7 +165,7 @@ def test_a_directory_of_another_channel_is_refused_before_anything_is_created(
 ) -> None:
     require_unowned(FS, layout)
     (tmp_path / directory).mkdir(parents=True)
-    write_owner(FS, tmp_path / directory, Owner("another", "data-0", "t", "/elsewhere", 1))
+    write_owner(FS, tmp_path / directory, DirectoryOwner("another", "data-0", "t", "/elsewhere", 1))
     before = snapshot(tmp_path)
     with pytest.raises(ForeignDirectoryError, match=f"{directory} is data-0 of the channel another at /elsewhere"):
         require_unowned(FS, layout)
@@ -215,7 +215,7 @@ def test_a_repair_creates_nothing_in_the_place_of_a_disk_that_is_not_mounted_any
 def test_a_repair_does_not_give_a_channel_the_directory_of_another(layout: Layout) -> None:
     make_directories(FS, layout)
     before = owner_of(layout.path)
-    write_owner(FS, layout.data_dirs[0], Owner("another", "data-0", "t", "/elsewhere", 1))
+    write_owner(FS, layout.data_dirs[0], DirectoryOwner("another", "data-0", "t", "/elsewhere", 1))
     with pytest.raises(ForeignDirectoryError, match=r"d0 can't be given to the channel .*: it belongs to the channel"):
         own_again(FS, layout)
     assert owner_of(layout.path) == before

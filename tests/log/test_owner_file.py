@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from spillable_stream.errors import ForeignDirectoryError, StorageError
-from spillable_stream.log.owner_file import OWNER_FILE, Owner, read_owner, write_owner
+from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, read_owner, write_owner
 from spillable_stream.storage.filesystem import FileSystem
 
 FS = FileSystem()
-OWNER = Owner("c1", "data-0", "t1", "/data/channel", 7)
+OWNER = DirectoryOwner("c1", "data-0", "t1", "/data/channel", 7)
 
 
 def test_an_owner_file_reads_back(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from spillable_stream.format.slot import NO_TOKEN, Slot, SlotHeader
 from spillable_stream.log.wal import Entry
 from spillable_stream.objects import appending
 from spillable_stream.objects.appending import Appending, Attempt, Tail
+from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.loading import apply_slot
-from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.read_ahead import BehindError
 from spillable_stream.objects.slots import slot_key
 from tests.lab.size import sized
@@ -287,7 +287,7 @@ def test_a_late_repetition_is_not_taken_for_the_slot_that_others_read_before_it_
                 other.slots.delete(number)
 
     store.schedule = once("create", Fault.ANSWER_LOST)
-    writer.appending.patience = Patience(10.0, sleep_over_a_collection, writer.time.monotonic)
+    writer.appending.backoff = Backoff(10.0, sleep_over_a_collection, writer.time.monotonic)
     with pytest.raises(CommitOutcomeUnknownError, match="was collected meanwhile"):
         writer.appending.append(attempt)
     assert slot_key(1) in memory.objects, "the repetition filled the place"

@@ -16,7 +16,7 @@ import pytest
 
 from spillable_stream.errors import OptionError
 from spillable_stream.objects import credentials
-from spillable_stream.objects.cloud_clients import CloudClients, Patience, import_obstore, make_clients
+from spillable_stream.objects.cloud_clients import CloudClients, RequestTimeouts, import_obstore, make_clients
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import StoreError
 from tests.support.self_signed import self_signed
@@ -39,7 +39,7 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def make(location: Location, provider: str = "") -> CloudClients:
-    return make_clients(location, provider, Patience())
+    return make_clients(location, provider, RequestTimeouts())
 
 
 def refusal(location: Location, provider: str = "") -> StoreError:

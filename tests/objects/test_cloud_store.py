@@ -19,7 +19,7 @@ import pytest
 
 from spillable_stream import register_credentials
 from spillable_stream.objects import credentials
-from spillable_stream.objects.cloud_clients import Patience
+from spillable_stream.objects.cloud_clients import RequestTimeouts
 from spillable_stream.objects.cloud_store import PART_BYTES, CloudStore
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import ObjectMissingError, StoreError
@@ -77,7 +77,7 @@ def failing(status: int, code: str = "") -> Answer:
 
 
 def impatient(location: Location) -> CloudStore:
-    return CloudStore(location, patience=Patience(repeat_seconds=0))
+    return CloudStore(location, timeouts=RequestTimeouts(repeat_seconds=0))
 
 
 def error_of(ask: Callable[[], object]) -> StoreError:
@@ -250,7 +250,9 @@ def test_a_creation_that_nobody_answers_may_have_happened(
         end.wait(60)
 
     stub = serve(hang)
-    error = error_of(lambda: CloudStore(location, patience=Patience(create_seconds=0.2)).create("log/1", b"data"))
+    error = error_of(
+        lambda: CloudStore(location, timeouts=RequestTimeouts(create_seconds=0.2)).create("log/1", b"data")
+    )
     end.set()
     assert error.may_have_happened and not error.is_lasting and "no answer in time" in str(error)
     wait_until(lambda: stub.requests)  # on a busy machine it comes late
@@ -351,7 +353,7 @@ def test_a_silent_store_is_asked_again(serve: Callable[[Answer], HttpStub], loca
         return None
 
     stub = serve(first_in_silence)
-    assert bytes(CloudStore(location, patience=Patience(silence_seconds=0.2)).get("log/1")) == b"data"
+    assert bytes(CloudStore(location, timeouts=RequestTimeouts(silence_seconds=0.2)).get("log/1")) == b"data"
     end.set()
     assert len(stub.requests) >= 2, "and again, where an answer took as long"
 

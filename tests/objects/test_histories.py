@@ -14,10 +14,10 @@ from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.format.commit_record import CommitRecord
 from spillable_stream.log.wal import Entry
 from spillable_stream.objects.appending import Appending, Tail
+from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.checkpoints import Checkpoints, Hint
 from spillable_stream.objects.identity import create_identity
 from spillable_stream.objects.loading import apply_slot, load
-from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.read_ahead import BehindError
 from spillable_stream.objects.slots import Slots
 from spillable_stream.objects.store import StoreError
@@ -34,7 +34,7 @@ from tests.support.object_logs import read_on
 def _one_request_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a client wait for each of its requests, and for a time that is not chosen: the seed alone chooses all."""
     monkeypatch.setattr("spillable_stream.objects.read_ahead.begin", _done)
-    monkeypatch.setattr("spillable_stream.objects.patience.random.uniform", lambda least, most: (least + most) / 2)
+    monkeypatch.setattr("spillable_stream.objects.backoff.random.uniform", lambda least, most: (least + most) / 2)
 
 
 def _done(call: Callable[[], object]) -> Future[object]:
@@ -81,7 +81,7 @@ class History:
         self.order = Interleaving(self.seed)
         self.random = Random(self.seed)
         state = ChannelState(ChannelOptions(), [encode_schema(EVENT_SCHEMA)])
-        self.channel = create_identity(self.memory, state.small(), "test", Patience(0))
+        self.channel = create_identity(self.memory, state.small(), "test", Backoff(0))
 
     def store(self) -> FaultyStore:
         """Return the store as one host sees it: a request, its arrival and its answer are three moments."""
@@ -98,14 +98,14 @@ class History:
         self.stores.append(made)
         return made
 
-    def patience(self) -> Patience:
-        return Patience(self.random.choice((0.5, 5.0)), self.order.pause, self.order.monotonic)
+    def backoff(self) -> Backoff:
+        return Backoff(self.random.choice((0.5, 5.0)), self.order.pause, self.order.monotonic)
 
     def writer(self, name: str, count: int, sleeps: float) -> None:
         """Add a client that appends; it may sleep between a plan and its append, as a host does that is paused."""
         slots = Slots(self.store(), self.channel)
         checkpoints = Checkpoints(slots.store, self.channel)
-        appending = Appending(slots, name, self.patience())
+        appending = Appending(slots, name, self.backoff())
 
         def work() -> None:
             tail, state = self._load(slots, checkpoints)

@@ -39,7 +39,7 @@ def memory() -> MemoryStore:
 
 
 def make(store: Store, writer: str = "a test") -> str:
-    return create_identity(store, new_state().small(), writer, FakeTime().patience())
+    return create_identity(store, new_state().small(), writer, FakeTime().backoff())
 
 
 def first_slot(memory: MemoryStore, channel: str) -> Slot:
@@ -91,7 +91,7 @@ def test_a_maker_with_a_uuid_of_its_own_knows_that_it_decided(
     memory: MemoryStore, fault: Fault | None, key: str
 ) -> None:
     store, mine = FaultyStore(memory, once("create", fault, key) if fault else lambda _: None), str(uuid.uuid4())
-    assert create_own_identity(store, mine, new_state().small(), "me", FakeTime().patience())
+    assert create_own_identity(store, mine, new_state().small(), "me", FakeTime().backoff())
     assert read_identity(memory) == mine and first_slot(memory, mine).header.writer == "me"
 
 
@@ -99,7 +99,7 @@ def test_a_maker_with_a_uuid_of_its_own_knows_that_it_decided(
 def test_a_maker_that_comes_second_knows_that_too(memory: MemoryStore, is_same_uuid: bool) -> None:
     first = make(memory, "the first one")
     mine = first if is_same_uuid else str(uuid.uuid4())
-    assert not create_own_identity(memory, mine, new_state().small(), "me", FakeTime().patience())
+    assert not create_own_identity(memory, mine, new_state().small(), "me", FakeTime().backoff())
     assert read_identity(memory) == first and first_slot(memory, first).header.writer == "the first one"
 
 
@@ -254,7 +254,7 @@ def test_a_channel_that_is_restored_with_events_that_expire_is_extended_at_once(
     state = new_state()
     state.blocks.add(Block(1, 1, "segments/x", 0, 8, 1, first_expiry_us=5, last_expiry_us=5))
     state.next_id = 2
-    create_own_identity(memory, str(uuid.UUID(int=7)), dict(state.image()), "a test", FakeTime().patience())
+    create_own_identity(memory, str(uuid.UUID(int=7)), dict(state.image()), "a test", FakeTime().backoff())
     assert json.loads(memory.objects[IDENTITY])["format"] == 3
 
 

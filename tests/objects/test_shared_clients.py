@@ -12,7 +12,7 @@ import pytest
 
 from spillable_stream import register_credentials
 from spillable_stream.objects import credentials, shared_clients
-from spillable_stream.objects.cloud_clients import CloudClients, Patience
+from spillable_stream.objects.cloud_clients import CloudClients, RequestTimeouts
 from spillable_stream.objects.cloud_store import CloudStore
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.shared_clients import forget_clients
@@ -40,16 +40,16 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Location]:
     locations: list[Location] = []
     real = shared_clients.make_clients
 
-    def make(location: Location, provider: str, patience: Patience) -> CloudClients:
+    def make(location: Location, provider: str, timeouts: RequestTimeouts) -> CloudClients:
         locations.append(location)
-        return real(location, provider, patience)
+        return real(location, provider, timeouts)
 
     monkeypatch.setattr(shared_clients, "make_clients", make)
     return locations
 
 
 def clients(location: Location = PLACE, provider: str = "", at: float = 0.0) -> CloudClients:
-    return shared_clients.shared_clients(location, provider, Patience(), lambda: at)
+    return shared_clients.shared_clients(location, provider, RequestTimeouts(), lambda: at)
 
 
 @pytest.fixture
@@ -72,13 +72,13 @@ def test_stores_of_a_bucket_share_what_is_created_once(serve: Serve, made: list[
     assert made == [PLACE]
 
 
-def test_another_bucket_environment_or_patience_has_clients_of_its_own(
+def test_another_bucket_environment_or_timeout_has_clients_of_its_own(
     made: list[Location], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = clients()
     other = Location.parse("s3://other/orders")
     assert clients(other) is not first
-    assert shared_clients.shared_clients(PLACE, "", Patience(create_seconds=1.0)) is not first
+    assert shared_clients.shared_clients(PLACE, "", RequestTimeouts(create_seconds=1.0)) is not first
     monkeypatch.setenv("AWS_SESSION_TOKEN", "of the next hour")
     assert clients() is not first
     monkeypatch.delenv("AWS_SESSION_TOKEN")
@@ -177,10 +177,10 @@ def test_threads_that_come_at_once_wait_for_one_that_makes_them(
 ) -> None:
     real, began, go_on = shared_clients.make_clients, threading.Event(), threading.Event()
 
-    def slow(location: Location, provider: str, patience: Patience) -> CloudClients:
+    def slow(location: Location, provider: str, timeouts: RequestTimeouts) -> CloudClients:
         began.set()
         assert go_on.wait(60)
-        return real(location, provider, patience)
+        return real(location, provider, timeouts)
 
     monkeypatch.setattr(shared_clients, "make_clients", slow)
     found: list[CloudClients] = []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from spillable_stream import Channel, GroupStats
-from spillable_stream.observe.history import History, Moment, Spill
+from spillable_stream.observe.history import History, Sample, Spill
 from spillable_stream.observe.observation import Observation, Rates
 
 Open = Callable[..., Channel]
@@ -20,10 +20,10 @@ def test_moments_are_what_was_seen_in_order(open_channel: Open) -> None:
     groups = {"a": GroupStats(0, 1, 0, oldest_age_seconds=3.0), "b": GroupStats(0, 2, 0, oldest_age_seconds=7.0)}
     stats, history = replace(open_channel().stats(), groups=groups), History()
     history.add([Observation("c", 1.0, stats), Observation("d", 1.0, problem="gone")])
-    assert history.moments("c") == history.moments("d") == []
+    assert history.samples("c") == history.samples("d") == []
     for at in (2.0, 3.0, 3.0):
         history.add([Observation("c", at, stats, rates=rates())])
-    assert history.moments("c") == [Moment(at, 0, 0, 20.0, 10.0, 7.0) for at in (2.0, 3.0)]
+    assert history.samples("c") == [Sample(at, 0, 0, 20.0, 10.0, 7.0) for at in (2.0, 3.0)]
 
 
 def test_spills_are_counted_between_two_looks_the_latest_first(open_channel: Open) -> None:
@@ -37,5 +37,5 @@ def test_ten_minutes_are_kept(open_channel: Open) -> None:
     stats, history = open_channel().stats(), History()
     for at in range(700):
         history.add([Observation("c", float(at), stats, rates=rates(1.0))])
-    assert len(history.moments("c")) == 600 and history.moments("c")[-1].at == 699
+    assert len(history.samples("c")) == 600 and history.samples("c")[-1].at == 699
     assert len(history.spills("c")) == 50

@@ -88,7 +88,7 @@ def test_of_more_channels_than_can_be_looked_at_at_once_the_others_have_their_tu
 
 
 def test_channels_that_fit_a_pattern_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spillable_stream.observe.observed_places._SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr("spillable_stream.observe.channel_discovery._SEARCH_SECONDS", 0.0)
     with Observer([f"{tmp_path}/orders-*"]) as observer:
         (none,) = observer.observe()
         assert (none.path, none.problem) == (f"{tmp_path}/orders-*", "no channel fits it, so far")
@@ -155,7 +155,7 @@ def test_a_close_does_not_wait_for_a_search_that_hangs(tmp_path: Path, monkeypat
         assert free.wait(60)
         return []
 
-    monkeypatch.setattr("spillable_stream.observe.observed_places.channels_matching", hang)
+    monkeypatch.setattr("spillable_stream.observe.channel_discovery.channels_matching", hang)
     observer = Observer([f"{tmp_path}/c*"], patience_seconds=0.05)
     assert "has not been found out yet" in observer.observe()[0].problem
     closing = threading.Thread(target=observer.close, daemon=True)

@@ -21,7 +21,7 @@ from spillable_stream import (
     ProducerTimeoutError,
 )
 from spillable_stream.channel.row_times import RowTimes
-from spillable_stream.producer.send_times import SendTimes, TimedRun, as_moment, row_times
+from spillable_stream.producer.send_times import SendTimes, TimedRun, as_due_time, row_times
 from spillable_stream.producer.target import ChannelTarget
 from tests.producer.conftest import MakeProducer
 from tests.support.delays import Clock, clock_of
@@ -277,15 +277,15 @@ def test_a_delay_counts_from_the_call_though_the_send_waits_for_room(
 def test_a_delay_becomes_a_moment_unless_it_is_wrong() -> None:
     before = datetime.now(UTC)
     for after in (5, "5s", timedelta(seconds=5)):
-        none, moment = as_moment(after, None)
+        none, moment = as_due_time(after, None)
         assert none is None
         assert moment is not None
         assert timedelta(seconds=5) <= moment - before < timedelta(seconds=60)
     for wrong in (True, -1, "1 week", float("nan"), 1e300, timedelta(-1)):
-        assert as_moment(wrong, None) == (wrong, None)  # type: ignore[arg-type]
+        assert as_due_time(wrong, None) == (wrong, None)  # type: ignore[arg-type]
     at = datetime(2030, 1, 1, tzinfo=timezone.utc)  # noqa: UP017
-    assert as_moment(None, at) == (None, at)
-    assert as_moment(1, at) == (1, at)
+    assert as_due_time(None, at) == (None, at)
+    assert as_due_time(1, at) == (1, at)
 
 
 def test_runs_become_the_times_of_a_batch() -> None:

@@ -70,16 +70,16 @@ def options_have_their_names() -> None:
 @pytest.fixture(autouse=True)
 def no_source_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Stop the sources that a test used and did not stop: each has its channel open, and a thread that closes it."""
-    from spillable_stream.spark.source.group_hold import GroupHold
+    from spillable_stream.spark.source.group_lease import GroupLease
 
-    holds: list[GroupHold] = []
-    real = GroupHold.channel
+    holds: list[GroupLease] = []
+    real = GroupLease.channel
 
-    def channel(hold: GroupHold) -> ss.Channel:
+    def channel(hold: GroupLease) -> ss.Channel:
         holds.append(hold)
         return real(hold)
 
-    monkeypatch.setattr(GroupHold, "channel", channel)
+    monkeypatch.setattr(GroupLease, "channel", channel)
     yield
     for hold in holds:
         with contextlib.suppress(ss.SpillableError):

@@ -14,7 +14,7 @@ from spillable_stream.storage import file_identity as module
 def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask in both ways."""
     if request.param == "stat":
-        monkeypatch.setattr(module, "place_of", module._by_stat)
+        monkeypatch.setattr(module, "raw_identity_of", module._by_stat)
     elif module._by_statx() is None:
         pytest.skip("this system has no statx")
 

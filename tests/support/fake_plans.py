@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spillable_stream.engine.delayed_puts import Held, HeldRuns, use_of
+from spillable_stream.engine.delayed_puts import StagedDelayed, StagedRuns, use_of
 from spillable_stream.engine.port import DelayedChunk, PlanReader, QueryNote, ReadBatch, ReadPlan, Unreadable
 from spillable_stream.errors import CorruptionError, DataLossError, NotAChannelError
 from spillable_stream.format.batch import FRAME_BYTES
@@ -123,7 +123,7 @@ class StagedObject:
         self._plan.staged.pop(self.name, None)
 
 
-class HeldNowhere(HeldRuns):
+class StagedNowhere(StagedRuns):
     """Delayed events that no commit ever names."""
 
     def place(self, plan: object) -> list[DelayedRun]:
@@ -141,10 +141,10 @@ class StagedSideFile:
     def write(self, chunks: Sequence[DelayedChunk]) -> None:
         self._chunks += chunks
 
-    def finish(self) -> Held:
+    def finish(self) -> StagedDelayed:
         self._plan.staged[self.name] = [frame for chunk in self._chunks for frame in chunk.frames]
         first_ms = min(chunk.first_ms for chunk in self._chunks)
-        return HeldNowhere([DelayedRun(0, first_ms, 0, 0, 1, *use_of(self._chunks), first_ms, self.name)])
+        return StagedNowhere([DelayedRun(0, first_ms, 0, 0, 1, *use_of(self._chunks), first_ms, self.name)])
 
     def close(self) -> None:
         pass

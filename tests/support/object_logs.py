@@ -13,10 +13,10 @@ from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame
 from spillable_stream.format.slot import Slot
 from spillable_stream.objects.appending import Appending, Attempt, Tail
+from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.checkpoints import Checkpoints
 from spillable_stream.objects.identity import create_identity
 from spillable_stream.objects.loading import apply_slot, load
-from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.read_ahead import ReadAhead
 from spillable_stream.objects.slots import Slots
 from spillable_stream.objects.store import Store
@@ -49,9 +49,9 @@ class FakeTime:
         """Return what the wall clock says, which is the real one: a module may ask for both."""
         return time.time_ns()
 
-    def patience(self, timeout_seconds: float = 10.0) -> Patience:
-        """Return a patience by this clock, which costs no time."""
-        return Patience(timeout_seconds, self.sleep, self.monotonic)
+    def backoff(self, timeout_seconds: float = 10.0) -> Backoff:
+        """Return a backoff by this clock, which costs no time."""
+        return Backoff(timeout_seconds, self.sleep, self.monotonic)
 
 
 class Writer:
@@ -67,7 +67,7 @@ class Writer:
         self.slots = Slots(store, channel)
         self.checkpoints = Checkpoints(store, channel)
         self.time = FakeTime()
-        self.appending = Appending(self.slots, "a test", self.time.patience(timeout_seconds))
+        self.appending = Appending(self.slots, "a test", self.time.backoff(timeout_seconds))
         self.load()
 
     def load(self) -> None:
@@ -116,4 +116,4 @@ def new_state() -> ChannelState:
 
 def new_channel(store: Store) -> str:
     """Create a channel in a store, and return its UUID."""
-    return create_identity(store, new_state().small(), "a test", Patience(0))
+    return create_identity(store, new_state().small(), "a test", Backoff(0))

@@ -10,7 +10,7 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.channel import spool
 from spillable_stream.engine.store import object_owners
-from spillable_stream.objects.patience import Patience
+from spillable_stream.objects.backoff import Backoff
 from tests.support.events import put, take
 from tests.support.faulty_store import Fault
 from tests.support.object_channels import URL, kill, store_of
@@ -51,7 +51,7 @@ def open_spooled(directory: Path, url: str = URL, **options: Any) -> Channel:
     """Open a channel with a spool that waits for nobody: for no free space, and for no store that is down."""
     given = {"durability": "local", "commit_interval": 0, "minimum_required_space": 0, **options}
     channel = Channel(url, spool=directory, **given)
-    channel.engine().log._appending.patience = Patience(0)  # type: ignore[attr-defined]
+    channel.engine().log._appending.backoff = Backoff(0)  # type: ignore[attr-defined]
     return channel
 
 

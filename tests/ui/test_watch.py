@@ -18,7 +18,7 @@ def test_it_looks_again_and_again_and_remembers(path: Path) -> None:
         watch = Watch([str(path), f"{path}-missing"], interval_seconds=0.01)
         assert watch.latest(str(path)).problem == "it has not been looked at yet"
         looking = asyncio.create_task(watch.run())
-        while len(watch.history.moments(str(path))) < 2:
+        while len(watch.history.samples(str(path))) < 2:
             await asyncio.sleep(0.01)
         assert watch.latest(str(path)).stats is not None
         assert "missing" in watch.latest(f"{path}-missing").problem
@@ -45,7 +45,7 @@ def test_whatever_a_look_meets_it_looks_again(path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_channel_keeps_its_number_when_others_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spillable_stream.observe.observed_places._SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr("spillable_stream.observe.channel_discovery._SEARCH_SECONDS", 0.0)
     b, a = (str(tmp_path / name) for name in ("b", "a"))
     watch = Watch([f"{tmp_path}/*"])
     Channel(b, minimum_required_space=0).close()

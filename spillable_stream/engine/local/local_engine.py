@@ -25,7 +25,7 @@ from spillable_stream.engine.local.memory_capacity import byte_capacity
 from spillable_stream.engine.local.memory_tier import MemoryTier
 from spillable_stream.engine.local.moving import Moving
 from spillable_stream.engine.local.retention_files import RetentionFiles
-from spillable_stream.engine.local.staged_delays import StagedDelays
+from spillable_stream.engine.local.staged_delays import FileStaging
 from spillable_stream.engine.local.staged_puts import StagedPuts
 from spillable_stream.engine.local.upkeep import Upkeep
 from spillable_stream.engine.options_by_place import refuse_unfit_options
@@ -110,7 +110,7 @@ class LocalEngine(Engine):
         self._wire(owners, self._committer(owners))
         self.worker_statuses: LocalWorkerStatuses = LocalWorkerStatuses(fs, layout)
         delayed = DelayedFiles(log.fs, log.layout)
-        stage = partial(StagedDelays, self._stage, lambda: self.make_room(), delayed)
+        stage = partial(FileStaging, self._stage, lambda: self.make_room(), delayed)
         self.deliveries = deliveries = Deliveries(
             log, follower, appender, delayed, partial(DelayedPuts, delayed), stage
         )

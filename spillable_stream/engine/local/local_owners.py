@@ -15,9 +15,9 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import OwnerSeen
 from spillable_stream.engine.groups import existing_group, has_stayed
-from spillable_stream.engine.held_groups import HeldGroup, is_of_this_process, refusal_here
 from spillable_stream.engine.local.local_log import LocalLog
 from spillable_stream.engine.local.position_hint import PositionHint
+from spillable_stream.engine.process_owners import ProcessOwner, is_of_this_process, refusal_here
 from spillable_stream.errors import CommitOutcomeUnknownError, GroupOwnedError, SpillableError, StorageError
 from spillable_stream.log.layout import Layout, require_name_of_lock
 from spillable_stream.names import is_name
@@ -26,7 +26,7 @@ from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock, has_ended, holder_text, process_note
 from spillable_stream.storage.lru import LruCache
 
-__all__ = ["LocalOwners", "LocalOwnership", "UnownedGroup", "look_for_owner", "remove_files_of"]
+__all__ = ["LocalGroupHold", "LocalOwners", "LocalOwnership", "look_for_owner", "remove_files_of"]
 
 _CHANGE_SECONDS = 1.0  # for which a change of a group, which is one commit, is waited for
 
@@ -49,7 +49,7 @@ class LocalOwnership:
         self.lost: GroupOwnedError | None = None
         self._group = group
         self._lock = lock
-        self._held = HeldGroup(note)
+        self._owner = ProcessOwner(note)
 
     def require(self) -> None:
         """Prove that nobody else can own the group; the commit lock is held.
@@ -81,14 +81,14 @@ class LocalOwnership:
         """Give the group up."""
         self.position.close()
         self._lock.close()
-        self._held.close()
+        self._owner.close()
 
     def leave(self) -> None:
         """In a forked child: close the files; the lock is the parent's."""
         self.close()
 
 
-class UnownedGroup:
+class LocalGroupHold:
     """A group that nobody owns while it is changed, since its lock is held for that. It is a `GroupHold`.
 
     Args:
@@ -182,7 +182,7 @@ class LocalOwners:
     @contextlib.contextmanager
     def without_owner(
         self, group: str, otherwise: str = "", timeout_seconds: float = _CHANGE_SECONDS
-    ) -> Iterator[UnownedGroup]:
+    ) -> Iterator[LocalGroupHold]:
         fs, layout, follow, in_place = self._log.fs, self._log.layout, self._follower.follow, False
         require_name_of_lock(group)
         while not in_place:
@@ -196,7 +196,7 @@ class LocalOwners:
                     if group not in follow().groups:  # it was dropped before the file was opened, which created it
                         remove_files_of(fs, layout, group)
                     before = existing_group(self._follower.state, group, layout.path).image()
-                    hold = UnownedGroup(group, lock, position)
+                    hold = LocalGroupHold(group, lock, position)
                     try:
                         yield hold
                     except CommitOutcomeUnknownError:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from spillable_stream.engine.local.staged_delays import StagedDelays
+from spillable_stream.engine.local.staged_delays import FileStaging
 from spillable_stream.engine.task_plans import PlanReader, ReadPlan
 from spillable_stream.errors import NotAChannelError, OtherHostError, StorageError, may_not_write
 from spillable_stream.format.batch import FRAME_BYTES
@@ -185,12 +185,12 @@ class LocalStagePlan:
         self.layout.grant(fs)
         return StagedFileWriter(fs, self.layout, owner, batch_id, self.memory_bytes, self.minimum_required_space)
 
-    def begin_delayed(self, owner: str, batch_id: int) -> StagedDelays:
+    def begin_delayed(self, owner: str, batch_id: int) -> FileStaging:
         """Begin to stage delayed rows, on disk, where all of them wait."""
         fs = FileSystem()
         self.layout.grant(fs)
         stage = partial(StagedFileWriter, fs, self.layout, owner, batch_id, 0, self.minimum_required_space)
-        return StagedDelays(stage, lambda: None, DelayedFiles(fs, self.layout), keeps_locks=False)
+        return FileStaging(stage, lambda: None, DelayedFiles(fs, self.layout), keeps_locks=False)
 
 
 def read_query_note(fs: FileSystem, layout: Layout, group: str) -> QueryNote | None:

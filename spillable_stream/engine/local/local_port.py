@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from spillable_stream.engine.engine_port import EnginePort, claim_lost
 from spillable_stream.engine.local.local_engine import LocalEngine
 from spillable_stream.engine.local.local_plans import LocalReadPlan, LocalStagePlan, read_query_note
-from spillable_stream.engine.local.staged_delays import HeldFiles
-from spillable_stream.engine.port import Held, ProducerClaim, ReadPlan, StagePlan
+from spillable_stream.engine.local.staged_delays import StagedDelayFiles
+from spillable_stream.engine.port import ProducerClaim, ReadPlan, StagedDelayed, StagePlan
 from spillable_stream.errors import ProducerBusyError
 from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.format.query_note import QueryNote
@@ -85,9 +85,9 @@ class LocalPort(EnginePort[LocalEngine]):
             minimum_required_space=state.options.minimum_required_space,
         )
 
-    def adopt(self, runs: Sequence[DelayedRun]) -> Held | None:
+    def adopt(self, runs: Sequence[DelayedRun]) -> StagedDelayed | None:
         engine = self._engine
-        return HeldFiles(runs, DelayedFiles(engine.fs, engine.layout)) if runs else None
+        return StagedDelayFiles(runs, DelayedFiles(engine.fs, engine.layout)) if runs else None
 
     def discard(self, names: Iterable[str]) -> None:
         self._engine.drained.discard(list(names))

@@ -16,14 +16,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from spillable_stream.engine.local.memory_capacity import parent_of
-from spillable_stream.engine.local.memory_place import MemoryPlace
+from spillable_stream.engine.local.memory_origin import MemoryOrigin
 from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, StorageError
 from spillable_stream.format.file_names import Tier, parse_spare
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.format.packing import NONSENSE
+from spillable_stream.log.directory_ownership import is_original_elsewhere, whereabouts
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner_file import OWNER_FILE, Owner, read_owner, write_owner
-from spillable_stream.log.ownership import is_original_elsewhere, whereabouts
+from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, read_owner, write_owner
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
@@ -80,18 +80,20 @@ class MemoryDirectory:
         self.remove()  # an earlier tier's directory, wherever it is
         target = parent_of(options) / f"spillable-{token}"
         where, inode = whereabouts(self._fs, self._layout)
-        place = MemoryPlace.here(self._fs, token, target, inode)
-        self._write_place(place)  # first, so that an unfinished tier can be found and removed
+        origin = MemoryOrigin.here(self._fs, token, target, inode)
+        self._write_origin(origin)  # first, so that an unfinished tier can be found and removed
         self._fs.make_private_directory(target, owner_of=self._layout.path)
-        self._write_place(replace(place, inode=self._fs.identity(target).inode))
-        write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, token, where, inode))
+        self._write_origin(replace(origin, inode=self._fs.identity(target).inode))
+        write_owner(self._fs, target, DirectoryOwner(self._layout.channel, _ROLE, token, where, inode))
         self._fs.link(self._layout.memory, target)
         self._fs.sync_directory(self._layout.path)
         if not self._hold(alone=True):
             raise StorageError(f"{target} was changed by somebody else while it was created")
 
-    def _write_place(self, place: MemoryPlace) -> None:
-        self._fs.write_atomically(self._layout.memory_place, json.dumps(asdict(place), sort_keys=True).encode() + b"\n")
+    def _write_origin(self, origin: MemoryOrigin) -> None:
+        self._fs.write_atomically(
+            self._layout.memory_origin, json.dumps(asdict(origin), sort_keys=True).encode() + b"\n"
+        )
 
     def adopt(self, token: str) -> None:
         """Give the directory of an early release, whose name identifies its channel, a new name and an owner file.
@@ -107,14 +109,14 @@ class MemoryDirectory:
         if self._is_private(target):
             new = target.with_name(f"spillable-{token}")
             home = str(self._fs.real_path(self._layout.path))
-            write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, token, home, inode))
+            write_owner(self._fs, target, DirectoryOwner(self._layout.channel, _ROLE, token, home, inode))
             self._fs.link(self._layout.memory, new)
             self._fs.rename(target, new)
 
-    def place(self) -> MemoryPlace | None:
+    def origin(self) -> MemoryOrigin | None:
         """Return where the memory tier was created, or None if ``memory.json`` is missing or damaged."""
         try:
-            return MemoryPlace(**json.loads(self._fs.read_file(self._layout.memory_place)))
+            return MemoryOrigin(**json.loads(self._fs.read_file(self._layout.memory_origin)))
         except (FileNotFoundError, StorageError, *NONSENSE):
             return None
 
@@ -132,7 +134,7 @@ class MemoryDirectory:
         owner = self._owner()
         return owner is not None and not self._is_copied(owner)
 
-    def _owner(self) -> Owner | None:
+    def _owner(self) -> DirectoryOwner | None:
         """Return the directory's owner record, or None if the directory is missing or can't be trusted."""
         target = self._fs.link_target(self._layout.memory)
         if target is None or not self._is_private(target):
@@ -150,12 +152,12 @@ class MemoryDirectory:
 
     def _is_look_alike(self, target: Path) -> bool:
         """Tell whether a directory in shared memory is not the one that was created there in this boot."""
-        place = self.place()
-        if place is None or not place.is_of_this_boot() or not self._fs.is_in_memory(target):
+        origin = self.origin()
+        if origin is None or not origin.is_of_this_boot() or not self._fs.is_in_memory(target):
             return False
-        return self._fs.identity(target).device != place.device
+        return self._fs.identity(target).device != origin.device
 
-    def _is_copied(self, owner: Owner) -> bool:
+    def _is_copied(self, owner: DirectoryOwner) -> bool:
         """Tell whether the directory belongs to the channel that this one is a copy of.
 
         A channel may be moved, or mounted under another device number. At its old path it still has its old inode.
@@ -218,8 +220,8 @@ class MemoryDirectory:
         target = self._fs.link_target(self._layout.memory)
         if target is None or (self._fs.exists(target) and not self._is_look_alike(target)):
             return False
-        place = self.place()
-        return place is None or not place.is_certainly_gone(self._fs)
+        origin = self.origin()
+        return origin is None or not origin.is_certainly_gone(self._fs)
 
     def require_trusted(self) -> None:
         """Refuse to treat a memory tier as lost that is present, but can no longer be trusted.
@@ -230,9 +232,9 @@ class MemoryDirectory:
         Raises:
             ForeignDirectoryError: its permissions were widened, or its user changed.
         """
-        if (place := self._place_made_here()) is None:
+        if (origin := self._origin_made_here()) is None:
             return
-        target = Path(place.path)
+        target = Path(origin.path)
         if not self._is_private(target):
             raise ForeignDirectoryError(
                 f"the memory tier {target} is no longer private to the owner of {self._layout.path}: chown it, and "
@@ -242,31 +244,31 @@ class MemoryDirectory:
 
     def restore_owner(self) -> None:
         """Rewrite a missing or damaged owner file, if the directory proves itself (`proves_itself`)."""
-        place = self._place_made_here()
-        if place is None or not self._is_private(target := Path(place.path)):
+        origin = self._origin_made_here()
+        if origin is None or not self._is_private(target := Path(origin.path)):
             return
         with contextlib.suppress(ForeignDirectoryError):
             if read_owner(self._fs, target) is not None:
                 return
         where, inode = whereabouts(self._fs, self._layout)
-        write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, place.token, where, inode))
+        write_owner(self._fs, target, DirectoryOwner(self._layout.channel, _ROLE, origin.token, where, inode))
 
     def proves_itself(self) -> bool:
         """Tell whether the directory is private, and the one that was created for this channel in this boot."""
-        place = self._place_made_here()
-        return place is not None and self._is_private(Path(place.path))
+        origin = self._origin_made_here()
+        return origin is not None and self._is_private(Path(origin.path))
 
     def _is_private(self, target: Path) -> bool:
         return self._fs.is_private_directory(target, owner_of=self._layout.path)
 
-    def _place_made_here(self) -> MemoryPlace | None:
-        """Return the tier's place if its directory is the one that was created for this channel in this boot."""
-        target, place = self._fs.link_target(self._layout.memory), self.place()
-        if target is None or place is None or Path(place.path) != target or not place.is_of_this_boot():
+    def _origin_made_here(self) -> MemoryOrigin | None:
+        """Return the tier's origin if its directory is the one that was created for this channel in this boot."""
+        target, origin = self._fs.link_target(self._layout.memory), self.origin()
+        if target is None or origin is None or Path(origin.path) != target or not origin.is_of_this_boot():
             return None
-        if place.home != self._fs.identity(self._layout.path).inode or not self._fs.exists(target):
+        if origin.home != self._fs.identity(self._layout.path).inode or not self._fs.exists(target):
             return None
-        return place if self._fs.identity(target) == (place.device, place.inode) else None
+        return origin if self._fs.identity(target) == (origin.device, origin.inode) else None
 
     def is_linked(self) -> bool:
         """Tell whether the channel has a link to a memory tier, wherever it leads."""
@@ -284,20 +286,20 @@ class MemoryDirectory:
         if self.is_own():
             self._remove_files(self._fs.real_path(self._layout.memory))
         self._fs.remove(self._layout.memory)
-        self._fs.remove(self._layout.memory_place)
+        self._fs.remove(self._layout.memory_origin)
 
     def _remove_uncompleted(self) -> None:
         """Remove a directory that was created but not linked."""
-        place = self.place()
-        if place is None:
+        origin = self.origin()
+        if origin is None:
             return
-        target = Path(place.path)
+        target = Path(origin.path)
         if _NAME.match(target.name) and self._is_private(target):
             with contextlib.suppress(ForeignDirectoryError):
                 owner = read_owner(self._fs, target)
                 if owner is None or (owner.channel == self._layout.channel and not self._is_copied(owner)):
                     self._remove_files(target)
-        self._fs.remove(self._layout.memory_place)
+        self._fs.remove(self._layout.memory_origin)
 
     def close(self) -> None:
         """Release the directory."""

@@ -170,13 +170,13 @@ class MemoryRecovery:
         if isinstance(error, StorageError):  # not such as too many open files
             return _is_of_medium(error)
         if isinstance(error, CorruptionError) and not isinstance(error, DataLossError):
-            return not self._is_whole_place()  # what is damaged there is not lost: a repair gives up no more than that
+            return not self._is_whole()  # what is damaged there is not lost: a repair gives up no more than that
         return True
 
-    def _is_whole_place(self) -> bool:
+    def _is_whole(self) -> bool:
         """Tell whether nothing can be missing in the memory tier's directory but what was damaged or removed there."""
-        place = self._directory.place()
-        same_boot = place is not None and place.boot == self._lock.head.boot.hex()
+        origin = self._directory.origin()
+        same_boot = origin is not None and origin.boot == self._lock.head.boot.hex()
         return same_boot and self._fs.is_in_memory(self._layout.memory)
 
     def _is_about_memory(self, error: Exception) -> bool:
@@ -219,10 +219,10 @@ class MemoryRecovery:
         self._directory.require_trusted()
         if not self._directory.is_elsewhere():
             return
-        place, host, here = self._directory.place(), self._lock.head.host(), os.uname().nodename
-        if place is None and host in ("", here):  # an earlier release created it, which knew no more
+        origin, host, here = self._directory.origin(), self._lock.head.host(), os.uname().nodename
+        if origin is None and host in ("", here):  # an earlier release created it, which knew no more
             return
-        where = f"{place.path} on the host {place.host}" if place else f"the host {host}"
+        where = f"{origin.path} on the host {origin.host}" if origin else f"the host {host}"
         raise OtherHostError(
             f"{self._layout.path} has a memory tier in {where}, which is not visible here on {here}, with "
             f"the events {listed(lost) or 'of the last moments'}: it may be in another container or on another host. "

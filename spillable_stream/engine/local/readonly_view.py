@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from spillable_stream.engine.local.opening import HeldChannel, adopted, enter, hold
 from spillable_stream.errors import ChannelBusyError, SpillableError
+from spillable_stream.log.directory_ownership import is_held
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.ownership import is_held
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import is_locked
 from spillable_stream.storage.overlay import OverlayFileSystem

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.delayed_puts import FULL_BYTES, DelayedChunk, Held, HeldRuns
+from spillable_stream.engine.delayed_puts import FULL_BYTES, DelayedChunk, StagedDelayed, StagedRuns
 from spillable_stream.errors import DiskSpaceError, StorageError
 from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.staged_file import StagedFileWriter
 
-__all__ = ["HeldFiles", "StagedDelays"]
+__all__ = ["FileStaging", "StagedDelayFiles"]
 
 
 @dataclass(slots=True)
@@ -61,8 +61,8 @@ class _Staged:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldFiles(HeldRuns):
-    """Delayed events in staged files. It implements `Held`.
+class StagedDelayFiles(StagedRuns):
+    """Delayed events in staged files. It implements `StagedDelayed`.
 
     Args:
         runs: what a COMMIT says of each.
@@ -83,7 +83,7 @@ class HeldFiles(HeldRuns):
         return plan.delay(self.files).adopt(self.runs)
 
 
-class StagedDelays:
+class FileStaging:
     """The delayed events of a large put, on a disk.
 
     Args:
@@ -130,13 +130,13 @@ class StagedDelays:
                 self._make_room()
                 staged.add(chunk)
 
-    def finish(self) -> Held:
+    def finish(self) -> StagedDelayed:
         """Sync the files, and return what a put needs to name them.
 
         Raises:
             StorageError: a sync failed, now or before; they can only be discarded.
         """
-        return HeldFiles([staged.finish() for staged in self._all], self._files)
+        return StagedDelayFiles([staged.finish() for staged in self._all], self._files)
 
     def close(self) -> None:
         """Close the files, and keep them."""

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from spillable_stream.engine.handed_over import HandedOver
+from spillable_stream.engine.known_state import KnownState
 from spillable_stream.engine.store.object_engine import ObjectEngine
 from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.format.packing import NONSENSE
@@ -21,7 +21,7 @@ from spillable_stream.objects.location import Location
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["LastKnown", "accept", "hand_over", "recall", "write_down"]
+__all__ = ["LastKnown", "accept", "known_state_of", "recall", "write_down"]
 
 _log = log_of(__name__)
 
@@ -29,8 +29,8 @@ _FILE = "store"
 _WAIT_SECONDS = 1.0  # for another handle that writes down what it knows, which will do
 
 # It goes to each task, too, and a large state takes as long to encode as a request.
-_MOST_HANDED = 1000  # blocks and groups
-_MOST_HANDED_BYTES = 64 << 10
+_MOST_SENT = 1000  # blocks and groups
+_MOST_SENT_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +95,22 @@ def recall(fs: FileSystem, directory: Path, location: Location) -> LastKnown | N
         return None
 
 
-def hand_over(engine: ObjectEngine) -> HandedOver | None:
+def known_state_of(engine: ObjectEngine) -> KnownState | None:
     """Return what a handle knows, for `accept`; None if that is too much."""
     log = engine.log
     with engine.follower.as_known as state:
-        if len(state.blocks) + len(state.groups) > _MOST_HANDED:
+        if len(state.blocks) + len(state.groups) > _MOST_SENT:
             return None
         data = _encoded(engine)
-    if data is None or len(data) > _MOST_HANDED_BYTES:
+    if data is None or len(data) > _MOST_SENT_BYTES:
         return None
-    return HandedOver(log.location, log.channel, data, log.checkpoint_number, log.is_newest)
+    return KnownState(log.location, log.channel, data, log.checkpoint_number, log.is_newest)
 
 
-def accept(handed: HandedOver) -> LastKnown | None:
-    """Return what was handed over; None if this process can't read it."""
+def accept(known: KnownState) -> LastKnown | None:
+    """Return a state that another process knew; None if this process can't read it."""
     try:
-        return _known(handed.channel, handed.state, handed.checkpoint, is_newest=handed.is_newest)
+        return _known(known.channel, known.state, known.checkpoint, is_newest=known.is_newest)
     except (CorruptionError, *NONSENSE):
         return None
 

@@ -34,7 +34,7 @@ from spillable_stream.engine.delayed_puts import FULL_BYTES, DelayedChunk, chunk
 from spillable_stream.engine.deliveries import wall_clock_ms
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.requests import Request
-from spillable_stream.engine.store.object_delays import HeldObjects, hold_back
+from spillable_stream.engine.store.object_delays import StagedDelayObjects, write_delayed
 from spillable_stream.engine.store.object_log import ObjectLog
 from spillable_stream.engine.waiting_events import WaitingEvents
 from spillable_stream.errors import CorruptionError, StorageError
@@ -80,7 +80,7 @@ class DelayMerge(Request):
     Args:
         files: the objects in which they waited when they were copied.
         delivered: what a COMMIT says of them.
-        held: the objects in which they wait from now on, in the order of their events.
+        staged: the objects in which they wait from now on, in the order of their events.
         dues: when each event that was copied is due, ascending.
 
     Attributes:
@@ -89,7 +89,7 @@ class DelayMerge(Request):
 
     files: Sequence[DelayedFile]
     delivered: list[DeliveredRun]
-    held: HeldObjects
+    staged: StagedDelayObjects
     dues: array[int]
     done: bool = False
 
@@ -99,21 +99,21 @@ class DelayMerge(Request):
 
     def size_bytes(self) -> int:
         """Return an upper bound of its size in the log, in bytes."""
-        return _COMMIT_BYTES + self.held.commit_bytes() + _RUN_BYTES * (len(self.delivered) + 1)
+        return _COMMIT_BYTES + self.staged.commit_bytes() + _RUN_BYTES * (len(self.delivered) + 1)
 
     def plan(self, plan: AppendPlan) -> CommitResult:
         """Write it if the events wait where they did, but for the first, and no collector may have removed the copy."""
         waiting = plan.state.delays.files
         now = [waiting[file.number] for file in self.files if file.number in waiting]
         left = self._left_first(now)
-        self.done = left is not None and self.held.is_younger_than(plan.state.trimmed.births)
+        self.done = left is not None and self.staged.is_younger_than(plan.state.trimmed.births)
         if left is None or not self.done:
             return CommitResult()
-        tx, runs = plan.new_transaction(), list(self.held.runs)
+        tx, runs = plan.new_transaction(), list(self.staged.runs)
         before = left
         while before >= runs[0].count:  # all of it was delivered
             before -= runs.pop(0).count
-        placed = HeldObjects(runs).place(plan)
+        placed = StagedDelayObjects(runs).place(plan)
         delivered = [run._replace(count=file.events) for run, file in zip(self.delivered, now, strict=True)]
         if before:
             place = self.dues[left - 1], placed[0].end, 0  # behind all that are due then
@@ -241,8 +241,8 @@ class DelayMerging:
         by_stretch: dict[_Stretch, list[DelayedChunk]] = {}
         for chunk in chunks:
             by_stretch.setdefault((chunk.begin_ms, chunk.width_ms), []).append(chunk)
-        held = hold_back(self._objects, self._log.birth(), list(by_stretch.values()))
-        return DelayMerge(files, copy.delivered, held, array("q", [place[0] for place, _ in places]))
+        staged = write_delayed(self._objects, self._log.birth(), list(by_stretch.values()))
+        return DelayMerge(files, copy.delivered, staged, array("q", [place[0] for place, _ in places]))
 
     def _fewer_copied(self, files: Sequence[DelayedFile], now_ms: int, compression: str) -> DelayMerge | None:
         """Copy the first half of objects whose events are too large in memory; None if that is none, or no use."""

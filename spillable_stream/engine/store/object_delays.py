@@ -13,19 +13,19 @@ from functools import partial
 from operator import attrgetter
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.delayed_puts import FULL_BYTES, DelayedChunk, Held, HeldRuns, use_of
+from spillable_stream.engine.delayed_puts import FULL_BYTES, DelayedChunk, StagedDelayed, StagedRuns, use_of
 from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.objects.delayed_objects import DelayedObjects
 from spillable_stream.objects.parallel import in_parallel
 from spillable_stream.objects.staged_object import birth_of
 
-__all__ = ["HeldObjects", "StagedObjects", "hold_back"]
+__all__ = ["ObjectStaging", "StagedDelayObjects", "write_delayed"]
 
 _BEGIN_MS = attrgetter("begin_ms")
 
 
-class HeldObjects(HeldRuns):
-    """Delayed events in objects that are there. It implements `Held`."""
+class StagedDelayObjects(StagedRuns):
+    """Delayed events in objects that are there. It implements `StagedDelayed`."""
 
     def place(self, plan: AppendPlan) -> list[DelayedRun]:
         """Give each object a number, and return what the COMMIT says of that."""
@@ -43,7 +43,7 @@ class HeldObjects(HeldRuns):
         return all([(birth_of(run.name) or 0) >= births for run in self.runs])
 
 
-def hold_back(objects: DelayedObjects, birth: int, groups: Iterable[Sequence[DelayedChunk]]) -> HeldObjects:
+def write_delayed(objects: DelayedObjects, birth: int, groups: Iterable[Sequence[DelayedChunk]]) -> StagedDelayObjects:
     """Write delayed events to objects, at the same time.
 
     Args:
@@ -56,7 +56,7 @@ def hold_back(objects: DelayedObjects, birth: int, groups: Iterable[Sequence[Del
     """
     # By stretches, so that an object that is full has few; events that are due at once stay in the order of their puts.
     parts = [part for chunks in groups for part in _parts(sorted(chunks, key=_BEGIN_MS))]
-    return HeldObjects(in_parallel([partial(_written, objects, birth, part) for part in parts]))
+    return StagedDelayObjects(in_parallel([partial(_written, objects, birth, part) for part in parts]))
 
 
 def _parts(chunks: Sequence[DelayedChunk]) -> Iterator[list[DelayedChunk]]:
@@ -81,16 +81,16 @@ def _written(objects: DelayedObjects, birth: int, chunks: Sequence[DelayedChunk]
     return DelayedRun(0, begin_ms, width_ms, 0, end, *use_of(chunks), first_ms, key)
 
 
-class StagedObjects:
+class ObjectStaging:
     """The delayed events of a large put, or of a task of Spark, in an object store: each part of them has an object.
 
     Args:
-        hold_back: writes events to objects.
+        write_delayed: writes events to objects.
         least_bytes: how much is held until an object is worth its request, and its row of the state.
     """
 
-    def __init__(self, hold_back: Callable[[list[DelayedChunk]], HeldObjects], least_bytes: int = 0) -> None:
-        self._hold_back = hold_back
+    def __init__(self, write_delayed: Callable[[list[DelayedChunk]], StagedDelayObjects], least_bytes: int = 0) -> None:
+        self._write_delayed = write_delayed
         self._least_bytes = least_bytes
         self._runs: list[DelayedRun] = []
         self._held: list[DelayedChunk] = []
@@ -110,12 +110,12 @@ class StagedObjects:
     def _write(self) -> None:
         held, self._held, self._held_bytes = self._held, [], 0
         if held:
-            self._runs += self._hold_back(held).runs
+            self._runs += self._write_delayed(held).runs
 
-    def finish(self) -> Held:
+    def finish(self) -> StagedDelayed:
         """Return what a put needs to name the objects."""
         self._write()
-        return HeldObjects(self._runs)
+        return StagedDelayObjects(self._runs)
 
     def close(self) -> None:
         """Do nothing."""

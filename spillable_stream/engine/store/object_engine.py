@@ -19,7 +19,7 @@ from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.store.object_checkpointing import ObjectCheckpointing
-from spillable_stream.engine.store.object_delays import HeldObjects, StagedObjects, hold_back
+from spillable_stream.engine.store.object_delays import ObjectStaging, StagedDelayObjects, write_delayed
 from spillable_stream.engine.store.object_log import ObjectLog
 from spillable_stream.engine.store.object_owners import ObjectOwners
 from spillable_stream.engine.store.object_upkeep import ObjectUpkeep
@@ -87,7 +87,7 @@ class ObjectEngine(Engine):
         committer.poll_seconds = log.poll_seconds[1] / 4
         self._wire(owners, committer)
         self.deliveries = deliveries = Deliveries(
-            log, follower, appender, log.delayed, self._hold_back, partial(StagedObjects, self._hold_back)
+            log, follower, appender, log.delayed, self._write_delayed, partial(ObjectStaging, self._write_delayed)
         )
         self.wait_for, committer.deliver = deliveries.wait_for, deliveries.deliver
         self.checkpointing.delay_merging.clock_ms = lambda: deliveries.clock_ms()
@@ -98,9 +98,9 @@ class ObjectEngine(Engine):
         self.prepare_put = self.make_room = lambda: None
         self.put_bytes = lambda: 0
 
-    def _hold_back(self, chunks: list[DelayedChunk]) -> HeldObjects:
+    def _write_delayed(self, chunks: list[DelayedChunk]) -> StagedDelayObjects:
         """Write the delayed events of a put to one object, if that is not too large: each is a request."""
-        return hold_back(self.log.delayed, self.log.birth(), [chunks])
+        return write_delayed(self.log.delayed, self.log.birth(), [chunks])
 
     def without_fixed(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the options that can be changed; a channel in a store has none of those that are fixed."""
@@ -191,7 +191,7 @@ class _Segments:
         """Refuse a put whose objects a collector may have removed by now, or may remove before anybody reads them."""
         if not isinstance(request, Put) or not (request.segments or request.delayed) or request.done(plan):
             return
-        held = request.delayed.runs if isinstance(request.delayed, HeldObjects) else ()
+        held = request.delayed.runs if isinstance(request.delayed, StagedDelayObjects) else ()
         for name in [*(segment.name for segment in request.segments), *(run.name for run in held)]:
             birth = birth_of(name)
             if birth is None or birth < plan.state.trimmed.births:

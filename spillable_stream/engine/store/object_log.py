@@ -23,6 +23,7 @@ from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Appending, Tail
+from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
@@ -33,7 +34,6 @@ from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.overwritten import find_lost
 from spillable_stream.objects.pace import Pace
-from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import Slots
 from spillable_stream.objects.staged_object import LOCAL_OWNER, StagedObjectWriter
 from spillable_stream.objects.store import Store
@@ -61,7 +61,7 @@ class ObjectLog:
         location: what users call the channel.
         channel: its UUID.
         lock_timeout_seconds: how long to wait for other threads.
-        patience: how long to try requests again.
+        backoff: how long to try requests again.
         provider: the provider of the store's credentials; "" for the environment's.
         readonly: whether the channel is only looked at: the handle refuses to append.
         disk_cache: where what is read is kept on this host; None: nowhere.
@@ -88,7 +88,7 @@ class ObjectLog:
         location: Location,
         channel: str,
         lock_timeout_seconds: float = 30.0,
-        patience: Patience | None = None,
+        backoff: Backoff | None = None,
         *,
         provider: str = "",
         readonly: bool = False,
@@ -119,7 +119,7 @@ class ObjectLog:
         self._lock = HandleLock(location, lock_timeout_seconds)
         self._known = KnownSlots(self.slots, self.cache, self.pace)
         self._looks = ObjectLooks(self.slots, self._known, self._presence, self.checkpoints, self._lock)
-        self._appending = Appending(self.slots, self.writer, patience or Patience(_COMMIT_TIMEOUT_SECONDS))
+        self._appending = Appending(self.slots, self.writer, backoff or Backoff(_COMMIT_TIMEOUT_SECONDS))
         self._appends = ObjectAppends(self.slots, self._known, self._looks, self._presence, self.pace, self._appending)
         self._is_extended = False
 
@@ -310,7 +310,7 @@ class ObjectLog:
         self.pace.interval_seconds = options.commit_interval / 1000
         self._presence.keep_fresh_for(min(options.gc_delay, options.staging_ttl) / 4)
         self.poll_seconds = _FIRST_POLL_SECONDS, options.poll_interval / 1000
-        self._appending.patience.timeout_seconds = options.commit_timeout
+        self._appending.backoff.timeout_seconds = options.commit_timeout
 
     # ── stage ───────────────────────────────────────────────────────────────────────────────
 

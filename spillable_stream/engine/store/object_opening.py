@@ -11,12 +11,12 @@ from spillable_stream.engine.store.object_engine import ObjectEngine
 from spillable_stream.engine.store.object_log import ObjectLog
 from spillable_stream.errors import NotAChannelError, SpillableError
 from spillable_stream.log.nesting import require_apart, require_outside
+from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.identity import IDENTITY, create_identity, read_identity
 from spillable_stream.objects.location import DIRECTORY, Location
 from spillable_stream.objects.metered_store import MeteredStore
 from spillable_stream.objects.open_store import open_store
-from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.self_test import require_sound
 from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.store import Store
@@ -59,7 +59,7 @@ def ensure_object_channel(
         if (channel := read_identity(store)) is not None:  # another process has created it meanwhile, and what it needs
             return channel
         raise
-    return create_identity(store, state, f"{os.uname().nodename} pid {os.getpid()}", Patience(_CREATION_SECONDS))
+    return create_identity(store, state, f"{os.uname().nodename} pid {os.getpid()}", Backoff(_CREATION_SECONDS))
 
 
 def check_object_creation(location: Location) -> None:

@@ -26,12 +26,12 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import GroupHold, OwnerSeen
 from spillable_stream.engine.groups import existing_group, has_stayed
-from spillable_stream.engine.held_groups import is_nobodys, refusal_here
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.one_look import look_again, one_look
 from spillable_stream.engine.periodic_thread import PeriodicThread
+from spillable_stream.engine.process_owners import is_nobodys, refusal_here
 from spillable_stream.engine.requests import Request
-from spillable_stream.engine.store.object_ownership import ANSWER_SECONDS, ChangeHold, ObjectOwnership
+from spillable_stream.engine.store.object_ownership import ANSWER_SECONDS, ObjectGroupHold, ObjectOwnership
 from spillable_stream.engine.store.owner_inquiries import OwnerInquiries
 from spillable_stream.engine.store.owner_requests import Claim, GiveUp, Own
 from spillable_stream.engine.store.untold_loss import UntoldLoss
@@ -44,7 +44,7 @@ from spillable_stream.errors import (
 )
 from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.names import check_group
-from spillable_stream.state.contents import Owner
+from spillable_stream.state.contents import OwnerRecord
 from spillable_stream.storage.lock import process_note
 from spillable_stream.storage.process_identity import is_gone, process_name
 
@@ -88,7 +88,7 @@ class ObjectOwners:
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────
 
-    def known(self, group: str) -> Owner | None:
+    def known(self, group: str) -> OwnerRecord | None:
         """Return who owns a group by the state as it is known."""
         return self._follower.state.owners.get(group)
 
@@ -115,7 +115,7 @@ class ObjectOwners:
             return seen
         return seen._replace(is_alive=self._inquiries.is_alive(group, known, self._follower.state))
 
-    def _ask(self, group: str, known: Owner) -> None:
+    def _ask(self, group: str, known: OwnerRecord) -> None:
         self._append(Claim(group, known, f"{uuid.uuid4().hex} {process_note()}, to learn whether it lives"))
 
     def owner_of(self, group: str) -> str:
@@ -230,7 +230,7 @@ class ObjectOwners:
                 owned = self.own(group, timeout_seconds, "to change it")
             except GroupOwnedError as e:
                 raise GroupOwnedError(f"{e.args[0]}{otherwise}", e.owner) from None
-            held = ChangeHold(owned, former)
+            held = ObjectGroupHold(owned, former)
             try:
                 before = existing_group(self._follower.follow(), group, self.path).image()
                 yield held
@@ -283,7 +283,7 @@ class ObjectOwners:
             self._thread.end()
 
 
-_WAIT = Owner(-1, "")
+_WAIT = OwnerRecord(-1, "")
 """What says that nobody may own the group yet."""
 
 
@@ -295,11 +295,11 @@ class _Waiting:
         self._group = group
         self._by = f"{uuid.uuid4().hex} {note}"
         self._until = time.monotonic() + timeout_seconds
-        self._claimed: tuple[Owner, float] | None = None  # what had no answer, and since when
+        self._claimed: tuple[OwnerRecord, float] | None = None  # what had no answer, and since when
         self._lives: int = 0  # the epoch that has answered
         self.pause_seconds = 0.05
 
-    def may_end(self, known: Owner | None) -> Owner | None:
+    def may_end(self, known: OwnerRecord | None) -> OwnerRecord | None:
         """Return the ownership that may be ended, None if there is none; `_WAIT` to look again after a pause.
 
         An owner whose process is gone, on this host, is not asked. Nor is this process, if nobody in it owns the group.
@@ -326,7 +326,7 @@ class _Waiting:
             return _WAIT
         return known if now - self._claimed[1] >= ANSWER_SECONDS else _WAIT
 
-    def _owned(self, known: Owner) -> GroupOwnedError:
+    def _owned(self, known: OwnerRecord) -> GroupOwnedError:
         path = self._owners.path
         return refusal_here(self._group, path, known.note, ", or use it") or GroupOwnedError(
             f"the group {self._group!r} of {path} is owned by {known.note}, which answers; stop it, or "

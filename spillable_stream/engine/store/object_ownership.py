@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from spillable_stream.engine.held_groups import HeldGroup
+from spillable_stream.engine.process_owners import ProcessOwner
 from spillable_stream.errors import GroupOwnedError
 
 if TYPE_CHECKING:
     from spillable_stream.engine.store.object_owners import ObjectOwners
 
-__all__ = ["ANSWER_SECONDS", "ChangeHold", "ObjectOwnership"]
+__all__ = ["ANSWER_SECONDS", "ObjectGroupHold", "ObjectOwnership"]
 
 ANSWER_SECONDS = 10.0
 """How long a claim waits for an answer, by the claimant's own clock. Owners look every second."""
@@ -41,7 +41,7 @@ class ObjectOwnership:
         self.left_note: str = ""
         self.lost: GroupOwnedError | None = None
         self._owners = owners
-        self._held = HeldGroup(note)
+        self._owner = ProcessOwner(note)
 
     def require(self) -> None:
         """Prove that the state still says so, where a commit is planned.
@@ -79,19 +79,19 @@ class ObjectOwnership:
 
     def close(self) -> None:
         """Give the group up; where the store does not answer, another owner has to claim it."""
-        self._held.close()
+        self._owner.close()
         self._owners.give_up(self)
 
     def forget(self) -> None:
         """Let it be nobody's."""
-        self._held.close()
+        self._owner.close()
         self._owners.forget(self)
 
     def leave(self) -> None:
         """In a forked child: leave the group to the parent."""
 
 
-class ChangeHold:
+class ObjectGroupHold:
     """A group that is owned to be changed; what its last owner wrote is kept apart from what answers claims.
 
     It is a `GroupHold`.

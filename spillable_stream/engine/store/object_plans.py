@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from spillable_stream.engine.store.object_delays import StagedObjects, hold_back
+from spillable_stream.engine.store.object_delays import ObjectStaging, write_delayed
 from spillable_stream.engine.task_plans import PlanReader, ReadPlan
 from spillable_stream.errors import NotAChannelError
 from spillable_stream.format.batch import FAR_FRAME_BYTES
@@ -169,10 +169,10 @@ class ObjectStagePlan:
     def begin(self, owner: str, batch_id: int) -> StagedObjectWriter:
         return StagedObjectWriter(open_store(self.location, self.provider), self.channel, self.birth, owner, batch_id)
 
-    def begin_delayed(self, owner: str, batch_id: int) -> StagedObjects:
+    def begin_delayed(self, owner: str, batch_id: int) -> ObjectStaging:
         """Begin to stage delayed rows in objects that are nobody's by their names, like those of all delayed events."""
         objects = DelayedObjects(open_store(self.location, self.provider), self.channel, ObjectCache(0))
-        return StagedObjects(lambda chunks: hold_back(objects, self.birth, [chunks]), _DELAYED_OBJECT_BYTES)
+        return ObjectStaging(lambda chunks: write_delayed(objects, self.birth, [chunks]), _DELAYED_OBJECT_BYTES)
 
 
 def _require_here(store: Store, location: Location, channel: str) -> None:

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Sequence
 
 from spillable_stream.engine.engine_port import EnginePort, claim_lost
-from spillable_stream.engine.handed_over import HandedOver
-from spillable_stream.engine.port import PARALLELISM, Held, ProducerClaim, ReadPlan, StagePlan
-from spillable_stream.engine.store.last_known import hand_over
-from spillable_stream.engine.store.object_delays import HeldObjects
+from spillable_stream.engine.known_state import KnownState
+from spillable_stream.engine.port import PARALLELISM, ProducerClaim, ReadPlan, StagedDelayed, StagePlan
+from spillable_stream.engine.store.last_known import known_state_of
+from spillable_stream.engine.store.object_delays import StagedDelayObjects
 from spillable_stream.engine.store.object_engine import ObjectEngine
 from spillable_stream.engine.store.object_ownership import ObjectOwnership
 from spillable_stream.engine.store.object_plans import ObjectReadPlan, ObjectStagePlan, read_query_note
@@ -50,8 +50,8 @@ class ObjectPort(EnginePort[ObjectEngine]):
     def commit_delay_seconds(self) -> float:
         return _COMMIT_DELAY_SECONDS
 
-    def hand_over(self) -> HandedOver | None:
-        return hand_over(self._engine)
+    def known_state(self) -> KnownState | None:
+        return known_state_of(self._engine)
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────
 
@@ -108,8 +108,8 @@ class ObjectPort(EnginePort[ObjectEngine]):
             birth=log.tail.number,
         )
 
-    def adopt(self, runs: Sequence[DelayedRun]) -> Held | None:
-        return HeldObjects(runs) if runs else None
+    def adopt(self, runs: Sequence[DelayedRun]) -> StagedDelayed | None:
+        return StagedDelayObjects(runs) if runs else None
 
     def discard(self, names: Iterable[str]) -> None:
         """Delete staged objects that no commit adopted; a commit whose outcome is not known is settled first."""

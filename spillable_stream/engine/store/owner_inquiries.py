@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.contents import Owner
+from spillable_stream.state.contents import OwnerRecord
 
 __all__ = ["OwnerInquiries"]
 
@@ -50,12 +50,12 @@ class OwnerInquiries:
         ask: claims a group whose owner was seen last as is given.
     """
 
-    def __init__(self, answer_seconds: float, ask: Callable[[str, Owner], None]) -> None:
+    def __init__(self, answer_seconds: float, ask: Callable[[str, OwnerRecord], None]) -> None:
         self._answer_seconds = answer_seconds
         self._ask = ask
         self._seen: dict[str, _Seen] = {}
 
-    def is_alive(self, group: str, owner: Owner, state: ChannelState) -> bool:
+    def is_alive(self, group: str, owner: OwnerRecord, state: ChannelState) -> bool:
         """Tell whether an owner lives, as far as that is known by now, and ask it if it is time to.
 
         Args:
@@ -85,7 +85,7 @@ class OwnerInquiries:
         self._seen.pop(group, None)
 
 
-def _sign(group: str, owner: Owner, state: ChannelState) -> tuple[object, ...]:
+def _sign(group: str, owner: OwnerRecord, state: ChannelState) -> tuple[object, ...]:
     known = state.groups.get(group)
     taken = None if known is None else (known.position, list(known.ahead))
     return owner.epoch, taken, state.open_takes(group)

@@ -8,7 +8,7 @@ from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.requests import Control, Request
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import GroupRecord
-from spillable_stream.state.contents import Owner
+from spillable_stream.state.contents import OwnerRecord
 from spillable_stream.storage.process_identity import NO_PROCESS, process_name
 
 __all__ = ["Claim", "GiveUp", "Own"]
@@ -32,7 +32,7 @@ class Own(Request):
 
     group: str
     note: str
-    over: Owner | None
+    over: OwnerRecord | None
     is_answer: bool = False
     epoch: int = 0
     _may_be_there: bool = False
@@ -74,7 +74,7 @@ class Claim(Request):
     """
 
     group: str
-    over: Owner
+    over: OwnerRecord
     by: str
 
     def may_repeat(self) -> bool:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming import StreamingQueryListener
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.identity import uuid_at
+from spillable_stream.channel.known_uuid import known_uuid
 from spillable_stream.channel.live_picture import live_picture
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.names import check_group
@@ -229,7 +229,7 @@ class QueryListener(StreamingQueryListener):
             return done
         run = str(progress.runId)
         for path, group in self._told.items():
-            if uuid_at(path) == done.channel:
+            if known_uuid(path) == done.channel:
                 done = replace(done, path=path, group=done.group or group)
                 return replace(done, owner=self._owner_then(done, progress))
         if before is not None and before[0].channel == done.channel:

@@ -10,7 +10,7 @@ from spillable_stream.names import is_name
 from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.progress.offset_report import OffsetReport
 from spillable_stream.spark.source.offset import Offset, OffsetJson
-from spillable_stream.spark.source.set_offset import SetOffset, SetPlace
+from spillable_stream.spark.source.set_offset import MemberOffset, SetOffset
 
 __all__ = ["SourceProgress"]
 
@@ -52,11 +52,11 @@ class SourceProgress:
         if end.keys() != {"channels"}:
             found = cls._of_channel(end, latest)
             return [] if found is None else [found]
-        ends, reports = SetOffset.parse(end, "a set").places, latest.get("channels", {})
-        begins = SetOffset.parse(_json(source.startOffset) or {"channels": {}}, "a set").places
-        counts = {uuid: _count(begins.get(uuid), place) for uuid, place in ends.items()}
+        ends, reports = SetOffset.parse(end, "a set").offsets, latest.get("channels", {})
+        begins = SetOffset.parse(_json(source.startOffset) or {"channels": {}}, "a set").offsets
+        counts = {uuid: _count(begins.get(uuid), at) for uuid, at in ends.items()}
         total = sum(counts.values())
-        found_in = {uuid: cls._of_channel(place.offset, reports.get(uuid, {})) for uuid, place in ends.items()}
+        found_in = {uuid: cls._of_channel(at.offset, reports.get(uuid, {})) for uuid, at in ends.items()}
         return [
             replace(each, share=counts[uuid] / total if total else 0.0)
             for uuid, each in found_in.items()
@@ -84,7 +84,7 @@ class SourceProgress:
         )
 
 
-def _count(begin: SetPlace | None, end: SetPlace) -> int:
+def _count(begin: MemberOffset | None, end: MemberOffset) -> int:
     """Return how many IDs there are between two offsets in a channel."""
     first: int = end.offset.get("start", 0) if begin is None else begin.offset["writeOrderId"]
     last: int = end.offset["writeOrderId"]

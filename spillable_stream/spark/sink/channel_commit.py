@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.engine.port import ChannelPort, Delayed, DelayedChunk, HandedOver, Put, SinkBatch, StagePlan
+from spillable_stream.engine.port import ChannelPort, Delayed, DelayedChunk, KnownState, Put, SinkBatch, StagePlan
 from spillable_stream.errors import ChannelFullError, NotAChannelError, SpillableError
 from spillable_stream.format.commit_record import DelayedRun, SegmentRef
 from spillable_stream.format.frame import Frame
@@ -50,13 +50,13 @@ class ChannelCommit:
         path: the channel's directory, or its address in a store.
         stage: how the tasks stage their rows.
         keep_alive_seconds: how long the commit waits for room.
-        handed: what the plan's process knew of the channel; None if the commit's is to ask.
+        known: what the plan's process knew of the channel; None if the commit's is to ask.
     """
 
     path: str
     stage: StagePlan
     keep_alive_seconds: float
-    handed: HandedOver | None = None
+    known: KnownState | None = None
 
     @contextmanager
     def opened(self, staged: Sequence[Staged], batch_id: int) -> Iterator[OpenCommit]:
@@ -72,8 +72,8 @@ class ChannelCommit:
         """
         made: list[str] = []
         try:
-            handed = self.handed if staged[0].query is None else None  # what a query reads is seen in the newest state
-            with visit(self.path, create=False, handed=handed) as channel:
+            known = self.known if staged[0].query is None else None  # what a query reads is seen in the newest state
+            with visit(self.path, create=False, known=known) as channel:
                 _require_same(channel, staged[0])
                 refuse_self_read(channel, staged[0].query)
                 yield OpenCommit(self, channel.port(), staged, batch_id, made)
@@ -189,7 +189,7 @@ class OpenCommit:
     def _delayed(self) -> Delayed | None:
         """Return all delayed rows; or only as staged side files if any task has some, to keep the tasks' order."""
         if not any(m.runs for m in self._staged):
-            return self._port.hold_back([chunk for m in self._staged for chunk in m.delayed])
+            return self._port.delay([chunk for m in self._staged for chunk in m.delayed])
         runs: list[DelayedRun] = []
         for is_large, tasks in groupby(self._staged, lambda m: bool(m.runs)):
             of_tasks = list(tasks)

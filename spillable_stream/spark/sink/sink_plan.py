@@ -16,7 +16,7 @@ from spillable_stream.channel.due_time import due_ms, require_delays, require_or
 from spillable_stream.channel.several_channels import PlannedChannel, check_channel
 from spillable_stream.channel.stored_schema import widened
 from spillable_stream.channel.ttl import ttl_us
-from spillable_stream.engine.port import HandedOver, SinkBatch, StagePlan, one_look
+from spillable_stream.engine.port import KnownState, SinkBatch, StagePlan, one_look
 from spillable_stream.errors import NotAChannelError, OptionError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.options import CHANNEL, CREATION, OPTIONS, SINK, defaults, parse_options
@@ -127,7 +127,7 @@ class SinkPlan:
         keep_alive_seconds: how long the commit waits for room.
         max_inline_bytes: what one task may send through the driver (`inline_bytes`).
         transaction: by what a batch write is remembered (``txnAppId`` and ``txnVersion``); None if they were not given.
-        handed: what the process that plans knows of the channel, for the one that commits.
+        known: what the process that plans knows of the channel, for the one that commits.
     """
 
     path: str
@@ -137,12 +137,12 @@ class SinkPlan:
     keep_alive_seconds: float
     max_inline_bytes: int
     transaction: SinkBatch | None
-    handed: HandedOver | None = None
+    known: KnownState | None = None
 
     @property
     def commit(self) -> ChannelCommit:
         """How the channel gets what the tasks stage."""
-        return ChannelCommit(self.path, self.stage, self.keep_alive_seconds, self.handed)
+        return ChannelCommit(self.path, self.stage, self.keep_alive_seconds, self.known)
 
     def inline_bytes(self, partition_id: int) -> int:
         """Return how much a task may send through the driver.
@@ -174,7 +174,7 @@ def plan_sink(path: str, options: SinkOptions, schema: StructType) -> SinkPlan:
     """
     with sink_channel(path, options, schema) as channel:
         plan = plan_for(channel, path, options, schema)
-        return plan if options.is_stream else replace(plan, handed=channel.port().hand_over())
+        return plan if options.is_stream else replace(plan, known=channel.port().known_state())
 
 
 def sink_channel(

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from spillable_stream.channel.delayed_events import DelayedEvents
 from spillable_stream.channel.row_times import UNTIMED, RowTimes
-from spillable_stream.engine.port import DelayedChunk, Held, StagePlan
+from spillable_stream.engine.port import DelayedChunk, StagedDelayed, StagePlan
 from spillable_stream.errors import SpillableError
 from spillable_stream.format.batch import accept_batch, decode_schema, encode_batch
 from spillable_stream.format.commit_record import DelayedRun, SegmentRef
@@ -183,7 +183,9 @@ class _Output:
 
     def __init__(self, stage: StagePlan, owner: str, batch_id: int) -> None:
         self.now: _Part[Frame, SegmentRef] = _Part(partial(stage.begin, owner, batch_id), total_size)
-        self.later: _Part[DelayedChunk, Held] = _Part(partial(stage.begin_delayed, owner, batch_id), _size_of_chunks)
+        self.later: _Part[DelayedChunk, StagedDelayed] = _Part(
+            partial(stage.begin_delayed, owner, batch_id), _size_of_chunks
+        )
         self._stage = stage
         self._schema = decode_schema(stage.schema)
 

@@ -11,7 +11,7 @@ from spillable_stream.engine.port import one_look
 from spillable_stream.errors import SpillableError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.source.batch_takes import BatchTakes
-from spillable_stream.spark.source.group_hold import GroupHold
+from spillable_stream.spark.source.group_lease import GroupLease
 from spillable_stream.spark.source.late_commit import LateCommit
 from spillable_stream.spark.source.read_options import StreamOptions
 
@@ -24,7 +24,7 @@ class FinishedBatches:
     """Commits the takes of finished batches.
 
     Args:
-        hold: what the source holds open and owns.
+        lease: what the source holds open and owns.
         options: the source's options.
         path: the channel's path.
 
@@ -34,8 +34,8 @@ class FinishedBatches:
 
     takes: BatchTakes
 
-    def __init__(self, hold: GroupHold, options: StreamOptions, path: str) -> None:
-        self._hold = hold
+    def __init__(self, lease: GroupLease, options: StreamOptions, path: str) -> None:
+        self._lease = lease
         self._options = options
         self._path = path
         self._late = LateCommit(self._commit_unasked, path)
@@ -63,7 +63,7 @@ class FinishedBatches:
 
     def commit(self, done_id: int) -> None:
         """Commit the takes of everything up to an event: now, or with the next take where an append costs much."""
-        delay_seconds = self._hold.channel().port().commit_delay_seconds()
+        delay_seconds = self._lease.channel().port().commit_delay_seconds()
         if not delay_seconds:
             self.takes.commit_up_to(done_id)
         elif self.takes.commit_with_the_next(done_id):
@@ -72,15 +72,15 @@ class FinishedBatches:
     def commit_due(self) -> None:
         """Commit what waits for the next take, if the group is owned still."""
         self._late.cancel()
-        with one_look(), self._hold.call():
-            if self._hold.owner() is not None:
+        with one_look(), self._lease.call():
+            if self._lease.owner() is not None:
                 self.takes.commit_due()
 
     def _commit_unasked(self) -> None:
         """Do what `commit_due` does for no call of Spark's, whose next take raises a loss that this meets."""
-        with self._hold.call():
-            if self._hold.owner() is not None:
-                with self._hold.channel().port().unasked():
+        with self._lease.call():
+            if self._lease.owner() is not None:
+                with self._lease.channel().port().unasked():
                     self.commit_due()
 
     def commit_before_close(self) -> None:
@@ -89,7 +89,7 @@ class FinishedBatches:
         A loss waits for the next call of whoever has the channel open, too: Spark's call is a close.
         """
         try:
-            with self._hold.channel().port().unasked():
+            with self._lease.channel().port().unasked():
                 self.commit_due()
         except SpillableError as e:  # the query's next source commits it, or a listener
             _log.warning(

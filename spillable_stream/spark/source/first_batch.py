@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spillable_stream.engine.port import FirstBatch, Moment, PlanReader, QueryNote
+from spillable_stream.engine.port import FirstBatch, HighWater, PlanReader, QueryNote
 from spillable_stream.errors import CheckpointMismatchError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.query_task import QueryTask
@@ -36,7 +36,7 @@ from spillable_stream.spark.source.query_group import QueryGroup
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, listed
 
-__all__ = ["FormerGroup", "PlannedBatch", "moment_of", "note_batch", "planned_batch"]
+__all__ = ["FormerGroup", "PlannedBatch", "high_water_of", "note_batch", "planned_batch"]
 
 _log = log_of(__name__)
 
@@ -78,12 +78,12 @@ class PlannedBatch:
     reset: str | None = None
     former: tuple[FormerGroup, ...] = ()
     is_again: bool = False
-    planned_at: Moment | None = None
-    made_at: Moment | None = None
+    planned_at: HighWater | None = None
+    made_at: HighWater | None = None
     elsewhere: tuple[QueryNote, ...] = ()
 
 
-def moment_of(state: ChannelState) -> Moment:
+def high_water_of(state: ChannelState) -> HighWater:
     """Return how far a channel is: greater than ever before, whatever was lost with a memory tier."""
     return state.last_id, state.next_transaction
 
@@ -108,7 +108,7 @@ def planned_batch(
     first_id, last_id = (taken[0][0], taken[-1][1]) if taken else (0, 0)
     if not group.is_automatic:
         return PlannedBatch(group.name, first_id, last_id, is_first, end.reset)
-    of_start = former, is_first and is_again, moment_of(state), end.made_at
+    of_start = former, is_first and is_again, high_water_of(state), end.made_at
     return PlannedBatch(group.name, first_id, last_id, is_first, end.reset, *of_start)
 
 

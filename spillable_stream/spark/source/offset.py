@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.engine.port import Moment
+from spillable_stream.engine.port import HighWater
 from spillable_stream.errors import CheckpointMismatchError, OptionError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.names import is_name
@@ -54,7 +54,7 @@ class Offset:
     start_id: int | None = None
     group: str | None = None
     reset: str | None = None
-    made_at: Moment | None = None
+    made_at: HighWater | None = None
     restore: str = ""
     recovery: str = ""
 
@@ -67,7 +67,7 @@ class Offset:
                 match more.get("start"), more.get("group"), more.get("reset"), *marks:
                     case (int() | None as start, str() | None as group, str() | None as reset, str(first), str(second)):
                         if group is None or is_name(group):
-                            made_at = _moment(more.get("made"))
+                            made_at = _high_water(more.get("made"))
                             return cls(channel, event_id, start, group, reset, made_at, first, second)
         return None
 
@@ -119,7 +119,7 @@ class Offset:
         return {"channel", "writeOrderId"} <= value.keys() <= cls("", 0)._values().keys()
 
 
-def _moment(value: object) -> Moment | None:
+def _high_water(value: object) -> HighWater | None:
     match value:
         case [int(last_id), int(transaction)]:
             return last_id, transaction

@@ -18,7 +18,7 @@ from __future__ import annotations
 from enum import Enum
 from uuid import uuid4
 
-from spillable_stream.engine.port import Moment
+from spillable_stream.engine.port import HighWater
 from spillable_stream.spark.source.offset import Offset
 
 __all__ = ["DEFAULT_GROUP", "Origin", "QueryGroup"]
@@ -57,7 +57,7 @@ class QueryGroup:
         self.origin: Origin = Origin.OPTION if option else Origin.NEW
         self.read_id: int | None = None
         self.resumes: bool = False
-        self.made_at: Moment | None = None
+        self.made_at: HighWater | None = None
         self.unused: str | None = None
 
     @property

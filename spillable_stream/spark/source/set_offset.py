@@ -13,12 +13,12 @@ from spillable_stream.errors import CheckpointMismatchError
 from spillable_stream.shown_value import shown
 from spillable_stream.spark.source.offset import Offset, OffsetJson
 
-__all__ = ["SetOffset", "SetPlace"]
+__all__ = ["MemberOffset", "SetOffset"]
 
 
 @dataclass(frozen=True, slots=True)
-class SetPlace:
-    """A place in one channel of a set.
+class MemberOffset:
+    """An offset in one channel of a set.
 
     Args:
         path: where the channel was.
@@ -31,13 +31,13 @@ class SetPlace:
 
 @dataclass(frozen=True, slots=True)
 class SetOffset:
-    """A place in each channel of a set.
+    """An offset in each channel of a set.
 
     Args:
-        places: by the channel's UUID.
+        offsets: by the channel's UUID.
     """
 
-    places: Mapping[str, SetPlace]
+    offsets: Mapping[str, MemberOffset]
 
     @classmethod
     def parse(cls, value: object, whole: str) -> SetOffset:
@@ -53,7 +53,7 @@ class SetOffset:
         match value:
             case {"channels": dict(channels)}:
                 try:
-                    return cls({uuid: _place(uuid, found) for uuid, found in channels.items()})
+                    return cls({uuid: _parsed(uuid, found) for uuid, found in channels.items()})
                 except ValueError:
                     pass
         single = Offset.of(value)
@@ -65,17 +65,17 @@ class SetOffset:
 
     def to_json(self) -> OffsetJson:
         """Return the offset for Spark; all keys are sorted, since Spark compares offsets as text."""
-        return {"channels": {uuid: _json(place) for uuid, place in sorted(self.places.items())}}
+        return {"channels": {uuid: _json(at) for uuid, at in sorted(self.offsets.items())}}
 
 
-def _place(uuid: str, found: object) -> SetPlace:
+def _parsed(uuid: str, found: object) -> MemberOffset:
     if isinstance(found, dict) and isinstance(path := found.get("path"), str):
         offset = {"channel": uuid, **{key: value for key, value in found.items() if key != "path"}}
         if Offset.of(offset) is not None:
-            return SetPlace(path, offset)
+            return MemberOffset(path, offset)
     raise ValueError
 
 
-def _json(place: SetPlace) -> OffsetJson:
-    values = {**place.offset, "path": place.path}
+def _json(at: MemberOffset) -> OffsetJson:
+    values = {**at.offset, "path": at.path}
     return {key: values[key] for key in sorted(values) if key != "channel"}

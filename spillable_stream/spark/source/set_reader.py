@@ -46,7 +46,7 @@ from spillable_stream.spark.source.read_limits import (
 )
 from spillable_stream.spark.source.read_options import StreamOptions
 from spillable_stream.spark.source.set_limits import limits_of_each
-from spillable_stream.spark.source.set_offset import SetOffset, SetPlace
+from spillable_stream.spark.source.set_offset import MemberOffset, SetOffset
 from spillable_stream.spark.source.source_channel import make_channel
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 from spillable_stream.spark.source.worker_end import at_end, not_at_end
@@ -147,7 +147,9 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offsets = self._each_there(self._members, lambda _, reader: reader.initialOffset())
         if not offsets:
             raise none_fits(self._channels)
-        self._last = SetOffset({uuid: SetPlace(self._members[uuid].path, offset) for uuid, offset in offsets.items()})
+        self._last = SetOffset(
+            {uuid: MemberOffset(self._members[uuid].path, offset) for uuid, offset in offsets.items()}
+        )
         self._beginning = self._last
         return self._last.to_json()
 
@@ -185,10 +187,10 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._answers(asked, self._waiting(asked), everything=is_everything(limit))
         if begin is not None:
             self._require_all(begin)
-        found = {} if begin is None else dict(begin.places)
+        found = {} if begin is None else dict(begin.offsets)
         for uuid, end in ends.items():
-            if begin is None or uuid in begin.places or end["writeOrderId"] > asked[uuid].question.begin_id:
-                found[uuid] = SetPlace(self._members[uuid].path, end)
+            if begin is None or uuid in begin.offsets or end["writeOrderId"] > asked[uuid].question.begin_id:
+                found[uuid] = MemberOffset(self._members[uuid].path, end)
         answer = SetOffset(found)
         if begin is not None and begin == self._beginning:
             self._first_end = answer
@@ -219,14 +221,14 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle.are_over()
         self._look_for_channels(ended)
         self._require_all(ended)
-        self._drop([uuid for uuid, member in self._members.items() if uuid not in ended.places and not member.joins])
+        self._drop([uuid for uuid, member in self._members.items() if uuid not in ended.offsets and not member.joins])
         self._last = ended
         spans: dict[str, tuple[OffsetJson, OffsetJson]] = {}
-        for uuid, place in sorted(ended.places.items(), key=lambda item: item[1].path):
-            begin = began.places[uuid].offset if uuid in began.places else _beginning_of(place.offset)
-            if uuid in self._members and not begin == place.offset == self._planned.get(uuid):
-                spans[uuid] = begin, place.offset
-                self._planned[uuid] = place.offset
+        for uuid, at in sorted(ended.offsets.items(), key=lambda item: item[1].path):
+            begin = began.offsets[uuid].offset if uuid in began.offsets else _beginning_of(at.offset)
+            if uuid in self._members and not begin == at.offset == self._planned.get(uuid):
+                spans[uuid] = begin, at.offset
+                self._planned[uuid] = at.offset
         parts = self._each_there(spans, lambda uuid, reader: reader.partitions(*spans[uuid]))
         self._require_all(ended)
         if ended == self._first_end:
@@ -245,7 +247,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @_whole
     def commit(self, end: OffsetJson) -> None:
         """Commit the takes of everything up to ``end``, which Spark has committed."""
-        done = {uuid: place.offset for uuid, place in self._parse(end).places.items() if uuid in self._members}
+        done = {uuid: at.offset for uuid, at in self._parse(end).offsets.items() if uuid in self._members}
         new = [uuid for uuid, offset in done.items() if self._committed.get(uuid) != offset]
         self._idle.are_over()
         self._each_there(new, lambda uuid, reader: reader.commit(done[uuid]))
@@ -271,9 +273,9 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Ask every channel where the micro-batch ends; one that is not in its beginning begins by itself."""
 
         def ask(uuid: str, reader: SpillableStreamReader) -> Asked:
-            place = begin.places.get(uuid) if begin else None
-            if place is not None and (is_told or uuid not in self._planned):
-                return reader.ask(place.offset)
+            at = begin.offsets.get(uuid) if begin else None
+            if at is not None and (is_told or uuid not in self._planned):
+                return reader.ask(at.offset)
             return reader.ask(reader.initialOffset() if is_told else None)
 
         return self._each_there(self._members, ask)
@@ -322,7 +324,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Args:
             known: where the query is; None if it is new, so that the options say where it begins in each.
         """
-        missing = set() if known is None else known.places.keys() - self._members.keys() - self._missed
+        missing = set() if known is None else known.offsets.keys() - self._members.keys() - self._missed
         look_seconds = _REMOTE_LOOK_SECONDS if self._channels.is_remote else _LOCAL_LOOK_SECONDS
         may_join = (self._channels.grows or self._missed) and not self._is_complete
         is_due = may_join and time.monotonic() - self._looked_at >= look_seconds
@@ -331,10 +333,10 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._at_end is None:  # here, since the threads that open the channels can't heed signals
             self._at_end = at_end(self.stop)
         create = self._create if self._options.create_if_missing and known is None else None
-        read_at = {uuid: place.path for uuid, place in (known.places.items() if known else ())}
+        read_at = {uuid: at.path for uuid, at in (known.offsets.items() if known else ())}
         read_at |= {uuid: member.path for uuid, member in self._members.items()}
         for path, uuid in self._channels.find(create, is_new=known is None, read_at=read_at):
-            joins = known is not None and uuid not in known.places
+            joins = known is not None and uuid not in known.offsets
             if uuid in self._members or (joins and self._is_complete):
                 continue
             reader = SpillableStreamReader(path, self._options_of(joins), self._schema, self._load)
@@ -361,15 +363,15 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             DataLossError: there are some, and ``failOnDataLoss`` is set.
         """
-        for uuid in offset.places.keys() - self._members.keys() - self._missed:
-            place = offset.places[uuid]
+        for uuid in offset.offsets.keys() - self._members.keys() - self._missed:
+            at = offset.offsets[uuid]
             message = (
-                f"the channel {uuid} at {place.path} is gone from {self._channels}; the query has read it up to the "
-                f"event {place.offset['writeOrderId']}"
+                f"the channel {uuid} at {at.path} is gone from {self._channels}; the query has read it up to the "
+                f"event {at.offset['writeOrderId']}"
             )
             if self._options.fail_on_data_loss:
                 raise DataLossError(f"{message}. Put it back, or set failOnDataLoss to false to continue without it")
-            _log.warning("%s; it continues without it", message, extra=fields(place.path))
+            _log.warning("%s; it continues without it", message, extra=fields(at.path))
             self._missed.add(uuid)
 
     def _drop(self, uuids: Collection[str]) -> None:

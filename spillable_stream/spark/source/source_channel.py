@@ -11,7 +11,7 @@ from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.metadata import without_metadata
 from spillable_stream.spark.schema import check_read_schema, creation_schema
 from spillable_stream.spark.source.checkpoint_check import check_end, not_the_default
-from spillable_stream.spark.source.first_batch import moment_of
+from spillable_stream.spark.source.first_batch import high_water_of
 from spillable_stream.spark.source.load_identity import LoadIdentity
 from spillable_stream.spark.source.query_group import Origin, QueryGroup
 from spillable_stream.spark.source.query_start import QueryStart
@@ -157,7 +157,7 @@ class SourceChannel:
             self._make_group_again(channel)
         if self._group.origin is Origin.NEW:
             with channel.port().snapshot() as state:
-                self._group.made_at = moment_of(state)
+                self._group.made_at = high_water_of(state)
 
     def _make_group_again(self, channel: Channel) -> None:
         port, read_id = channel.port(), self._group.read_id

@@ -4,7 +4,7 @@
 batch late and never calls ``stop``, so nothing depends on either. The query's own offsets determine
 what it reads; the group's position only determines what the channel may forget. The group's lock is
 a kernel lock, so the next query can acquire it as soon as this one's worker has ended. Until a batch
-is planned, the source holds a named group's lock only while Spark asks for batches (`group_hold`).
+is planned, the source holds a named group's lock only while Spark asks for batches (`group_lease`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spillable_stream.spark.progress.offset_report import OffsetReport
 from spillable_stream.spark.source.checkpoint_check import check_batch, check_history, never_taken, pass_over
 from spillable_stream.spark.source.finished_batches import FinishedBatches
 from spillable_stream.spark.source.first_batch import planned_batch
-from spillable_stream.spark.source.group_hold import GroupHold
+from spillable_stream.spark.source.group_lease import GroupLease
 from spillable_stream.spark.source.group_reset import is_done
 from spillable_stream.spark.source.idle_polls import IdlePolls
 from spillable_stream.spark.source.latest_offset import Waiting, latest_event_id, waiting
@@ -62,7 +62,7 @@ def _held(
 
     @functools.wraps(method)
     def call(self: SpillableStreamReader, /, *args: P.args, **named: P.kwargs) -> T:
-        with one_look(), self._hold.call():
+        with one_look(), self._lease.call():
             return method(self, *args, **named)
 
     return call
@@ -73,7 +73,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     """Reads a channel as a stream. It opens nothing before its first call.
 
     Its state is in three state machines: `QueryPosition` (where the query is), `QueryGroup` (as which group it reads)
-    and `GroupHold` (what is open and owned).
+    and `GroupLease` (what is open and owned).
 
     Args:
         path: the channel's directory.
@@ -90,8 +90,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._start = QueryStart(options, self._group)
         self._load = LoadIdentity(path, load or load_name())
         self._source = SourceChannel(path, options, schema, self._group, self._start, self._load)
-        self._hold = GroupHold(self._source.open, self._own_group, lambda: self._finished.commit_before_close())
-        self._finished = FinishedBatches(self._hold, options, path)
+        self._lease = GroupLease(self._source.open, self._own_group, lambda: self._finished.commit_before_close())
+        self._finished = FinishedBatches(self._lease, options, path)
         self._query = QueryPosition()
         self._idle = IdlePolls()
         self._target: int | None = None  # the event at which a query with AvailableNow ends
@@ -210,7 +210,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         with channel.port().snapshot() as state:
             lag = Lag.beyond(state, group if self._start.reset is None else None, self._query.covered_id)
             marks = state.restore_before(state.last_id), state.recovery_before(state.last_id)
-            path, owner = str(channel.path), self._hold.owner()
+            path, owner = str(channel.path), self._lease.owner()
             return OffsetReport(channel.uuid, state.last_id, path, group, owner, lag, *marks).to_json()
 
     @_held
@@ -240,7 +240,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         port, group = self._port(), self._group.name
         with port.snapshot() as state:
             told = self._tell_missed(state, begin, RangeSet())
-        self._hold.keep()
+        self._lease.keep()
         taken = self._finished.takes.take(begin + 1, last)
         self._finished.is_planned()
         with port.snapshot() as state:  # events may have left before the take was in the log, which holds them back
@@ -263,7 +263,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def stop(self) -> None:
         """Close the channel. Spark does not call this reliably."""
-        self._hold.close()
+        self._lease.close()
 
     # ── what executors call ─────────────────────────────────────────────────────────────────
 
@@ -388,7 +388,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 return begins
         if begin < begins:
             self._start.miss(begin + 1, begins, self._path)
-        self._hold.keep()
+        self._lease.keep()
         consumer.seek(begins, reset)
         self._finished.own(consumer)
         return begins
@@ -396,19 +396,19 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
     def _open(self) -> Channel:
-        return self._hold.channel()
+        return self._lease.channel()
 
     def _port(self) -> ChannelPort:
         return self._open().port()
 
     def _consumer(self) -> Consumer:
-        return self._hold.consumer()
+        return self._lease.consumer()
 
     def _own_group(self, channel: Channel) -> Consumer:
         consumer = self._source.own(channel)
         self._finished.own(consumer)
         if self._group.is_automatic:
-            self._hold.keep()
+            self._lease.keep()
         return consumer
 
     def _check_history(self, end: Offset, read_id: int | None) -> None:
@@ -418,8 +418,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _hear(self, offset: Offset, read_id: int) -> None:
         """Note as which group an offset of Spark's says that the query reads (`QueryGroup.hear`)."""
-        if self._group.hear(offset, read_id) and self._hold.owner() is not None:
-            self._hold.close()
+        if self._group.hear(offset, read_id) and self._lease.owner() is not None:
+            self._lease.close()
 
     def _to_json(self, offset: Offset) -> OffsetJson:
         """Return an offset for Spark, with the restore and the recovery after which its event was put."""

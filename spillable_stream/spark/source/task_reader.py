@@ -14,7 +14,7 @@ from spillable_stream.errors import CorruptionError, DataLossError
 from spillable_stream.format.extent import Extent
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit_to_read
-from spillable_stream.spark.source.quarantine import quarantine
+from spillable_stream.spark.source.on_corruption import quarantine
 from spillable_stream.spark.source.read_options import ReadOptions
 from spillable_stream.state.ranges import Range, listed
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine.local import memory_place
+from spillable_stream.engine.local import memory_origin
 from spillable_stream.errors import ForeignDirectoryError, OtherHostError
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
@@ -172,7 +172,7 @@ class OtherHost:
         here = os.uname()
         self._memory.rename(self._away)
         self._monkeypatch.setattr(os, "uname", lambda: os.uname_result([here.sysname, self._name, *here[2:]]))
-        for module in (head_module, memory_place):
+        for module in (head_module, memory_origin):
             self._monkeypatch.setattr(module, "boot_id", lambda: bytes(range(16)))
 
     def __exit__(self, *_: object) -> None:

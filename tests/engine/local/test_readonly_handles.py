@@ -18,7 +18,7 @@ from spillable_stream import (
     ReadonlyChannelError,
 )
 from spillable_stream.format.batch import EVENT_SCHEMA
-from spillable_stream.log.ownership import is_held, is_locked
+from spillable_stream.log.directory_ownership import is_held, is_locked
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import bodies_in, snapshot
 from tests.support.damage import kill, memory_of

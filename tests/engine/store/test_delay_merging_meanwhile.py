@@ -116,7 +116,7 @@ def test_a_copy_is_not_used_if_other_events_than_the_first_ones_were_delivered_m
         made = copied_while(monkeypatch, merging, deliver)
         assert not made.done
         assert sum(file.events for file in files(channel)) == 5
-        assert {run.name for run in made.held.runs}.isdisjoint(channel.engine().state.delays.names())
+        assert {run.name for run in made.staged.runs}.isdisjoint(channel.engine().state.delays.names())
         merging.merge()
         deliver_all(channel)
         clock.pass_by(1_000_000)

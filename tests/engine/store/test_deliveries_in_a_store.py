@@ -190,7 +190,7 @@ def test_a_handle_that_slept_finds_objects_gone_and_nothing_wrong(
 def test_a_delivery_whose_outcome_is_not_known_is_settled_by_the_next_one(stores: dict[str, MemoryStore]) -> None:
     clock = Clock()
     with in_store(clock) as channel:
-        channel.engine().log._appending.patience = FakeTime().patience()  # type: ignore[attr-defined]
+        channel.engine().log._appending.backoff = FakeTime().backoff()  # type: ignore[attr-defined]
         put_late(channel, 1, b"a")
         clock.pass_by(2)
         store = store_of(channel)

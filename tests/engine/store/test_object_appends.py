@@ -38,7 +38,7 @@ def test_a_commit_that_nobody_contends_for_is_one_create_and_one_small_read(open
 def unanswered(channel: Channel, *bodies: bytes) -> None:
     """Put what nobody answers to: the requests to create its slot, and its fence, are held back."""
     store, log = store_of(channel), log_of(channel)
-    log._appending.patience = FakeTime().patience()
+    log._appending.backoff = FakeTime().backoff()
     store.schedule = lambda request: Fault.LATE if request.kind == "create" else Fault.UNAVAILABLE
     with pytest.raises(CommitOutcomeUnknownError):
         put(channel, *bodies)
@@ -175,7 +175,7 @@ def test_an_append_where_the_channel_was_removed_says_so_at_once_and_leaves_noth
     put(channel, b"0")
     put(channel, b"1")
     log, clock = log_of(channel), FakeTime()
-    log._appending.patience = clock.patience()
+    log._appending.backoff = clock.backoff()
     store_of(channel).inner.objects.clear()  # type: ignore[attr-defined]
     another = None if slots is None else another_in_its_place(open_handle, slots)
     with pytest.raises(NotAChannelError, match="is no longer at s3://bucket/orders"):
@@ -215,7 +215,7 @@ def test_an_append_where_the_channel_was_removed_leaves_nothing_while_another_on
     objects.clear()
     other = open_handle()
     del objects[IDENTITY]  # its creator is paused behind slot 0
-    log_of(channel)._appending.patience = FakeTime().patience()
+    log_of(channel)._appending.backoff = FakeTime().backoff()
     with pytest.raises(NotAChannelError):
         put(channel, b"1")
     assert sorted(objects) == [slot_key(0)]
@@ -246,7 +246,7 @@ def test_a_slot_of_another_channel_among_ones_own_is_damage_at_once(open_handle:
     key, clock = slot_key(2), FakeTime()
     mine, theirs = store_of(channel).inner, store_of(another).inner
     mine.objects[key] = theirs.objects[key]  # type: ignore[attr-defined]
-    log_of(channel)._appending.patience = clock.patience()
+    log_of(channel)._appending.backoff = clock.backoff()
     with pytest.raises(CorruptionError, match="is another channel's"):
         put(channel, b"1")
     assert clock.slept == []

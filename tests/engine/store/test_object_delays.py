@@ -10,7 +10,7 @@ from spillable_stream import Channel, ChannelFullError, Event, StorageError
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.delayed_puts import DelayedChunk
 from spillable_stream.engine.store import object_delays
-from spillable_stream.engine.store.object_delays import HeldObjects, hold_back
+from spillable_stream.engine.store.object_delays import StagedDelayObjects, write_delayed
 from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.format.dues import dues_frame
 from spillable_stream.format.frame import Frame, FrameType
@@ -37,12 +37,12 @@ def chunk(stretch: int, first_ms: int, size_bytes: int = 8) -> DelayedChunk:
     return DelayedChunk(stretch, 10, first_ms, (dues_frame([first_ms]), put))
 
 
-def held(*groups: list[DelayedChunk]) -> HeldObjects:
-    return hold_back(DelayedObjects(MemoryStore("s3://b/c"), "uuid", ObjectCache(1 << 20)), 7, groups)
+def written(*groups: list[DelayedChunk]) -> StagedDelayObjects:
+    return write_delayed(DelayedObjects(MemoryStore("s3://b/c"), "uuid", ObjectCache(1 << 20)), 7, groups)
 
 
 def test_all_that_a_put_delays_is_in_one_object() -> None:
-    found = held([chunk(0, 5), chunk(100, 105), chunk(20, 25)])
+    found = written([chunk(0, 5), chunk(100, 105), chunk(20, 25)])
     (run,) = found.runs
     assert (run.begin_ms, run.width_ms, run.start, run.count, run.payload_bytes, run.first_ms) == (5, 0, 0, 3, 24, 5)
     assert birth_of(run.name) == 7
@@ -50,13 +50,13 @@ def test_all_that_a_put_delays_is_in_one_object() -> None:
 
 
 def test_an_object_of_one_stretch_of_time_says_so() -> None:
-    (run,) = held([chunk(20, 25), chunk(20, 22)]).runs
+    (run,) = written([chunk(20, 25), chunk(20, 22)]).runs
     assert (run.begin_ms, run.width_ms, run.first_ms) == (20, 10, 22)
 
 
 def test_an_object_that_is_full_is_followed_by_another_with_what_is_due_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_delays, "FULL_BYTES", 1000)
-    runs = held([chunk(10 * n, 10 * n + 5, 600) for n in (4, 1, 2, 0, 3)], [chunk(10, 12)]).runs
+    runs = written([chunk(10 * n, 10 * n + 5, 600) for n in (4, 1, 2, 0, 3)], [chunk(10, 12)]).runs
     assert [(run.count, run.first_ms) for run in runs] == [(2, 5), (2, 25), (1, 45), (1, 12)]
 
 
@@ -76,7 +76,7 @@ def test_objects_get_the_next_numbers_of_the_append() -> None:
     state = new_state()
     state.delays.apply([DelayedRun(4, 0, 0, 0, 50, 1, 8, 9, "segments/x")], [])
     plan = AppendPlan(state)
-    first, second = held([chunk(0, 5)], [chunk(50, 55)]), held([chunk(0, 5)])
+    first, second = written([chunk(0, 5)], [chunk(50, 55)]), written([chunk(0, 5)])
     assert [run.file for run in first.place(plan)] == [5, 6]
     assert [run.file for run in second.place(plan)] == [7]
     assert plan.is_extended
@@ -84,7 +84,7 @@ def test_objects_get_the_next_numbers_of_the_append() -> None:
 
 
 def test_a_request_that_fails_gives_its_numbers_back() -> None:
-    plan, mine = AppendPlan(new_state()), held([chunk(0, 5)])
+    plan, mine = AppendPlan(new_state()), written([chunk(0, 5)])
 
     def failing(plan: AppendPlan) -> None:
         mine.place(plan)
@@ -151,7 +151,7 @@ def test_what_nobody_ever_named_is_removed(stores: dict[str, MemoryStore], set_l
     """As a put leaves it whose process was killed before its slot; what waits stays, however old it is."""
     with Channel(URL, commit_interval=0, gc_delay=0, staging_ttl=0) as channel:
         clock_of(channel)
-        deliveries_of(channel).hold_back([chunk(0, 5)])
+        deliveries_of(channel).delay([chunk(0, 5)])
         put_late(channel, 10_000, b"waits")
         set_limits(worth_a_trim=1)
         for i in range(6):

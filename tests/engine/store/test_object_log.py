@@ -34,12 +34,12 @@ LONG_SECONDS = 30
 
 def test_a_handle_waits_and_gives_up_as_the_channels_options_say(open_handle: Open) -> None:
     log = log_of(open_handle(poll_interval=5_000, commit_timeout="2m"))
-    assert (log.poll_seconds[1], log._appending.patience.timeout_seconds) == (5.0, 120.0)
+    assert (log.poll_seconds[1], log._appending.backoff.timeout_seconds) == (5.0, 120.0)
     other = open_handle()
     assert (log_of(other).poll_seconds[1], other.port().least_pause_seconds()) == (5.0, 5.0)
     open_handle(poll_interval=1_000, commit_timeout=30)
     other.engine().follow()
-    assert (log_of(other).poll_seconds[1], log_of(other)._appending.patience.timeout_seconds) == (1.0, 30.0)
+    assert (log_of(other).poll_seconds[1], log_of(other)._appending.backoff.timeout_seconds) == (1.0, 30.0)
 
 
 LOOK = {"get": 1, "get_range": 1}

@@ -18,8 +18,8 @@ from spillable_stream import (
     repair,
     verify,
 )
+from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.identity import create_identity
-from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import slot_key
 from tests.support.events import peek, put, take
 from tests.support.faulty_store import Fault, Request, once
@@ -111,7 +111,7 @@ def test_what_a_maker_that_slept_created_in_the_place_of_slot_0_is_passed_over_l
     collect_now(channel)
     store = store_of(channel).inner
     assert slot_key(0) not in store.objects  # type: ignore[attr-defined]
-    assert create_identity(store, new_state().small(), "a creator that slept", Patience(0)) == channel.uuid
+    assert create_identity(store, new_state().small(), "a creator that slept", Backoff(0)) == channel.uuid
     assert slot_key(0) in store.objects  # type: ignore[attr-defined]
     put(channel, b"1")
     assert sleeper.engine().follow().last_id == 2
@@ -399,7 +399,7 @@ def test_a_handle_that_was_open_raises_the_error_of_damage_and_continues_behind_
     damaged = damage(objects.pop(slot_key(slot)))
     if damaged is not None:
         objects[slot_key(slot)] = damaged
-    log_of(channel)._appending.patience = FakeTime().patience()
+    log_of(channel)._appending.backoff = FakeTime().backoff()
     repair(URL)
     with pytest.raises((CorruptionError, CommitOutcomeUnknownError)):
         use(channel)

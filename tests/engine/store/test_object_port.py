@@ -49,7 +49,7 @@ def test_what_was_staged_is_discarded_unless_it_was_adopted(open_handle: Open, a
 def test_what_a_commit_adopted_whose_answer_never_came_is_not_discarded(open_handle: Open) -> None:
     channel = open_handle()
     port, store = channel.port(), store_of(channel)
-    engine_of(channel).log._appending.patience.timeout_seconds = 0
+    engine_of(channel).log._appending.backoff.timeout_seconds = 0
     writer = port.plan_stage().begin("query", 1)
     writer.write(frames_of(b"x"))
     staged = writer.finish()

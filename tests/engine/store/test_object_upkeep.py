@@ -14,8 +14,8 @@ from spillable_stream.engine.store import object_upkeep
 from spillable_stream.engine.store.object_ownership import ANSWER_SECONDS
 from spillable_stream.engine.store.object_upkeep import UPKEEP, ObjectUpkeep
 from spillable_stream.errors import OptionError
+from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.identity import QUERIES, WORKERS
-from spillable_stream.objects.patience import Patience
 from tests.support.clocks import Clocks
 from tests.support.events import numbered, put, take
 from tests.support.faulty_store import Fault, Schedule
@@ -123,7 +123,7 @@ def test_a_failure_is_logged_once_a_minute_and_tried_again(
     channel = open_handle(retention_ms=HOUR_MS)
     upkeep = upkeep_of(channel)
     store_of(channel).schedule = lambda _: Fault.UNAVAILABLE
-    channel.engine().log._appending.patience = Patience(0)  # type: ignore[attr-defined]
+    channel.engine().log._appending.backoff = Backoff(0)  # type: ignore[attr-defined]
     with caplog.at_level(logging.WARNING):
         assert upkeep.run_once() and upkeep.run_once()
         assert caplog.text.count("stay in s3://bucket/orders for now") == 1

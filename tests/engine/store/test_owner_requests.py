@@ -9,7 +9,7 @@ from spillable_stream.engine.requests import Request
 from spillable_stream.engine.store.owner_requests import Claim, GiveUp, Own
 from spillable_stream.format.file_names import Tier
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.contents import Owner
+from spillable_stream.state.contents import OwnerRecord
 from tests.support.object_logs import new_state
 
 
@@ -27,7 +27,7 @@ def write(request: Request, state: ChannelState, number: int = 1) -> int:
     return len(plan.entries)
 
 
-def owned(state: ChannelState, note: str) -> Owner:
+def owned(state: ChannelState, note: str) -> OwnerRecord:
     request = Own("g", note, state.owners.get("g"))
     assert write(request, state) == 2, "the record and its COMMIT"
     assert request.epoch == state.owners["g"].epoch > 0

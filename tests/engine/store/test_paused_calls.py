@@ -269,7 +269,7 @@ def test_a_commit_that_waits_for_the_outcome_of_another_ones_says_that_nothing_o
     channel = open_handle()
     put(channel, b"0")
     store, log = store_of(channel), channel.engine().log
-    log._appending.patience = FakeTime().patience()  # type: ignore[attr-defined]
+    log._appending.backoff = FakeTime().backoff()  # type: ignore[attr-defined]
     store.schedule = lambda request: Fault.LATE if request.kind == "create" else None
     with pytest.raises(CommitOutcomeUnknownError):
         put(channel, b"unknown")

@@ -156,7 +156,7 @@ def test_a_source_that_is_closed_commits_and_leaves_a_loss_to_the_next_call(chan
     reader = named_source(channel)
     end = run(reader, reader.initialOffset(), tells=False)
     assert reader.latestOffset(end) == end
-    untold = log_of(reader._hold.channel()).untold_loss
+    untold = log_of(reader._lease.channel()).untold_loss
     with untold.block():
         raise ss.UnsafeStoreError("lost")
     reader.stop()

@@ -21,7 +21,7 @@ from spillable_stream.format.query_note import FirstBatch, QueryNote
 from spillable_stream.spark.query_task import QueryTask
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.source import set_reader
-from spillable_stream.spark.source.first_batch import FormerGroup, PlannedBatch, moment_of, note_batch
+from spillable_stream.spark.source.first_batch import FormerGroup, PlannedBatch, high_water_of, note_batch
 from spillable_stream.spark.source.partition import EventPartition
 from spillable_stream.spark.source.read_options import StreamOptions
 from spillable_stream.spark.source.set_reader import SpillableSetReader
@@ -182,12 +182,12 @@ def test_a_channel_is_further_than_before_though_it_lost_its_memory(tmp_path: Pa
             put(channel, *numbered(i, 1))
             take(channel)
         with channel.engine().snapshot() as state:
-            before = moment_of(state)
+            before = high_water_of(state)
         kill(channel)
     lose_memory(path)
     with pytest.warns(ss.MemoryLossWarning), ss.Channel(path) as channel, channel.engine().snapshot() as state:
         assert state.next_transaction < before[1]
-        assert moment_of(state) > before
+        assert high_water_of(state) > before
 
 
 # ── what a source tells the first task ──────────────────────────────────────────────────────────

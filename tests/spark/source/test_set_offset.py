@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from spillable_stream.errors import CheckpointMismatchError
-from spillable_stream.spark.source.set_offset import SetOffset, SetPlace
+from spillable_stream.spark.source.set_offset import MemberOffset, SetOffset
 
-PLACES = {
-    "b": SetPlace("/data/2", {"channel": "b", "writeOrderId": 7}),
-    "a": SetPlace("s3://bucket/1", {"channel": "a", "group": "auto-1", "start": 3, "writeOrderId": 5}),
+OFFSETS = {
+    "b": MemberOffset("/data/2", {"channel": "b", "writeOrderId": 7}),
+    "a": MemberOffset("s3://bucket/1", {"channel": "a", "group": "auto-1", "start": 3, "writeOrderId": 5}),
 }
 
 
 def test_an_offset_is_the_same_text_whatever_the_order_of_its_channels() -> None:
-    texts = {json.dumps(SetOffset(dict(order)).to_json()) for order in (PLACES.items(), reversed(PLACES.items()))}
+    texts = {json.dumps(SetOffset(dict(order)).to_json()) for order in (OFFSETS.items(), reversed(OFFSETS.items()))}
     assert texts == {
         '{"channels": {"a": {"group": "auto-1", "path": "s3://bucket/1", "start": 3, "writeOrderId": 5}, '
         '"b": {"path": "/data/2", "writeOrderId": 7}}}'
@@ -25,7 +25,7 @@ def test_an_offset_is_the_same_text_whatever_the_order_of_its_channels() -> None
 
 
 def test_what_was_written_is_read() -> None:
-    assert SetOffset.parse(json.loads(json.dumps(SetOffset(PLACES).to_json())), "the set") == SetOffset(PLACES)
+    assert SetOffset.parse(json.loads(json.dumps(SetOffset(OFFSETS).to_json())), "the set") == SetOffset(OFFSETS)
 
 
 @pytest.mark.parametrize(

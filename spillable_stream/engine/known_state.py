@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.objects.location import Location
 
-__all__ = ["HandedOver", "beginning_with", "handed_over"]
+__all__ = ["KnownState", "beginning_with", "known_state"]
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOver:
+class KnownState:
     """A channel as it was known. Picklable.
 
     Args:
@@ -36,23 +36,23 @@ class HandedOver:
     is_newest: bool
 
 
-_handed: ContextVar[HandedOver | None] = ContextVar("handed", default=None)
+_known: ContextVar[KnownState | None] = ContextVar("known", default=None)
 
 
 @contextmanager
-def beginning_with(handed: HandedOver | None) -> Iterator[None]:
-    """Let a handle that is opened in the block begin with what was handed over, if that is of its channel.
+def beginning_with(known: KnownState | None) -> Iterator[None]:
+    """Let a handle that is opened in the block begin with what another process knew, if that is of its channel.
 
     An open goes through many hands, and this is for one of them only: so it is said here rather than handed on by each.
     """
-    token = _handed.set(handed)
+    token = _known.set(known)
     try:
         yield
     finally:
-        _handed.reset(token)
+        _known.reset(token)
 
 
-def handed_over(path: ChannelPath) -> HandedOver | None:
+def known_state(path: ChannelPath) -> KnownState | None:
     """Return what the handle of a channel may begin with that is being opened; None: it asks the store."""
-    handed = _handed.get()
-    return handed if handed is not None and handed.location == path else None
+    known = _known.get()
+    return known if known is not None and known.location == path else None

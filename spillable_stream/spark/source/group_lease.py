@@ -1,4 +1,4 @@
-"""A source's hold on its channel and its group, in Spark's long-lived worker.
+"""A source's lease of its channel and its group, in Spark's long-lived worker.
 
 Nothing in Spark stops this worker where its query never started, since another source of it could not: it lives as
 long as the session. So the group is owned from where the query asks for a batch. A group that the options name is owned
@@ -31,14 +31,14 @@ from spillable_stream.errors import ChannelClosedError, SpillableError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.source.worker_end import at_end, not_at_end
 
-__all__ = ["IDLE_SECONDS", "GroupHold"]
+__all__ = ["IDLE_SECONDS", "GroupLease"]
 
 IDLE_SECONDS = 60.0
 
 _log = log_of(__name__)
 
 
-class GroupHold:
+class GroupLease:
     """A channel that is open, and a group that is owned, from call to call.
 
     Args:

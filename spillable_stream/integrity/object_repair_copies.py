@@ -1,4 +1,4 @@
-"""What a repair of a channel in an object store found and changed: ``quarantine/<UTC time>/`` under its root.
+"""The copies that a repair makes in an object store: ``quarantine/<UTC time>/`` under the channel's root.
 
 ::
 
@@ -17,13 +17,13 @@ from spillable_stream.integrity.findings import Report, Severity
 from spillable_stream.objects.salvage import QUARANTINE
 from spillable_stream.objects.store import ObjectMissingError, Store, uploading
 
-__all__ = ["ObjectQuarantine"]
+__all__ = ["ObjectRepairCopies"]
 
 _PIECE_BYTES = 8 << 20
 
 
-class ObjectQuarantine:
-    """One repair's objects.
+class ObjectRepairCopies:
+    """One repair's copies.
 
     Args:
         store: where the channel is.

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from spillable_stream import Channel, DataLossError, NotAChannelError
-from spillable_stream.engine.handed_over import HandedOver, beginning_with, handed_over
+from spillable_stream.engine.known_state import KnownState, beginning_with, known_state
 from spillable_stream.engine.port import Put, SinkBatch
 from spillable_stream.engine.store import last_known
 from spillable_stream.engine.store.last_known import accept
@@ -46,13 +46,13 @@ def channel(opened: list[FaultyStore]) -> Iterator[Channel]:
         yield channel
 
 
-def known(channel: Channel) -> HandedOver:
-    found = channel.port().hand_over()
+def known(channel: Channel) -> KnownState:
+    found = channel.port().known_state()
     assert found is not None
     return pickle.loads(pickle.dumps(found))  # type: ignore[no-any-return]
 
 
-def begun(handed: HandedOver | None) -> Channel:
+def begun(handed: KnownState | None) -> Channel:
     with beginning_with(handed):
         return Channel(URL, create=False)
 
@@ -112,13 +112,13 @@ def test_whoever_begins_with_what_began_with_an_older_checkpoint_refuses_to_appe
 
 def test_it_is_for_its_own_channel_in_its_own_block(channel: Channel) -> None:
     handed = known(channel)
-    assert handed_over(PLACE) is None
+    assert known_state(PLACE) is None
     with beginning_with(handed):
-        assert handed_over(PLACE) == handed
-        assert handed_over(Location.parse(f"{URL}-2")) is None
+        assert known_state(PLACE) == handed
+        assert known_state(Location.parse(f"{URL}-2")) is None
         with beginning_with(None):
-            assert handed_over(PLACE) is None
-    assert handed_over(PLACE) is None
+            assert known_state(PLACE) is None
+    assert known_state(PLACE) is None
 
 
 def test_a_handle_that_begins_behind_what_was_collected_loads_anew(channel: Channel) -> None:
@@ -186,12 +186,12 @@ def test_nothing_is_handed_over_of_a_channel_with_a_large_state(
     for number in range(3):
         put(channel, b"%d" % number)
         take(channel, 1, group=f"g{number}")
-    assert channel.port().hand_over() is not None
-    monkeypatch.setattr(last_known, "_MOST_HANDED_BYTES", 100)
-    assert channel.port().hand_over() is None
+    assert channel.port().known_state() is not None
+    monkeypatch.setattr(last_known, "_MOST_SENT_BYTES", 100)
+    assert channel.port().known_state() is None
     monkeypatch.undo()
-    monkeypatch.setattr(last_known, "_MOST_HANDED", 2)
-    assert channel.port().hand_over() is None
+    monkeypatch.setattr(last_known, "_MOST_SENT", 2)
+    assert channel.port().known_state() is None
 
 
 def test_the_newest_checkpoint_is_known_so_that_none_is_created_too_soon(
@@ -217,4 +217,4 @@ def test_the_newest_checkpoint_is_known_so_that_none_is_created_too_soon(
 
 def test_a_channel_on_a_disk_hands_nothing_over(tmp_path: object) -> None:
     with Channel(f"{tmp_path}/c", minimum_required_space=0) as channel:
-        assert channel.port().hand_over() is None
+        assert channel.port().known_state() is None

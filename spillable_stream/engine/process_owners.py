@@ -1,4 +1,4 @@
-"""The groups that handles of this process own: one that wants such a group may be waiting for itself.
+"""The owners of groups that are handles of this process: who waits for one of them may be waiting for itself.
 
 An owner's note names its process and the time (`Ownership.note`), which no other ownership of the process has.
 """
@@ -12,11 +12,11 @@ import weakref
 from spillable_stream.errors import GroupOwnedError
 from spillable_stream.storage.lock import process_note
 
-__all__ = ["HeldGroup", "is_of_this_process", "patience_with", "refusal_here"]
+__all__ = ["ProcessOwner", "is_of_this_process", "refusal_here", "timeout_for"]
 
 
-class HeldGroup:
-    """A group that a handle of this process owns, while the object is alive and not closed.
+class ProcessOwner:
+    """A handle of this process that owns a group, while the object is alive and not closed.
 
     Args:
         note: what the owner wrote about itself.
@@ -25,14 +25,14 @@ class HeldGroup:
     def __init__(self, note: str) -> None:
         self.thread: threading.Thread = threading.current_thread()  # its ident may be another one's when it has ended
         self._key = _key(note)
-        _held[self._key] = self
+        _owners[self._key] = self
 
     def close(self) -> None:
-        """Forget it: the group is given up."""
-        _held.pop(self._key, None)
+        """Forget it: it gave the group up."""
+        _owners.pop(self._key, None)
 
 
-_held: weakref.WeakValueDictionary[str, HeldGroup] = weakref.WeakValueDictionary()
+_owners: weakref.WeakValueDictionary[str, ProcessOwner] = weakref.WeakValueDictionary()
 
 
 def _key(note: str) -> str:
@@ -44,8 +44,8 @@ def is_of_this_process(note: str) -> bool:
     return note.startswith(f"{process_note()} ")
 
 
-def _found(note: str) -> HeldGroup | None:
-    return _held.get(_key(note)) if is_of_this_process(note) else None
+def _found(note: str) -> ProcessOwner | None:
+    return _owners.get(_key(note)) if is_of_this_process(note) else None
 
 
 def is_nobodys(note: str) -> bool:
@@ -54,10 +54,10 @@ def is_nobodys(note: str) -> bool:
     Args:
         note: what an owner wrote about itself that is this process for sure.
     """
-    return _held.get(_key(note)) is None
+    return _owners.get(_key(note)) is None
 
 
-def patience_with(note: str, timeout_seconds: float) -> float:
+def timeout_for(note: str, timeout_seconds: float) -> float:
     """Return for how many seconds to wait for an owner: for none if the calling thread itself would have to close it.
 
     A handle that nobody has any more, and nobody closed, gives its group up when its garbage is collected: that is now.
@@ -73,8 +73,8 @@ def patience_with(note: str, timeout_seconds: float) -> float:
 
 
 def _is_of_this_thread(note: str) -> bool:
-    held = _found(note)
-    return held is not None and held.thread is threading.current_thread()
+    found = _found(note)
+    return found is not None and found.thread is threading.current_thread()
 
 
 def refusal_here(group: str, path: object, note: str, otherwise: str) -> GroupOwnedError | None:
@@ -86,11 +86,11 @@ def refusal_here(group: str, path: object, note: str, otherwise: str) -> GroupOw
         note: what the owner wrote about itself.
         otherwise: what else a user may do about it.
     """
-    held = _found(note)
-    if held is None:
+    found = _found(note)
+    if found is None:
         return None
     return GroupOwnedError(
         f"the group {group!r} of {path} is owned by {note}, which is this process: the thread "
-        f"{held.thread.name!r} took with another handle of the channel. Close that handle first{otherwise}",
+        f"{found.thread.name!r} took with another handle of the channel. Close that handle first{otherwise}",
         note,
     )

@@ -6,10 +6,10 @@ from spillable_stream.engine import open_engine
 from spillable_stream.errors import SpillableError
 from spillable_stream.objects.location import channel_path
 
-__all__ = ["uuid_at"]
+__all__ = ["known_uuid"]
 
 
-def uuid_at(path: str) -> str | None:
+def known_uuid(path: str) -> str | None:
     """Return the UUID of the channel at a path; None if there is none, or none that can be read.
 
     Args:

@@ -20,7 +20,7 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.salvage import Unreadable
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.source.batch_reader import SpillableBatchReader
-from spillable_stream.spark.source.quarantine import quarantine
+from spillable_stream.spark.source.on_corruption import quarantine
 from spillable_stream.spark.source.read_options import BatchOptions, StreamOptions
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 from spillable_stream.storage.filesystem import FileSystem

@@ -11,10 +11,7 @@ import pytest
 
 from spillable_stream import Channel, ForeignDirectoryError
 from spillable_stream.log.claim import make_directories
-from spillable_stream.log.identity_file import planned_layout, read_identity
-from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner_file import OWNER_FILE, Owner, read_owner, write_owner
-from spillable_stream.log.ownership import (
+from spillable_stream.log.directory_ownership import (
     HOME,
     is_held,
     is_original_elsewhere,
@@ -22,8 +19,12 @@ from spillable_stream.log.ownership import (
     ownership_fault,
     whereabouts,
 )
+from spillable_stream.log.identity_file import planned_layout, read_identity
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, read_owner, write_owner
 from spillable_stream.option_types import CreationOptions
-from spillable_stream.storage.filesystem import FileSystem, Identity
+from spillable_stream.storage.file_identity import FileIdentity
+from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import first_bytes, snapshot, spread
 
 FS = FileSystem()
@@ -86,7 +87,7 @@ def layout(tmp_path: Path) -> Layout:
     return layout
 
 
-def owner_of(directory: Path) -> Owner:
+def owner_of(directory: Path) -> DirectoryOwner:
     found = read_owner(FS, directory)
     assert found is not None
     return found
@@ -158,8 +159,8 @@ def test_an_original_is_elsewhere_only_if_that_channel_is_there(tmp_path: Path) 
 class OneDirectory(FileSystem):
     """The real file system, in which every path leads to the same directory, as bind mounts of it do."""
 
-    def identity(self, path: Path) -> Identity:
-        return Identity(1, 2)
+    def identity(self, path: Path) -> FileIdentity:
+        return FileIdentity(1, 2)
 
 
 def test_a_bind_mount_of_the_channel_is_not_an_original_elsewhere(layout: Layout, tmp_path: Path) -> None:

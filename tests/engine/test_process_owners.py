@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel, GroupOwnedError
-from spillable_stream.engine.held_groups import HeldGroup, is_of_this_process, patience_with, refusal_here
+from spillable_stream.engine.process_owners import ProcessOwner, is_of_this_process, refusal_here, timeout_for
 from spillable_stream.engine.store import object_owners
 from spillable_stream.storage import lock
 from spillable_stream.storage.lock import process_note
@@ -103,21 +103,21 @@ def test_a_handle_that_nobody_has_any_more_gives_its_group_up(open_channel: Open
 
 def test_only_a_live_group_of_this_process_is_held_here() -> None:
     note = f"{process_note()} since then, for a test"
-    held = HeldGroup(note)
-    assert patience_with(note, 5) == 0 and patience_with(f"{process_note()} since now", 5) == 5
+    held = ProcessOwner(note)
+    assert timeout_for(note, 5) == 0 and timeout_for(f"{process_note()} since now", 5) == 5
     assert refusal_here("g", "p", note, "") is not None
     held.close()
-    assert patience_with(note, 5) == 5 and refusal_here("g", "p", note, "") is None
-    again = HeldGroup(note)
-    assert patience_with(note, 5) == 0
+    assert timeout_for(note, 5) == 5 and refusal_here("g", "p", note, "") is None
+    again = ProcessOwner(note)
+    assert timeout_for(note, 5) == 0
     del again
-    assert patience_with(note, 5) == 5
+    assert timeout_for(note, 5) == 5
 
 
 def test_a_thread_that_has_the_ident_of_the_owners_is_not_the_owners() -> None:
     """A thread that ends leaves its ident to the next one; the handle may be closed by whoever has it now."""
-    note, held, found = f"{process_note()} since then", list[HeldGroup](), list[float]()
-    for call in (lambda: held.append(HeldGroup(note)), lambda: found.append(patience_with(note, 5))):
+    note, held, found = f"{process_note()} since then", list[ProcessOwner](), list[float]()
+    for call in (lambda: held.append(ProcessOwner(note)), lambda: found.append(timeout_for(note, 5))):
         thread = threading.Thread(target=call)
         thread.start()
         thread.join()

@@ -20,7 +20,7 @@ from spillable_stream.observe.observation import Observation
 from spillable_stream.observe.observed_channel import FAILURES, ObservedChannel
 from spillable_stream.shown_value import shown
 
-__all__ = ["ObservedPlaces"]
+__all__ = ["ChannelDiscovery"]
 
 _SEARCH_SECONDS = 5.0  # between two searches for what fits a pattern
 
@@ -42,8 +42,8 @@ class _Pattern:
     search: Future[list[str]] | None = None
 
 
-class ObservedPlaces:
-    """The channels to look at. For one thread at a time.
+class ChannelDiscovery:
+    """Finds the channels to look at. For one thread at a time.
 
     Args:
         channels: handles, paths, and patterns of paths, such as ``/data/orders-*``.
@@ -65,7 +65,7 @@ class ObservedPlaces:
         self._clock = clock
         self._threads = threads
         self._monotonic = monotonic
-        self._places: dict[str, ObservedChannel | _Pattern] = {}
+        self._given: dict[str, ObservedChannel | _Pattern] = {}
         self._due = float("-inf")
         if isinstance(channels, (str, bytes, PathLike)) or not isinstance(channels, Iterable):
             raise OptionError(
@@ -74,21 +74,21 @@ class ObservedPlaces:
         for channel in channels:
             text = str(channel.path) if isinstance(channel, Channel) else path_text("a channel", channel)
             is_search = not isinstance(channel, Channel) and _is_search(text)
-            place = text if is_search else _place(text)
-            if place in self._places:
+            path = text if is_search else _normal_path(text)
+            if path in self._given:
                 raise OptionError(f"{text} is given twice; give each channel once")
-            self._places[place] = _Pattern(text) if is_search else ObservedChannel(channel, clock)
-        if not self._places:
+            self._given[path] = _Pattern(text) if is_search else ObservedChannel(channel, clock)
+        if not self._given:
             raise OptionError("there is nothing to look at: give at least one channel")
 
     def channels(self) -> list[ObservedChannel]:
         """Return the channels, in the order in which they and their patterns were given; each once."""
         found: dict[str, ObservedChannel] = {}
-        for place, given in self._places.items():
+        for path, given in self._given.items():
             if isinstance(given, ObservedChannel):
-                found[place] = given
+                found[path] = given
             else:
-                found |= {path: channel for path, channel in given.channels.items() if path not in self._places}
+                found |= {at: channel for at, channel in given.channels.items() if at not in self._given}
         return list(found.values())
 
     def problems(self) -> list[Observation]:
@@ -102,7 +102,7 @@ class ObservedPlaces:
         return any(pattern.search is not None and not pattern.search.done() for pattern in self._patterns())
 
     def _patterns(self) -> list[_Pattern]:
-        return [given for given in self._places.values() if isinstance(given, _Pattern)]
+        return [given for given in self._given.values() if isinstance(given, _Pattern)]
 
     def search(self, patience_seconds: float) -> list[ObservedChannel]:
         """Find out what fits the patterns, unless that was done a moment ago, and return the channels that are gone.
@@ -151,7 +151,7 @@ def _is_search(text: str) -> bool:
     return False
 
 
-def _place(text: str) -> str:
+def _normal_path(text: str) -> str:
     """Return what all ways to write a path have in common."""
     try:
         return str(channel_path(text))

@@ -11,7 +11,7 @@ import pytest
 
 from spillable_stream import Channel, OptionError
 from spillable_stream.call_threads import CallThreads
-from spillable_stream.observe.observed_places import ObservedPlaces
+from spillable_stream.observe.channel_discovery import ChannelDiscovery
 
 
 class Clock:
@@ -29,13 +29,13 @@ def threads() -> Iterator[CallThreads]:
         yield pool
 
 
-def make(*places: Path | str) -> None:
-    for place in places:
-        Channel(place, **({} if "://" in str(place) else {"minimum_required_space": 0})).close()  # type: ignore[arg-type]
+def make(*paths: Path | str) -> None:
+    for path in paths:
+        Channel(path, **({} if "://" in str(path) else {"minimum_required_space": 0})).close()  # type: ignore[arg-type]
 
 
-def paths(places: ObservedPlaces) -> list[str]:
-    return [channel.path for channel in places.channels()]
+def paths(discovery: ChannelDiscovery) -> list[str]:
+    return [channel.path for channel in discovery.channels()]
 
 
 @pytest.mark.parametrize("scheme", ["", "object+file://"])
@@ -46,35 +46,35 @@ def test_channels_that_fit_a_pattern_join_as_they_appear_and_leave_when_they_are
     make(f"{root}/orders-2", f"{root}/other")
     (tmp_path / "orders-file").touch()
     (tmp_path / "orders-dir").mkdir()
-    places = ObservedPlaces([f"{root}/orders-*"], clock, threads, clock)
-    assert places.search(60) == [] and paths(places) == [f"{root}/orders-2"] and not places.problems()
-    (two,) = places.channels()
+    discovery = ChannelDiscovery([f"{root}/orders-*"], clock, threads, clock)
+    assert discovery.search(60) == [] and paths(discovery) == [f"{root}/orders-2"] and not discovery.problems()
+    (two,) = discovery.channels()
     make(f"{root}/orders-1")
-    places.search(60)
-    assert paths(places) == [f"{root}/orders-2"], "what was found a moment ago is used again"
+    discovery.search(60)
+    assert paths(discovery) == [f"{root}/orders-2"], "what was found a moment ago is used again"
     clock.now += 6
-    places.search(60)
-    assert paths(places) == [f"{root}/orders-1", f"{root}/orders-2"] and places.channels()[1] is two
+    discovery.search(60)
+    assert paths(discovery) == [f"{root}/orders-1", f"{root}/orders-2"] and discovery.channels()[1] is two
     shutil.rmtree(tmp_path / "orders-2")
     clock.now += 6
-    assert places.search(60) == [two] and paths(places) == [f"{root}/orders-1"]
+    assert discovery.search(60) == [two] and paths(discovery) == [f"{root}/orders-1"]
 
 
 def test_a_damaged_channel_fits_a_pattern_too(tmp_path: Path, threads: CallThreads) -> None:
     make(tmp_path / "a")
     (tmp_path / "a" / "channel.json").write_text("no")
-    places = ObservedPlaces([f"{tmp_path}/*"], Clock(), threads)
-    places.search(60)
-    assert paths(places) == [f"{tmp_path}/a"]
+    discovery = ChannelDiscovery([f"{tmp_path}/*"], Clock(), threads)
+    discovery.search(60)
+    assert paths(discovery) == [f"{tmp_path}/a"]
 
 
 def test_a_pattern_that_nothing_fits_or_that_cannot_be_searched_is_a_problem(
     tmp_path: Path, threads: CallThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "obstore", None)
-    places = ObservedPlaces([f"{tmp_path}/none-*", "s3://bucket/orders-*"], Clock(), threads)
-    places.search(60)
-    none, store = places.problems()
+    discovery = ChannelDiscovery([f"{tmp_path}/none-*", "s3://bucket/orders-*"], Clock(), threads)
+    discovery.search(60)
+    none, store = discovery.problems()
     assert (none.path, none.problem, none.stats) == (f"{tmp_path}/none-*", "no channel fits it, so far", None)
     assert store.problem.startswith("ImportError: a channel in a cloud needs obstore")
 
@@ -84,22 +84,22 @@ def test_a_search_that_fails_later_leaves_what_was_found(
 ) -> None:
     make(tmp_path / "a")
     clock = Clock()
-    places = ObservedPlaces([f"{tmp_path}/*"], clock, threads, clock)
-    places.search(60)
+    discovery = ChannelDiscovery([f"{tmp_path}/*"], clock, threads, clock)
+    discovery.search(60)
 
     def refused(pattern: str) -> list[str]:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("spillable_stream.observe.observed_places.channels_matching", refused)
+    monkeypatch.setattr("spillable_stream.observe.channel_discovery.channels_matching", refused)
     clock.now += 6
-    assert places.search(60) == [] and paths(places) == [f"{tmp_path}/a"]
+    assert discovery.search(60) == [] and paths(discovery) == [f"{tmp_path}/a"]
 
 
 def test_a_channel_whose_name_is_a_pattern_is_that_channel(tmp_path: Path, threads: CallThreads) -> None:
     make(tmp_path / "a[1]", tmp_path / "a1")
-    places = ObservedPlaces([f"{tmp_path}/a[1]"], Clock(), threads)
-    places.search(60)
-    assert paths(places) == [f"{tmp_path}/a[1]"]
+    discovery = ChannelDiscovery([f"{tmp_path}/a[1]"], Clock(), threads)
+    discovery.search(60)
+    assert paths(discovery) == [f"{tmp_path}/a[1]"]
 
 
 def test_each_channel_is_there_once_however_it_is_written(
@@ -109,14 +109,14 @@ def test_each_channel_is_there_once_however_it_is_written(
     monkeypatch.chdir(path.parent)
     for twice in ([path, f"{path}/"], [str(path), path.name], ["s3://b/x", "s3://b//x/"], [f"{path}*", f"{path}*"]):
         with pytest.raises(OptionError, match="is given twice"):
-            ObservedPlaces(twice, Clock(), threads)
-    places = ObservedPlaces([f"{path.parent}/*", path.name], Clock(), threads)
-    places.search(60)
-    assert paths(places) == [path.name]
+            ChannelDiscovery(twice, Clock(), threads)
+    discovery = ChannelDiscovery([f"{path.parent}/*", path.name], Clock(), threads)
+    discovery.search(60)
+    assert paths(discovery) == [path.name]
 
 
 def test_a_wildcard_where_none_can_be_and_nothing_are_refused(threads: CallThreads) -> None:
     with pytest.raises(OptionError, match="a wildcard is before the last part"):
-        ObservedPlaces(["s3://bucket/*/orders"], Clock(), threads)
+        ChannelDiscovery(["s3://bucket/*/orders"], Clock(), threads)
     with pytest.raises(OptionError, match="at least one channel"):
-        ObservedPlaces([], Clock(), threads)
+        ChannelDiscovery([], Clock(), threads)

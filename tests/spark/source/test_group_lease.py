@@ -18,8 +18,8 @@ import spillable_stream as ss
 from spillable_stream.engine.commit_on_behalf import finish_takes
 from spillable_stream.engine.local.position_hint import read_position_hint
 from spillable_stream.errors import GroupOwnedError, StorageError
-from spillable_stream.spark.source import group_hold
-from spillable_stream.spark.source.group_hold import GroupHold
+from spillable_stream.spark.source import group_lease
+from spillable_stream.spark.source.group_lease import GroupLease
 from spillable_stream.spark.source.partition import EventPartition
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 from tests.support.events import numbered, put, take
@@ -155,7 +155,7 @@ def test_a_new_query_that_finds_nothing_left_begins_behind_what_was_committed(ch
 def test_a_group_without_a_planned_batch_is_given_up_when_no_call_comes_and_taken_again_at_the_next(
     channel: ss.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_hold, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(group_lease, "IDLE_SECONDS", 0.05)
     reader = named_source(channel)
     start = reader.initialOffset()
     end = reader.latestOffset(start)
@@ -175,7 +175,7 @@ def test_a_group_that_was_given_up_and_has_a_batch_of_a_killed_query_under_way_f
     end = planned(killed)
     killed.stop()
     put(channel, *numbered(5, 5))
-    monkeypatch.setattr(group_hold, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(group_lease, "IDLE_SECONDS", 0.0)
     reader = named_source(channel)
     start = reader.initialOffset()
     for _ in range(3):
@@ -190,7 +190,7 @@ def test_a_group_that_was_given_up_and_has_a_batch_of_a_killed_query_under_way_f
 def test_calls_that_come_while_the_group_is_given_up_find_everything_as_it_was(
     channel: ss.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_hold, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(group_lease, "IDLE_SECONDS", 0.0)
     reader = named_source(channel, minEventsPerTrigger=1000)
     start = reader.initialOffset()
     for i in range(100):
@@ -205,21 +205,21 @@ def test_calls_that_come_while_the_group_is_given_up_find_everything_as_it_was(
 def test_a_call_that_takes_longer_than_the_patience_keeps_what_is_open(
     channel: ss.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_hold, "IDLE_SECONDS", 0.0)
-    hold = GroupHold(lambda: ss.Channel(channel.path), lambda channel: channel.consumer("default"))
-    with hold.call():
-        held = hold.channel()
+    monkeypatch.setattr(group_lease, "IDLE_SECONDS", 0.0)
+    lease = GroupLease(lambda: ss.Channel(channel.path), lambda channel: channel.consumer("default"))
+    with lease.call():
+        held = lease.channel()
         time.sleep(0.2)  # the thread would close it, were there no call
-        monkeypatch.setattr(group_hold, "IDLE_SECONDS", 60.0)
+        monkeypatch.setattr(group_lease, "IDLE_SECONDS", 60.0)
     time.sleep(0.2)
-    assert hold.channel() is held
-    hold.close()
+    assert lease.channel() is held
+    lease.close()
 
 
 def test_a_worker_that_nobody_calls_lets_others_be_the_last_to_close_the_channel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_hold, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(group_lease, "IDLE_SECONDS", 0.0)
     with ss.Channel(tmp_path / "m", minimum_required_space=0, memory_capacity=100) as channel:
         put(channel, *numbered(0, 5))
         reader = named_source(channel)
@@ -238,9 +238,9 @@ def test_a_channel_that_cannot_be_closed_cleanly_when_nobody_calls_is_logged(
         def close(self) -> None:
             raise StorageError("the disk is full")
 
-    monkeypatch.setattr(group_hold, "IDLE_SECONDS", 0.0)
-    hold = GroupHold(lambda: cast(ss.Channel, Full()), lambda channel: channel.consumer("default"))
-    hold.channel()
+    monkeypatch.setattr(group_lease, "IDLE_SECONDS", 0.0)
+    lease = GroupLease(lambda: cast(ss.Channel, Full()), lambda channel: channel.consumer("default"))
+    lease.channel()
     wait_for_threads()
     assert "the channel /data/full, for which Spark has not asked for 0 s: the disk is full" in caplog.text
 
@@ -250,7 +250,7 @@ def test_a_query_with_a_position_of_its_own_owns_it_however_long_its_trigger_is(
     channel: ss.Channel, monkeypatch: pytest.MonkeyPatch, resumed: bool
 ) -> None:
     """Nobody else may read as this group, and without an owner it would be dropped."""
-    monkeypatch.setattr(group_hold, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(group_lease, "IDLE_SECONDS", 0.0)
     reader = source(channel, startingOffsets="latest")
     start = reader.initialOffset()
     if resumed:

@@ -1,4 +1,4 @@
-"""A side directory with what a repair found and changed: ``DIR/quarantine/<UTC time>``.
+"""The copies that a repair makes of what it found and changes: ``DIR/quarantine/<UTC time>``.
 
 ::
 
@@ -24,15 +24,15 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["Quarantine", "memory_files"]
+__all__ = ["RepairCopies", "memory_files"]
 
 _log = log_of(__name__)
 
 _PIECE_BYTES = 4 << 20
 
 
-class Quarantine:
-    """One repair's side directory, made at once.
+class RepairCopies:
+    """One repair's copies, in a directory that is made at once.
 
     Args:
         fs: the file system.

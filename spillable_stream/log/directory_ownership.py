@@ -7,7 +7,7 @@ from pathlib import Path
 from spillable_stream.errors import NotAChannelError, SpillableError
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner_file import OWNER_FILE, Owner
+from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import is_locked
 
@@ -39,7 +39,12 @@ def is_outside(fs: FileSystem, layout: Layout, directory: Path) -> bool:
 
 
 def ownership_fault(
-    fs: FileSystem, layout: Layout, role: str, directory: Path, found: Owner | None, owner: Owner | None
+    fs: FileSystem,
+    layout: Layout,
+    role: str,
+    directory: Path,
+    found: DirectoryOwner | None,
+    owner: DirectoryOwner | None,
 ) -> str | None:
     """Return why a directory is not proven to be the channel's, or None if it is.
 
@@ -71,7 +76,7 @@ def is_held(fs: FileSystem, path: Path) -> bool:
     return is_locked(fs, path / OWNER_FILE)
 
 
-def is_original_elsewhere(fs: FileSystem, found: Owner, layout: Layout) -> bool:
+def is_original_elsewhere(fs: FileSystem, found: DirectoryOwner, layout: Layout) -> bool:
     """Tell whether what an owner file names as its channel's directory is there, and is not ``layout``'s."""
     home = Path(found.home)
     if fs.real_path(layout.path) == fs.real_path(home) or not fs.exists(home):

@@ -1,4 +1,4 @@
-"""How long a request is tried again, and how long is waited in between."""
+"""How long a request is tried again, and how long is waited in between: an exponential backoff with jitter."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
-__all__ = ["Patience"]
+__all__ = ["Backoff"]
 
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
 
 
-class Patience:
+class Backoff:
     """Tries again with growing pauses.
 
     Args:

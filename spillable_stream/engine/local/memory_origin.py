@@ -10,13 +10,13 @@ from spillable_stream.errors import StorageError
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["MemoryPlace"]
+__all__ = ["MemoryOrigin"]
 
 _MACHINE = Path("/etc/machine-id")
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryPlace:
+class MemoryOrigin:
     """Where a memory tier was created.
 
     Args:
@@ -44,8 +44,8 @@ class MemoryPlace:
     home: int = 0
 
     @classmethod
-    def here(cls, fs: FileSystem, token: str, path: Path, home: int) -> MemoryPlace:
-        """Return the place of a directory that is about to be created on this machine.
+    def here(cls, fs: FileSystem, token: str, path: Path, home: int) -> MemoryOrigin:
+        """Return the origin of a tier whose directory is about to be created on this machine.
 
         Args:
             fs: the file system.
