@@ -105,7 +105,7 @@ class InputSource(io.RawIOBase):
         try:
             self.raw: IO[bytes] = standard_input() if file == STANDARD_INPUT else open(file, "rb", buffering=0)  # noqa: SIM115 - closed by close
         except OSError as e:
-            raise OptionError(f"{file} can't be read: {e.strerror}; give a file, or - for standard input") from e
+            raise OptionError(f"{file} can't be read: {e.strerror}; give a file") from e
         self.is_file: bool = file != STANDARD_INPUT and os.path.isfile(file)
         self.size: int | None = os.fstat(self.raw.fileno()).st_size if self.is_file else None
         self.done: int = 0

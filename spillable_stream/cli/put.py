@@ -18,7 +18,7 @@ from spillable_stream.cli.load_input import Format, Input, format_of, open_input
 from spillable_stream.cli.output import say
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
-from spillable_stream.errors import NotAChannelError, SchemaError
+from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.shown_value import shown
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ def put(
     with ending(path, as_json, lambda: stands, lambda: {"stored": 0} if report is None else report.to_json()):
         is_told, kind = kind is not None, kind or format_of(file)
         delimiter = csv_delimiter(delimiter, is_csv=kind is Format.CSV)
+        if typed:
+            _require_columns(file, kind, "--typed makes columns of rows")
         ttl_us(ttl)  # refused before anything is created
         due_ms(deliver_after, None, 0)
         channel, source = _opened(path, file, kind, delimiter, typed, is_told)
@@ -148,16 +150,20 @@ def _opened(
         channel = Channel(path, create=False)
     except NotAChannelError:
         source = opened(None, as_rows=typed)
-        schema = _columns(source, kind) if typed else None
+        schema = _columns(source) if typed else None
         channel = Channel(path, schema=schema)
         if typed:
             source.fit(channel.schema)
         return channel, source
     try:
+        if channel.typed:
+            _require_columns(file, kind, f"{channel.path} has columns")
+        elif typed:
+            raise OptionError(f"{channel.path} is an event channel, to which --typed can't add columns: leave it out")
         columns = channel.schema if channel.typed else None
         source = opened(columns, as_rows=channel.typed, may_add_columns=typed)
         if typed:
-            channel.evolve(_with_columns_of(channel.schema, _columns(source, kind)))
+            channel.evolve(_with_columns_of(channel.schema, _columns(source)))
             source.fit(channel.schema)
     except BaseException:
         channel.close()
@@ -165,9 +171,20 @@ def _opened(
     return channel, source
 
 
-def _columns(source: Input, kind: Format) -> pa.Schema:
+def _require_columns(file: str, kind: Format, why: str) -> None:
+    """Refuse lines of text where there are columns.
+
+    Raises:
+        OptionError: the input would be read line by line.
+    """
     if kind is Format.LINES:
-        raise SchemaError("lines of text have no columns for --typed: give --format jsonl, csv, parquet or arrow")
+        name = "standard input" if file == STANDARD_INPUT else file
+        raise OptionError(
+            f"{why}, and {name} is read as lines of text, which have none: give --format jsonl, csv, parquet or arrow"
+        )
+
+
+def _columns(source: Input) -> pa.Schema:
     import pyarrow as pa
 
     from spillable_stream.channel.event import ID_COLUMN
@@ -198,13 +215,8 @@ def _as_events(channel: Channel, source: Input) -> Callable[[pa.RecordBatch], pa
     from spillable_stream.channel.event import ID_COLUMN
     from spillable_stream.channel.event_columns import batch_from_columns
     from spillable_stream.cli.event_text import json_row, rows_of
-    from spillable_stream.format.batch import EVENT_SCHEMA
 
     if channel.typed:
-        if source.schema.equals(EVENT_SCHEMA):
-            raise SchemaError(
-                f"{channel.path} has columns, and lines of text have none: give --format jsonl, csv, parquet or arrow"
-            )
         names = {*channel.schema.names, ID_COLUMN}
         return lambda batch: _of_columns(batch, names)
     if are_of_events(source.schema.names):

@@ -17,9 +17,14 @@ from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["check_owners", "find_identity"]
+__all__ = ["check_owners", "find_identity", "usual_layout"]
 
 _LARGEST_HEADER_BYTES = 64 << 20
+
+
+def usual_layout(path: Path) -> Layout:
+    """Return where the files of a channel are unless its identity file says otherwise."""
+    return Layout(path, "", (path / "data",), path / CHECKPOINT, None)
 
 
 def find_identity(fs: FileSystem, path: Path, findings: Findings) -> tuple[Layout, bool]:
@@ -36,7 +41,7 @@ def find_identity(fs: FileSystem, path: Path, findings: Findings) -> tuple[Layou
         CorruptionError: the identity file is damaged, and no data file in the usual place says what was in it.
     """
     file = path / "channel.json"
-    usual = Layout(path, "", (path / "data",), path / "checkpoint", None)
+    usual = usual_layout(path)
     try:
         layout = read_identity(fs, path)
     except (CorruptionError, NotAChannelError) as e:

@@ -33,6 +33,7 @@ from spillable_stream.format.file_names import Tier, disk_segment, log_name
 from spillable_stream.format.frame import FrameType, encode, encode_with, file_seed
 from spillable_stream.format.head_page import disowned, parse_host
 from spillable_stream.format.record import FileHeader, LostRecord
+from spillable_stream.integrity.file_kinds import require_kinds
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.inspection import Inspection
 from spillable_stream.integrity.object_repair import repair_objects
@@ -88,6 +89,7 @@ def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progre
         return repair_objects(place, progress)
     fs, path = given_file_system(fs), place
     require_directory(fs, path)
+    require_kinds(fs, path)
     meter = Meter("verify", "bytes", progress)
     with _alone(fs, path, make=False):
         inspection = examine(fs, path, meter)

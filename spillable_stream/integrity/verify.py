@@ -12,6 +12,7 @@ import pyarrow as pa
 from spillable_stream.errors import ChannelBusyError, CorruptionError, SpillableError
 from spillable_stream.format.file_names import parse_delayed
 from spillable_stream.format.packing import MALFORMED
+from spillable_stream.integrity.file_kinds import require_kinds
 from spillable_stream.integrity.findings import Findings, Report, Severity
 from spillable_stream.integrity.inspection import Inspection, inspect
 from spillable_stream.integrity.object_verify import verify_objects
@@ -39,7 +40,7 @@ def verify(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progre
         OptionError: it is not a path, or no channel can be at such an address.
         NotAChannelError: the path holds no channel.
         UnsupportedFormatError: a newer version wrote it.
-        CorruptionError: it is so damaged that nothing says what it is.
+        CorruptionError: it is so damaged that nothing says what it is, or one of its files is a directory or a link.
         ChannelBusyError: it changes faster than it can be read.
         StorageError: a file can't be read, or the store refused or failed.
     """
@@ -64,6 +65,7 @@ def examine(fs: FileSystem, path: Path, meter: Meter) -> Inspection:
     Raises what `verify` raises.
     """
     require_directory(fs, path)
+    require_kinds(fs, path)
     before: Inspection | None = None
     for look in looks(partial(_head, fs, path)):
         try:

@@ -67,7 +67,9 @@ def _failed(what: str, path: str | Path | File, e: OSError) -> SpillableError:
             return _closed(path.path)
         path = path.path
     who = f"; run it as the owner, not as uid {os.geteuid()}, or see the option mode" if e.errno == errno.EACCES else ""
-    return StorageError(f"{what} {path} failed: {e.strerror or e} (errno {e.errno}){who}")
+    is_link = e.errno == errno.ELOOP and os.path.islink(path)
+    why = "it is a symbolic link, which is not followed" if is_link else e.strerror or e
+    return StorageError(f"{what} {path} failed: {why} (errno {e.errno}){who}")
 
 
 def _closed(path: str | Path) -> ChannelClosedError:

@@ -19,7 +19,10 @@ from spillable_stream.storage.file import File, forking, named
 from spillable_stream.storage.file_identity import FileIdentity, identity_of
 from spillable_stream.sync_refusals import is_not_ours
 
-__all__ = ["FileSystem", "given_file_system"]
+__all__ = ["A_DIRECTORY", "A_FILE", "A_LINK", "FileSystem", "given_file_system"]
+
+A_FILE, A_DIRECTORY, A_LINK = "a file", "a directory", "a symbolic link"
+"""Kinds of what may be at a path."""
 
 _MEMORY_TYPES = {"tmpfs", "ramfs"}
 
@@ -27,6 +30,14 @@ _IMPOSSIBLE = {
     errno.ELOOP: "its symbolic links lead in a circle",
     errno.ENAMETOOLONG: "it, or a name in it, is too long for the file system",
     errno.ENOTDIR: "it, or a part of it, is a file and not a directory",
+}
+
+_KINDS = {
+    stat.S_IFREG: A_FILE,
+    stat.S_IFDIR: A_DIRECTORY,
+    stat.S_IFLNK: A_LINK,
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
 }
 
 
@@ -100,6 +111,15 @@ class FileSystem:
     def is_file(self, path: Path) -> bool:
         """Tell whether a path leads to a regular file."""
         return os.path.isfile(path)
+
+    def kind(self, path: Path) -> str:
+        """Return what is at a path itself, in words, such as "a file" or "a symbolic link"; "" if nothing is."""
+        with named("looking at", path):
+            try:
+                mode = os.lstat(path).st_mode
+            except FileNotFoundError:
+                return ""
+        return _KINDS.get(stat.S_IFMT(mode), "a device")
 
     def why_impossible(self, path: Path) -> str:
         """Return why nothing can be at a path, in words; "" if something is there, or may be."""

@@ -106,3 +106,10 @@ def test_the_environment_never_alters_a_channel(path: Path, monkeypatch: pytest.
         pass
     run("put", path, input="x\n")
     assert options(path)["keep_alive"] == 3
+
+
+@pytest.mark.parametrize("verb", ["create", "alter"])
+def test_a_missing_schema_file_is_not_answered_with_standard_input(filled: Path, verb: str) -> None:
+    done = run(verb, filled, "--schema", "nothing.jsonl")
+    assert done.exit_code == 2 and "nothing.jsonl can't be read: No such file or directory" in done.stderr
+    assert "standard input" not in done.stderr

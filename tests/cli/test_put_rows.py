@@ -13,6 +13,7 @@ import pytest
 from pyarrow import csv, feather, parquet
 
 from spillable_stream import Channel, Event
+from spillable_stream.format.batch import EVENT_SCHEMA
 from tests.support.command_line import bodies, run
 
 
@@ -196,17 +197,40 @@ def test_two_columns_of_one_name_are_refused_by_a_channel_that_is_there_too(path
 
 def test_what_cannot_be_put_leaves_no_channel_behind(path: Path, tmp_path: Path) -> None:
     assert run("put", path, tmp_path / "nothing").exit_code == 2
-    (tmp_path / "f").write_bytes(b"text\n")
-    done = run("put", path, tmp_path / "f", "--typed")
-    assert done.exit_code == 1 and "lines of text have no columns" in done.stderr
     (tmp_path / "f.parquet").write_bytes(b"no")
     assert run("put", path, tmp_path / "f.parquet", "--typed").exit_code == 1
     assert not path.exists()
 
 
-def test_text_does_not_go_to_a_typed_channel(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_file", [True, False])
+@pytest.mark.parametrize("more", [["--typed"], ["--typed", "--format", "lines"], []])
+def test_lines_of_text_for_columns_are_a_wrong_call_and_not_a_broken_file(
+    path: Path, tmp_path: Path, more: list[str], is_file: bool
+) -> None:
+    """Nothing of the input was tried: the call says how to read it."""
+    (tmp_path / "f").write_bytes(b"text\n")
+    if not (is_new := more == ["--typed"]):
+        with Channel(path, schema=pa.schema([("n", pa.int64())]), minimum_required_space=0):
+            pass
+    done = run("put", path, tmp_path / "f" if is_file else "-", *more, input=b"text\n")
+    assert done.exit_code == 2 and path.exists() is not is_new
+    name = tmp_path / "f" if is_file else "standard input"
+    assert f"{name} is read as lines of text, which have none: give --format jsonl, csv, parquet or" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["f.jsonl", "f.csv"])
+def test_typed_is_refused_where_the_channel_is_of_events(filled: Path, tmp_path: Path, name: str) -> None:
+    """It would make no columns: each line of JSON would be a body."""
+    (tmp_path / name).write_text('{"n": 1}\n')
+    before = bodies(filled)
+    done = run("put", filled, tmp_path / name, "--typed")
+    assert done.exit_code == 2 and "is an event channel, to which --typed can't add columns" in done.stderr
+    assert bodies(filled) == before
+
+
+def test_a_file_of_events_is_not_called_lines_of_text_by_a_typed_channel(path: Path, tmp_path: Path) -> None:
     with Channel(path, schema=pa.schema([("n", pa.int64())]), minimum_required_space=0):
         pass
-    (tmp_path / "f").write_bytes(b"text\n")
-    done = run("put", path, tmp_path / "f")
-    assert done.exit_code == 1 and "has columns, and lines of text have none" in done.stderr
+    feather.write_feather(pa.Table.from_pylist([{"headers": [], "body": b"x"}], EVENT_SCHEMA), tmp_path / "f.arrow")
+    done = run("put", path, tmp_path / "f.arrow")
+    assert done.exit_code == 1 and "the channel has no column 'headers'" in done.stderr

@@ -126,3 +126,12 @@ def test_a_path_at_which_nothing_can_be_is_told_from_one_that_is_missing(tmp_pat
         assert why in fs.why_impossible(path)
     for path in (tmp_path, tmp_path / "file", tmp_path / "missing" / "x"):
         assert fs.why_impossible(path) == ""
+
+
+def test_what_is_at_a_path_is_said_in_words_and_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    os.mkfifo(tmp_path / "pipe")
+    said = {"file": "a file", "link": "a symbolic link", "pipe": "a named pipe", ".": "a directory", "missing": ""}
+    assert {name: FileSystem().kind(tmp_path / name) for name in said} == said
+    assert FileSystem().kind(Path("/dev/null")) == "a device"

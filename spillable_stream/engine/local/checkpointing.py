@@ -6,6 +6,7 @@ A checkpoint frees everything: if the newest file holds only taken events, the l
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -98,8 +99,7 @@ class Checkpointing:
         except Exception as e:  # the commit that triggered this has succeeded, so it must not fail here
             if self._log.closed:
                 return True
-            self._failed_at = time.monotonic()
-            self._log_failure(e)
+            self.report(e)
             return False
 
     def _is_due(self) -> bool:
@@ -127,21 +127,25 @@ class Checkpointing:
         self._active_calls.run("a checkpoint", lambda: self._create_alone(wait_seconds, spares=spares))
         _log.debug("a checkpoint of %s was created", self._log.path, extra=fields(self._log.path))
 
-    def create_if_there_is_room(self, *, spares: bool = False) -> bool:
-        """Do what `create` does, and tell whether a full disk had room for it; if not, it is logged."""
+    def create_if_there_is_room(self, *, spares: bool = False) -> StorageError | None:
+        """Do what `create` does, and return the error if a full disk had no room for it."""
         try:
             self.create(spares=spares)
         except StorageError as e:
             if not is_for_want_of_space(e):
                 raise
-            self._log_failure(e)
-            return False
-        return True
+            return e
+        return None
 
-    def _log_failure(self, cause: Exception) -> None:
+    def report(self, failure: Exception) -> None:
+        """Log that there is no checkpoint, as a warning unless there was one within ``checkpointInterval``."""
         self._counters.checkpoint_write_error_count += 1
+        interval_seconds = self._follower.state.options.checkpoint_interval / 1000
+        before, self._failed_at = self._failed_at, time.monotonic()
+        level = logging.WARNING if self._failed_at - before >= interval_seconds else logging.DEBUG
         path = self._log.path
-        _log.warning("%s: no checkpoint was created; the next open takes longer: %s", path, cause, extra=fields(path))
+        said = "no checkpoint was created; the next open takes longer"
+        _log.log(level, "%s: %s: %s", path, said, failure, extra=fields(path))
 
     def give_back_when_idle(self) -> None:
         """Free the disk space of taken events if nothing was committed for a second; for takes that find no events.

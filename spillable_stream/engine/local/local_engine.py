@@ -213,16 +213,17 @@ class LocalEngine(Engine):
                 self._require_nothing_in_memory(self.log.failed)
             return
         self.upkeep.settle()
-        wants_checkpoint = options.checkpoint_on_close if checkpoint is None else checkpoint
+        no_room: StorageError | None = None
         try:
-            if wants_checkpoint:  # other handles may use its spares; the last one removes them
-                wants_checkpoint = not self.checkpointing.create_if_there_is_room(spares=True)
+            if options.checkpoint_on_close if checkpoint is None else checkpoint:
+                # Other handles may use its spares; the last one removes them.
+                no_room = self.checkpointing.create_if_there_is_room(spares=True)
         except (StorageError, LockTimeoutError):
             self._leave_as_last(flush=flush)  # what refuses a checkpoint may still take events
             raise
         self._leave_as_last(flush=flush)
-        if wants_checkpoint:  # in the room that was reserved for the log
-            self.checkpointing.create_if_there_is_room()
+        if no_room and (no_room := self.checkpointing.create_if_there_is_room()):  # where the log's reserve was
+            self.checkpointing.report(no_room)
 
     def _leave_as_last(self, *, flush: bool) -> None:
         if self.become_last():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from spillable_stream.engine.local import checkpointing
 from spillable_stream.engine.local.local_log import LocalLog
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log import commit_lock
+from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.lab.machine import mounted
@@ -169,12 +172,37 @@ def test_a_close_on_a_full_disk_that_has_no_room_for_a_checkpoint_is_no_error(
         with Channel(disk / "channel", minimum_required_space=0) as channel:
             with Channel(disk / "channel", minimum_required_space=0) as other:
                 until_full(other, bytes(64 << 10))
-            assert "no checkpoint was created; the next open takes longer" in caplog.text
+            assert caplog.text.count("no checkpoint was created; the next open takes longer") == 1
             assert not checkpoints(disk)
             events = channel.stats().channel_size
         assert checkpoints(disk), "in what was kept for takes: no handle is left to take"
+        assert caplog.text.count("no checkpoint was created") == 1, "the second try of the last handle had room"
         with Channel(disk / "channel") as channel:
             assert channel.stats().channel_size == events
+
+
+class NoRoomForCheckpoints(FileSystem):
+    """A file system that is full when a checkpoint is written."""
+
+    def open(self, path: Path, **how: Any) -> File:
+        if how.get("create") and path.name.startswith("checkpoint-"):
+            raise StorageError(f"{path} has no room") from OSError(errno.ENOSPC, "No space left on device")
+        return super().open(path, **how)
+
+
+def test_a_commit_and_a_close_without_room_for_a_checkpoint_warn_once_an_interval(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [2_000_000_000.0]
+    replace_in(monkeypatch, checkpointing, "time", time=lambda: now[0], monotonic=lambda: now[0])
+    Channel(path, minimum_required_space=0).close()
+    for commits in (1, 2):
+        caplog.clear()
+        with Channel(path, fs=NoRoomForCheckpoints()) as channel:
+            for _ in range(commits):
+                now[0] += 31  # the interval is 30 s
+                put(channel, b"x")
+        assert caplog.text.count("no checkpoint was created") == commits
 
 
 def checkpoints(disk: Path) -> list[Path]:
