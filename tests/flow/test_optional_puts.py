@@ -15,7 +15,7 @@ import pytest
 from spillable_stream import Channel, flow
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.errors import ChannelFullError, ProducerBusyError
-from spillable_stream.flow import optional_puts
+from spillable_stream.flow import optional_way
 from spillable_stream.flow.left_out import LeftOut
 from spillable_stream.flow.optional_puts import OptionalPuts
 from spillable_stream.flow.part_puts import PartPuts
@@ -35,7 +35,7 @@ def moment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], None]]
     """Sets what a moment is, in seconds; at first it is longer than a test."""
 
     def set_moment(seconds: float) -> None:
-        monkeypatch.setattr(optional_puts, "_MOMENT_SECONDS", seconds)
+        monkeypatch.setattr(optional_way, "_MOMENT_SECONDS", seconds)
 
     set_moment(600.0)
     return set_moment

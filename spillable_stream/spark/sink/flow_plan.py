@@ -6,7 +6,7 @@ configuration describes them, and build them anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +27,7 @@ from spillable_stream.flow.selectors import LoadBalancing, Selector
 from spillable_stream.format.batch import EVENT_SCHEMA, check_columns
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.side_by_side import side_by_side
+from spillable_stream.spark.sink.optional_channels import OptionalChannel, plan_optional
 from spillable_stream.spark.sink.sink_plan import SinkOptions, SinkPlan, plan_for, shown_channels
 
 __all__ = ["FlowPlan", "plan_flow"]
@@ -39,9 +40,11 @@ class FlowPlan:
     Args:
         base: what messages call it.
         source: the source's configuration.
-        names: the names of its channels; that of the dead letters is the last, if it is none of the others.
+        names: the names of its channels that must have some events, or may have to; that of the dead letters is the
+            last, if it is none of the others.
         channels: how each of them is written.
-        times: of each channel, for how long its events count, and when they are due.
+        times: of each of them, for how long its events count, and when they are due.
+        optional: the channels that are required for no event, by name.
         schema: the schema of the rows that Spark sends.
     """
 
@@ -50,6 +53,7 @@ class FlowPlan:
     names: tuple[str, ...]
     channels: tuple[SinkPlan, ...]
     times: tuple[EventTimes, ...]
+    optional: Mapping[str, OptionalChannel]
     schema: StructType
     transaction: SinkBatch | None = None
 
@@ -63,13 +67,19 @@ class FlowPlan:
         selector.bind(self.source.channels)
         return selector
 
+    def times_of(self, name: str) -> EventTimes:
+        """Return for how long the events of a channel count, and when they are due."""
+        found = self.optional.get(name)
+        return self.times[self.names.index(name)] if found is None else found.times
+
     def inline_bytes(self, partition_id: int) -> int:
-        """Return how much a task may send through the driver, for all channels.
+        """Return how much a task may send through the driver: for each optional channel, and for the others together.
 
         Args:
             partition_id: the task's number among those of its write, from 0.
         """
-        return min(channel.inline_bytes(partition_id) for channel in self.channels)
+        least = min(channel.inline_bytes(partition_id) for channel in self.channels)
+        return least // (1 + len(self.optional))
 
     def remembered(self, batch: SinkBatch) -> SinkBatch:
         """Return by what the channels remember a batch: its query and number."""
@@ -87,6 +97,8 @@ class FlowPlan:
 @one_look()
 def plan_flow(options: SinkOptions, schema: StructType) -> FlowPlan:
     """Read the configuration, create its channels that are missing, and return how to write through the source.
+
+    A channel that is required for no event, and can't be opened in time, misses what comes until it can.
 
     Args:
         options: the write's options, with `SinkOptions.flow`.
@@ -109,7 +121,9 @@ def plan_flow(options: SinkOptions, schema: StructType) -> FlowPlan:
             "batch, its rows may come in another order and go to other channels. Use another one, or shards"
         )
     selector.bind(source.channels)
-    names = tuple(dict.fromkeys([*source.channels, *([source.dead_letter] if source.dead_letter else [])]))
+    every = dict.fromkeys([*source.channels, *([source.dead_letter] if source.dead_letter else [])])
+    aside = selector.never_required() - {source.dead_letter}
+    names = tuple([name for name in every if name not in aside])
     described = {channel.name: channel for channel in agent.channels}
 
     wanted = configured_channels(agent_name, [described[name] for name in names], {})
@@ -117,7 +131,10 @@ def plan_flow(options: SinkOptions, schema: StructType) -> FlowPlan:
         channels = enter_together(stack, wanted, WantedChannel.open, WantedChannel.check, side_by_side)
         plans = side_by_side([partial(plan_for, channel, str(channel.path), options, schema) for channel in channels])
     times = tuple([event_times(described[name]) for name in names])
-    return FlowPlan(f"{agent_name}.{source_name} of {path}", source, names, tuple(plans), times, schema)
+    base = f"{agent_name}.{source_name} of {path}"
+    may_have = [described[name] for name in every if name in aside]
+    optional = plan_optional(base, agent_name, may_have, options, schema)
+    return FlowPlan(base, source, names, tuple(plans), times, optional, schema)
 
 
 def _source(path: str, agent_name: str, source_name: str) -> tuple[AgentConfig, SourceConfig]:

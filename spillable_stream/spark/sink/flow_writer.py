@@ -6,7 +6,7 @@ of them: Spark's repetition of the batch completes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -23,10 +23,17 @@ from spillable_stream.flow.surroundings import REAL
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.query_task import partition_id
 from spillable_stream.spark.sink.flow_plan import FlowPlan
+from spillable_stream.spark.sink.optional_channels import (
+    OptionalPart,
+    OptionalStages,
+    commit_optional,
+    discard_optional,
+    refuse_reading_optional,
+)
 from spillable_stream.spark.sink.sharded_writer import ShardedStaged, ShardedStreamWriter
 from spillable_stream.spark.sink.sink_times import wall_clock_ms
 from spillable_stream.spark.sink.spark_checkpoint import NOWHERE, SparkCheckpoint
-from spillable_stream.spark.sink.task_stage import TaskStage, staging
+from spillable_stream.spark.sink.task_stage import Staged, TaskStage, staging
 from spillable_stream.spark.spark_errors import short_traces
 
 __all__ = ["FlowStaged", "FlowStreamWriter"]
@@ -40,9 +47,11 @@ class FlowStaged(ShardedStaged):
 
     Args:
         required: the numbers of the channels that must have their rows.
+        optional: the rows of channels that are required for none.
     """
 
     required: set[int] = field(default_factory=set)
+    optional: dict[str, OptionalPart] = field(default_factory=dict)
 
 
 @short_traces
@@ -66,16 +75,23 @@ class FlowStreamWriter(ShardedStreamWriter):
         chain.initialize()
         try:
             with staging([c.stage for c in plan.channels], plan.inline_bytes, owner, batch_id) as task:
-                for batch in batches:
-                    self._add(task, batch, batch_id, chain, selector, required, letter_ids)
-                staged = task.finish()
+                aside = OptionalStages(plan.optional, plan.inline_bytes(partition_id()), owner, batch_id)
+                try:
+                    for batch in batches:
+                        self._add(task, aside, batch, batch_id, chain, selector, required, letter_ids)
+                    staged: list[Staged] = []
+                    optional = aside.finish(lambda: staged.extend(task.finish()))
+                except BaseException:
+                    aside.discard()
+                    raise
         finally:
             chain.close()
-        return FlowStaged(owner, {i: found for i, found in enumerate(staged) if found.has_rows}, required)
+        return FlowStaged(owner, {i: found for i, found in enumerate(staged) if found.has_rows}, required, optional)
 
     def _add(
         self,
         task: TaskStage,
+        aside: OptionalStages,
         batch: pa.RecordBatch,
         batch_id: int,
         chain: InterceptorChain,
@@ -94,12 +110,15 @@ class FlowStreamWriter(ShardedStreamWriter):
             routes = selector.select(passed, batch_id).one_part_each()
             required.update(numbers[name] for name in routes.required)
             for name, rows in {**routes.required, **routes.optional}.items():
-                times = self._flow.times[numbers[name]]
+                times = self._flow.times_of(name)
                 part, of_part, wrong = times.divide(select_rows(passed, rows), wall_clock_ms())
                 if wrong and not dead_letter:
                     raise OptionError(f"{wrong[0].error.removeprefix('OptionError: ')}. Nothing was stored")
                 rejected += wrong
-                task.add(numbers[name], part, of_part)
+                if name in numbers:
+                    task.add(numbers[name], part, of_part)
+                else:
+                    aside.add(name, part, of_part)
         component = f"{self._flow.source.name}/"
         for event in rejected:
             required.add(numbers[dead_letter])
@@ -111,6 +130,8 @@ class FlowStreamWriter(ShardedStreamWriter):
         """Commit to the channels that must have their rows, and then to the others, as far as these take them."""
         staged = [m for m in messages if isinstance(m, FlowStaged)]
         required = {number for message in staged for number in message.required}
+        query = next((found.query for m in staged for found in m.of_shards.values()), None)
+        refuse_reading_optional(self._flow.optional, query)
         super()._publish(_only(staged, required), batch_id, sink)
         without_waiting = ShardedStreamWriter(self._flow.without_waiting())
         for number in sorted({n for message in staged for n in message.of_shards} - required):
@@ -124,6 +145,20 @@ class FlowStreamWriter(ShardedStreamWriter):
                     e,
                     extra=fields(component=self._flow.names[number]),
                 )
+        commit_optional(self._flow.optional, _optional_parts(staged), batch_id, sink)
+
+    def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        super()._abort(messages)
+        discard_optional(self._flow.optional, _optional_parts([m for m in messages if isinstance(m, FlowStaged)]))
+
+
+def _optional_parts(messages: Iterable[FlowStaged]) -> dict[str, list[OptionalPart]]:
+    """Return the tasks' rows of each optional channel that has some, in the tasks' order."""
+    found: dict[str, list[OptionalPart]] = {}
+    for message in messages:
+        for name, part in message.optional.items():
+            found.setdefault(name, []).append(part)
+    return found
 
 
 def _only(messages: list[FlowStaged], channels: set[int]) -> list[WriterCommitMessage | None]:

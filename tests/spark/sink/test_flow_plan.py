@@ -55,30 +55,39 @@ def plan(directory: Path, text: str = CONF, keep_alive: int = 0) -> FlowPlan:
 
 def test_a_plan_names_the_channels_and_goes_to_the_tasks(tmp_path: Path) -> None:
     found = pickle.loads(pickle.dumps(plan(tmp_path)))
-    assert found.names == ("ok", "errors", "may", "dead")
-    assert [Path(c.path).name for c in found.channels] == ["ok", "errors", "may", "dead"]
+    assert found.names == ("ok", "errors", "dead")
+    assert [Path(c.path).name for c in found.channels] == ["ok", "errors", "dead"]
+    assert [(name, Path(c.plan.path).name) for name, c in found.optional.items() if c.plan] == [("may", "may")]
     assert [type(i).__name__ for i in found.chain().interceptors] == ["RegexExtractor", "Picky"]
     assert found.shown([0]) == "the channel ok" and found.shown([0, 1]) == "the channels ok, errors"
 
 
 def test_no_channel_is_created_if_another_one_cannot_be_opened(tmp_path: Path) -> None:
-    (tmp_path / "may").write_text("not a channel")
+    (tmp_path / "errors").write_text("not a channel")
     with pytest.raises(NotAChannelError, match="it is a file"):
         plan(tmp_path)
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["flume.conf", "may"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["errors", "flume.conf"]
+
+
+def test_an_optional_channel_that_cannot_be_opened_keeps_no_stream_from_the_others(tmp_path: Path) -> None:
+    (tmp_path / "may").write_text("not a channel")
+    found = plan(tmp_path)
+    assert found.optional["may"].plan is None and "it is a file" in found.optional["may"].why_not
+    (tmp_path / "may").unlink()
+    assert plan(tmp_path).optional["may"].plan is not None
 
 
 def test_no_channel_has_another_option_if_another_one_cannot_be_opened(tmp_path: Path) -> None:
     plan(tmp_path)
-    shutil.rmtree(tmp_path / "may")
-    (tmp_path / "may").write_text("not a channel")
+    shutil.rmtree(tmp_path / "errors")
+    (tmp_path / "errors").write_text("not a channel")
     with pytest.raises(NotAChannelError, match="it is a file"):
         plan(tmp_path, CONF, keep_alive=7)
-    for name in ("ok", "errors", "dead"):
+    for name in ("ok", "may", "dead"):
         with Channel(tmp_path / name, create=False) as channel:
             assert channel.options["keep_alive"] == 0, name
-    (tmp_path / "may").unlink()
-    (tmp_path / "may-data").rename(tmp_path / "old")
+    (tmp_path / "errors").unlink()
+    (tmp_path / "errors-data").rename(tmp_path / "old")
     plan(tmp_path, CONF, keep_alive=7)
     with Channel(tmp_path / "ok", create=False) as channel:
         assert channel.options["keep_alive"] == 7

@@ -1,0 +1,295 @@
+"""What a stream through a flow does in its optional channels: it waits for each call there for a moment, and no longer.
+
+A channel that is required for no event (`Selector.never_required`) has no part in the rest of the write. It is opened,
+its rows are staged, and they are committed, each in a thread of its own (`spillable_stream.flow.optional_way`). Where
+one of these fails, or takes longer than a moment, the channel misses the micro-batch as a whole::
+
+    plan ── opened? ──▶ tasks ── all of its rows staged? ──▶ the others have the batch ──▶ commit
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from spillable_stream.channel.row_times import RowTimes
+from spillable_stream.engine.port import SinkBatch
+from spillable_stream.error_text import text_of
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.configuration.channel_times import event_times
+from spillable_stream.flow.configuration.model import ComponentConfig
+from spillable_stream.flow.event_times import EventTimes
+from spillable_stream.flow.open_channel import configured_channels
+from spillable_stream.flow.optional_way import LateCallError, Way, WayCall, in_a_moment
+from spillable_stream.log_records import fields, log_of
+from spillable_stream.spark.channel_pool import visit
+from spillable_stream.spark.sink.sink_plan import SinkOptions, SinkPlan, plan_for
+from spillable_stream.spark.sink.task_guards import refuse_self_read
+from spillable_stream.spark.sink.task_stage import Staged, TaskStage
+
+__all__ = [
+    "OptionalChannel",
+    "OptionalPart",
+    "OptionalStages",
+    "commit_optional",
+    "discard_optional",
+    "plan_optional",
+    "refuse_reading_optional",
+]
+
+_log = log_of(__name__)
+
+_ways: dict[tuple[str, str], Way] = {}  # of this process: Spark makes each call with other objects
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalChannel:
+    """A channel that is required for no event. Picklable.
+
+    Args:
+        flow: what messages call the flow.
+        name: the channel's name.
+        times: for how long its events count, and when they are due.
+        plan: how it is written; None if it can't be opened now.
+        why_not: why it can't; "" if it can.
+    """
+
+    flow: str
+    name: str
+    times: EventTimes
+    plan: SinkPlan | None
+    why_not: str = ""
+
+    @property
+    def way(self) -> Way:
+        """The way there from this process."""
+        return _way(self.flow, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalPart:
+    """A task's rows for an optional channel.
+
+    Args:
+        staged: what was staged; None if the channel misses them.
+        why_not: why it does; "" if it does not.
+    """
+
+    staged: Staged | None
+    why_not: str = ""
+
+
+def _way(flow: str, name: str) -> Way:
+    return _ways.setdefault((flow, name), Way(name))
+
+
+def plan_optional(
+    flow: str, agent: str, configs: Sequence[ComponentConfig], options: SinkOptions, schema: StructType
+) -> dict[str, OptionalChannel]:
+    """Open optional channels, which are created if they are missing, and return by name how to write them.
+
+    Args:
+        flow: what messages call the flow.
+        agent: the agent's name.
+        configs: the channels.
+        options: the write's options.
+        schema: the schema of the rows.
+    """
+    calls = [WayCall(_way(flow, c.name), partial(_plan, agent, c, options, schema)) for c in configs]
+    found = {}
+    for config, plan in zip(configs, in_a_moment(calls), strict=True):
+        times = event_times(config)
+        if isinstance(plan, Exception):
+            found[config.name] = OptionalChannel(flow, config.name, times, None, f"it can't be opened: {text_of(plan)}")
+        else:
+            found[config.name] = OptionalChannel(flow, config.name, times, plan)
+    return found
+
+
+def _plan(agent: str, config: ComponentConfig, options: SinkOptions, schema: StructType) -> SinkPlan:
+    (wanted,) = configured_channels(agent, [config], {})
+    with wanted.open(True) as channel:
+        return replace(plan_for(channel, str(channel.path), options, schema), keep_alive_seconds=0.0)
+
+
+# ── a task ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class OptionalStages:
+    """What a task stages for optional channels.
+
+    Args:
+        channels: the channels, by name.
+        inline_bytes: how much it may send through the driver, for each of them.
+        owner: the streaming query's ID.
+        batch_id: the batch that the rows belong to.
+    """
+
+    def __init__(self, channels: Mapping[str, OptionalChannel], inline_bytes: int, owner: str, batch_id: int) -> None:
+        self._stages = {
+            name: _OptionalStage(channel, partial(_stage, channel, inline_bytes, owner, batch_id))
+            for name, channel in channels.items()
+        }
+
+    def add(self, name: str, batch: pa.RecordBatch, times: RowTimes) -> None:
+        """Encode the rows of a channel, as far as it takes them in time."""
+        self._stages[name].add(batch, times)
+
+    def finish(self, meanwhile: Callable[[], object]) -> dict[str, OptionalPart]:
+        """Make what was staged durable, and return it for each channel that has rows.
+
+        Args:
+            meanwhile: what this thread does before it waits for that.
+        """
+        going = [stage for stage in self._stages.values() if stage.has_rows and not stage.why_not]
+        found = in_a_moment([WayCall(stage.channel.way, stage.finish) for stage in going], meanwhile)
+        parts = {stage.channel.name: stage.part(one) for stage, one in zip(going, found, strict=True)}
+        missed = {name: OptionalPart(None, stage.why_not) for name, stage in self._stages.items() if stage.has_rows}
+        return missed | parts
+
+    def discard(self) -> None:
+        """Remove what was staged, as far as the channels answer."""
+        in_a_moment([WayCall(stage.channel.way, stage.discard) for stage in self._stages.values() if stage.has_rows])
+
+
+def _stage(channel: OptionalChannel, inline_bytes: int, owner: str, batch_id: int) -> TaskStage:
+    assert channel.plan is not None, "rows are staged where the channel can be opened"
+    return TaskStage([channel.plan.stage], inline_bytes, owner, batch_id)
+
+
+class _OptionalStage:
+    """What a task stages for one channel. After a call that fails or is late it stages no more.
+
+    Args:
+        channel: the channel.
+        begin: begins to stage, which may ask the channel's store.
+
+    Attributes:
+        has_rows: whether there are rows for it.
+        why_not: why it misses them; "" while it does not.
+    """
+
+    def __init__(self, channel: OptionalChannel, begin: Callable[[], TaskStage]) -> None:
+        self.channel = channel
+        self.has_rows = False
+        self._begin = begin
+        self._task: TaskStage | None = None
+        self.why_not = channel.why_not
+
+    def add(self, batch: pa.RecordBatch, times: RowTimes) -> None:
+        self.has_rows = self.has_rows or batch.num_rows > 0
+        if not self.why_not and batch.num_rows:
+            (found,) = in_a_moment([WayCall(self.channel.way, partial(self._add, batch, times))])
+            self._note(found)
+
+    def _add(self, batch: pa.RecordBatch, times: RowTimes) -> None:
+        self._task = self._task or self._begin()
+        self._task.add(0, batch, times)
+        if self.why_not:  # it took too long
+            self.discard()
+
+    def finish(self) -> Staged | None:
+        """Make it durable; None where something was too late before."""
+        if self._task is None or self.why_not:
+            return None
+        (staged,) = self._task.finish()
+        if self.why_not:
+            self.discard()
+        return staged
+
+    def part(self, found: Staged | Exception | None) -> OptionalPart:
+        """Return what became of it, by what `finish` returned or raised."""
+        self._note(found)
+        return OptionalPart(None if isinstance(found, Exception) else found, self.why_not)
+
+    def _note(self, found: object) -> None:
+        if isinstance(found, Exception) and not self.why_not:
+            self.why_not = f"its rows can't be staged: {text_of(found)}"
+
+    def discard(self) -> None:
+        if self._task is not None:
+            self._task.discard()
+
+
+# ── the driver ──────────────────────────────────────────────────────────────────────────────────
+
+
+def refuse_reading_optional(channels: Mapping[str, OptionalChannel], query: str | None) -> None:
+    """Refuse a query that reads one of the channels, as far as these say so in time.
+
+    Raises:
+        OptionError: it does.
+    """
+
+    def refuse(plan: SinkPlan) -> None:
+        with visit(plan.path, create=False) as channel:
+            refuse_self_read(channel, query)
+
+    if query is None:
+        return
+    calls = [WayCall(c.way, partial(refuse, c.plan)) for c in channels.values() if c.plan is not None]
+    for found in in_a_moment(calls):
+        if isinstance(found, OptionError):
+            raise found
+
+
+def commit_optional(
+    channels: Mapping[str, OptionalChannel],
+    parts: Mapping[str, Sequence[OptionalPart]],
+    batch_id: int,
+    sink: SinkBatch | None,
+) -> None:
+    """Commit a micro-batch to optional channels, as far as they take it, and log which of them do not get it.
+
+    Args:
+        channels: the channels, by name.
+        parts: the tasks' rows for each channel that has some.
+        batch_id: the batch.
+        sink: by what the channels remember it.
+    """
+    calls: dict[str, WayCall[None]] = {}
+    for name, of_tasks in parts.items():
+        channel = channels[name]
+        why_not = next((part.why_not for part in of_tasks if part.why_not), channel.why_not)
+        if why_not or channel.plan is None:
+            _log_missed(name, batch_id, why_not)
+            continue
+        staged = [part.staged for part in of_tasks if part.staged is not None]
+        calls[name] = WayCall(channel.way, partial(_commit, channel.plan, staged, batch_id, sink))
+    for name, found in zip(calls, in_a_moment(list(calls.values())), strict=True):
+        if found is not None:
+            _log_missed(name, batch_id, text_of(found), is_late=isinstance(found, LateCallError))
+
+
+def _commit(plan: SinkPlan, staged: Sequence[Staged], batch_id: int, sink: SinkBatch | None) -> None:
+    with plan.commit.opened(staged, batch_id) as commit:
+        commit.publish(sink)
+
+
+def _log_missed(name: str, batch_id: int, why: str, *, is_late: bool = False) -> None:
+    _log.warning(
+        "the optional channel %s %s the batch %d: %s",
+        name,
+        "may not get" if is_late else "does not get",
+        batch_id,
+        why,
+        extra=fields(component=name),
+    )
+
+
+def discard_optional(channels: Mapping[str, OptionalChannel], parts: Mapping[str, Sequence[OptionalPart]]) -> None:
+    """Remove what tasks staged in optional channels, as far as these answer; a checkpoint removes the rest."""
+    calls = []
+    for name, of_tasks in parts.items():
+        if (plan := channels[name].plan) is not None:
+            staged = [part.staged for part in of_tasks if part.staged is not None]
+            calls.append(WayCall(channels[name].way, partial(plan.commit.discard, staged)))
+    in_a_moment(calls)
+
+
+os.register_at_fork(after_in_child=_ways.clear)  # the threads are the parent's

@@ -1,0 +1,166 @@
+"""A channel that is required for no event holds a stream up for a moment, and no longer, whatever hangs there."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import spillable_stream as ss
+from spillable_stream import Event
+from spillable_stream.channel.several_channels import WantedChannel
+from spillable_stream.engine.local.local_plans import LocalStagePlan
+from spillable_stream.engine.local.local_port import LocalPort
+from spillable_stream.errors import OptionError
+from spillable_stream.flow import optional_way
+from spillable_stream.spark.sink import optional_channels
+from spillable_stream.spark.sink.flow_writer import FlowStreamWriter
+from tests.spark.sink.test_flow_plan import plan
+from tests.spark.sink.test_flow_writer import staged, stored
+from tests.support.waiting import wait_until
+
+ROWS = [b"INFO a", b"ERROR b"]
+OTHERS = {"ok": [b"INFO a"], "errors": [b"ERROR b"], "dead": []}
+
+
+class Gate:
+    """Lets calls for the channel ``may`` pass while it is open."""
+
+    def __init__(self) -> None:
+        self.opens = threading.Event()
+        self.met = 0
+
+    def pass_for(self, path: object) -> None:
+        if Path(str(path)).name == "may":
+            self.met += 1
+            assert self.opens.wait(60)
+
+    def wait_a_moment(self, calls: Collection[Future[Any]], _: float) -> None:
+        """Wait until all calls have ended, or one of them hangs."""
+        wait_until(lambda: all(call.done() for call in calls) or (self.met > 0 and not self.opens.is_set()))
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    monkeypatch.setattr(optional_channels, "_ways", {})
+    monkeypatch.setattr(optional_way, "_MOMENT_SECONDS", 600.0)
+    found = Gate()
+    monkeypatch.setattr(optional_way, "wait", found.wait_a_moment)
+    yield found
+    found.opens.set()
+    wait_until(lambda: not any(way.is_busy for way in optional_channels._ways.values()))
+
+
+def hang(monkeypatch: pytest.MonkeyPatch, gate: Gate, step: str) -> None:
+    """Let a step of a write to ``may`` wait for the gate."""
+    owner, name, path_of = {
+        "open": (WantedChannel, "open", lambda wanted: wanted.path),
+        "ask": (LocalStagePlan, "ask_here", lambda stage: stage.layout.path),
+        "commit": (LocalPort, "publish", lambda port: port._engine.path),
+    }[step]
+    do: Callable[..., Any] = getattr(owner, name)
+
+    def when_open(self: Any, *arguments: Any, **named: Any) -> Any:
+        gate.pass_for(path_of(self))
+        return do(self, *arguments, **named)
+
+    monkeypatch.setattr(owner, name, when_open)
+
+
+@pytest.mark.parametrize("step", ["open", "ask", "commit"])
+def test_the_others_get_a_micro_batch_while_an_optional_channel_hangs_and_it_gets_the_next_one_when_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Gate, step: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan(tmp_path)
+    with monkeypatch.context() as patch:
+        hang(patch, gate, step)
+        writer = FlowStreamWriter(plan(tmp_path))
+        writer.commit(staged(writer, ROWS), 1)
+        again = FlowStreamWriter(plan(tmp_path))  # which passes over what hangs still
+        again.commit(staged(again, [b"INFO c"], batch_id=2), 2)
+        assert gate.met == 1
+        found = {name: stored(tmp_path)[name] for name in OTHERS}
+        assert found == {**OTHERS, "ok": [b"INFO a", b"INFO c"]}
+        says = "may not get" if step == "commit" else "does not get"
+        assert f"the optional channel may {says} the batch 1" in caplog.text
+        gate.opens.set()
+        wait_until(lambda: not any(way.is_busy for way in optional_channels._ways.values()))
+    writer = FlowStreamWriter(plan(tmp_path))
+    writer.commit(staged(writer, [b"INFO d"], batch_id=3), 3)
+    assert stored(tmp_path)["may"] == [*([b"INFO a"] if step == "commit" else []), b"INFO d"]
+
+
+def test_a_stream_whose_optional_channel_cannot_be_opened_stores_its_batches_in_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "may").write_text("not a channel")
+    writer = FlowStreamWriter(plan(tmp_path))
+    with caplog.at_level(logging.WARNING):
+        writer.commit(staged(writer, ROWS), 1)
+    assert "the optional channel may does not get the batch 1: it can't be opened: " in caplog.text
+    (tmp_path / "may").unlink()
+    writer = FlowStreamWriter(plan(tmp_path))
+    writer.commit(staged(writer, [b"INFO c"], batch_id=2), 2)
+    assert stored(tmp_path) == {**OTHERS, "ok": [b"INFO a", b"INFO c"], "may": [b"INFO c"]}
+
+
+def test_an_optional_channel_has_all_rows_of_a_micro_batch_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = FlowStreamWriter(plan(tmp_path))
+    first = staged(writer, [b"INFO a"])
+    with monkeypatch.context() as patch:
+        hang(patch, gate, "ask")
+        second = staged(writer, [b"INFO b"])
+        gate.opens.set()
+    writer.commit([*first, *second], 1)
+    assert (stored(tmp_path)["ok"], stored(tmp_path)["may"]) == ([b"INFO a", b"INFO b"], [])
+    assert "does not get the batch 1: its rows can't be staged: " in caplog.text
+
+
+def test_large_rows_of_an_optional_channel_are_staged_and_a_failed_write_leaves_none_of_them(tmp_path: Path) -> None:
+    large = b"INFO " + b"a" * (1 << 20)
+    writer = FlowStreamWriter(plan(tmp_path))
+
+    def staged_files() -> list[Path]:
+        return [path for path in tmp_path.glob("may*/**/*") if path.is_file() and path.stat().st_size > len(large)]
+
+    before = len(staged_files())
+    found = staged(writer, [large])
+    assert len(staged_files()) > before
+    writer.abort(found, 1)
+    assert len(staged_files()) == before
+    writer.commit(staged(writer, [large]), 1)
+    assert stored(tmp_path)["may"] == [large]
+
+
+def test_a_query_that_reads_an_optional_channel_of_its_flow_is_refused_before_any_channel_has_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = FlowStreamWriter(plan(tmp_path))
+    found = staged(writer, [b"ERROR b"])
+    for part in found[0].of_shards.values():
+        part.query = "query"
+
+    def refuse(channel: ss.Channel, query: str | None) -> None:
+        if Path(str(channel.path)).name == "may":
+            raise OptionError(f"the query {query} reads it")
+
+    monkeypatch.setattr(optional_channels, "refuse_self_read", refuse)
+    with pytest.raises(OptionError, match="the query query reads it"):
+        writer.commit(found, 1)
+    assert stored(tmp_path) == {"ok": [], "errors": [], "may": [], "dead": []}
+
+
+def test_a_repeated_micro_batch_is_once_in_an_optional_channel(tmp_path: Path) -> None:
+    for _ in range(2):
+        writer = FlowStreamWriter(plan(tmp_path))
+        writer.commit(staged(writer, [b"INFO a"]), 1)
+    assert stored(tmp_path)["may"] == [b"INFO a"]
+    with ss.Channel(tmp_path / "may") as may, may.put_transaction() as tx:
+        tx.put(Event(b"open to others"))
