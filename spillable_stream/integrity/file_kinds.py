@@ -51,7 +51,7 @@ def _directories(layout: Layout) -> list[Path]:
 def _files(layout: Layout) -> Iterator[Path]:
     """Yield the paths that files of every channel may have in its own directory."""
     yield from (layout.lock, layout.open_lock, layout.checkpoint_lock, layout.upkeep_lock, layout.head)
-    yield from (layout.memory_place, layout.path / "store", layout.path / "store.lock")
+    yield from (layout.memory_origin, layout.path / "store", layout.path / "store.lock")
     yield from (layout.path / IDENTITY, layout.path / OWNER_FILE)
 
 
