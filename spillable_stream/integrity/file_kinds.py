@@ -1,7 +1,8 @@
-"""Names of a channel at which something of another kind is: a directory for a file, a link, a pipe.
+"""Names that a channel needs, at which something of another kind is: a directory for a file, a link, a pipe.
 
 No damage does that, and no use of the channel passes over it. So whoever did it is told the names, and nothing else is
-read: a repair would have to remove what it does not know.
+read: a repair would have to remove what it does not know. Other names, as that of a log file that is yet to come, are
+passed over by every use of the channel, and so they are here.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from spillable_stream.errors import CorruptionError, NotAChannelError
+from spillable_stream.format.file_names import parse_data_file
+from spillable_stream.format.head_page import parse_head
 from spillable_stream.integrity.identity_evidence import usual_layout
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import IDENTITY, Layout
@@ -39,8 +42,8 @@ def require_kinds(fs: FileSystem, path: Path) -> None:
     _refuse(_none_of_files(fs, _files(layout)))
     with contextlib.suppress(CorruptionError, NotAChannelError):
         layout = read_identity(fs, path)
-    _refuse(_none_of_directories(fs, directories := _directories(layout)))
-    _refuse(_none_of_files(fs, _files_in(fs, layout, directories)))
+    _refuse(_none_of_directories(fs, _directories(layout)))
+    _refuse(_none_of_files(fs, _log_files(fs, layout)))
 
 
 def _directories(layout: Layout) -> list[Path]:
@@ -55,13 +58,22 @@ def _files(layout: Layout) -> Iterator[Path]:
     yield from (layout.path / IDENTITY, layout.path / OWNER_FILE)
 
 
-def _files_in(fs: FileSystem, layout: Layout, directories: Iterable[Path]) -> Iterator[Path]:
-    """Yield the paths in directories whose names are those of the channel's files."""
-    producers = layout.path / "producers"
-    for directory in directories:
+def _log_files(fs: FileSystem, layout: Layout) -> Iterator[Path]:
+    """Yield the names of the disk tier's log files, up to the newest one, in its directories."""
+    newest = max([_published(fs, layout), *layout.log_files(fs)])
+    for directory in set(layout.data_dirs):
         for name in fs.list(directory):
-            if name.endswith(".lock") if directory == producers else layout.is_own(directory, name):
+            number = parse_data_file(name)
+            if number and number <= newest and layout.log_file(number) == directory / name:
                 yield directory / name
+
+
+def _published(fs: FileSystem, layout: Layout) -> int:
+    """Return the number of the newest log file that the head says; 0 without a head."""
+    with contextlib.suppress(FileNotFoundError):
+        head = parse_head(fs.read_file(layout.head))
+        return head.published.disk.file_id if head else 0
+    return 0
 
 
 def _none_of_files(fs: FileSystem, paths: Iterable[Path]) -> list[str]:
