@@ -22,7 +22,7 @@ _SIZE_BYTES = 256
 _RAW_IDENTITY = struct.Struct("<32xQ96xII")  # stx_ino at 32, stx_dev_major and stx_dev_minor at 136
 
 RawIdentity: TypeAlias = tuple[int, int, int]
-"""An `FileIdentity` as the kernel says it, for a caller that only compares: the inode, and two numbers of its device."""
+"""A `FileIdentity` as the kernel says it, for a caller that only compares: the inode, and two numbers of its device."""
 
 
 class FileIdentity(NamedTuple):
