@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from spillable_stream.format.frame import Payload
-from spillable_stream.objects.cloud_answer import Answer, Outcome, read_answer
+from spillable_stream.objects.cloud_answer import CloudAnswer, Outcome, read_answer
 from spillable_stream.objects.cloud_clients import CloudClients, RequestTimeouts, import_obstore
 from spillable_stream.objects.cloud_errors import Right, store_error
 from spillable_stream.objects.forked import begin_requests, is_orphan
@@ -216,7 +216,7 @@ class CloudStore:
             forget_clients(clients)
         raise self._error(right, key, answer)
 
-    def _error(self, right: Right, key: str, answer: Answer) -> StoreError:
+    def _error(self, right: Right, key: str, answer: CloudAnswer) -> StoreError:
         return store_error(self._location, right, key, answer)
 
     def _clients(self) -> CloudClients:
