@@ -35,7 +35,7 @@ from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.overwritten import find_lost
 from spillable_stream.objects.pace import Pace
 from spillable_stream.objects.slots import Slots
-from spillable_stream.objects.staged_object import LOCAL_OWNER, StagedObjectWriter
+from spillable_stream.objects.staged_object import StagedObjectWriter
 from spillable_stream.objects.store import Store
 from spillable_stream.state.channel_state import ChannelState
 
@@ -314,20 +314,13 @@ class ObjectLog:
         """The newest slot that is known."""
         return self._known.tail
 
-    def stage(
-        self,
-        owner: str = LOCAL_OWNER,
-        batch_id: int = 0,
-        *,
-        memory_bytes: int = 0,
-        minimum_required_space: int | None = 0,
-    ) -> StagedObjectWriter:
-        """Return a new object for events that a later append adopts; `Log.stage` explains the arguments.
+    def stage(self, *, memory_bytes: int = 0, minimum_required_space: int | None = 0) -> StagedObjectWriter:
+        """Return a new object for events that a later append adopts. No limit of a disk holds here.
 
         Raises:
             StoreError: the store refused or failed.
         """
-        return StagedObjectWriter(self.store, self.channel, self.birth(), owner, batch_id)
+        return StagedObjectWriter(self.store, self.channel, self.birth())
 
     def birth(self) -> int:
         """Return the newest slot that is known, for an object that a later append names.
