@@ -253,19 +253,10 @@ class Log(Protocol):
 
     # ── stage ───────────────────────────────────────────────────────────────────────────────
 
-    def stage(
-        self,
-        owner: str = ...,
-        batch_id: int = ...,
-        *,
-        memory_bytes: int = ...,
-        minimum_required_space: int | None = ...,
-    ) -> StagedFile:
-        """Return a new file for events that a later append adopts.
+    def stage(self, *, memory_bytes: int = ..., minimum_required_space: int | None = ...) -> StagedFile:
+        """Return a new file for events of a transaction of this handle, which a later append adopts.
 
         Args:
-            owner: whose it is; by default a transaction's of this handle.
-            batch_id: the owner's number for it.
             memory_bytes: how large it may get in memory; 0 stages it durably at once.
             minimum_required_space: the option's value.
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from spillable_stream.objects.credentials import FailedProviderError
 
-__all__ = ["Answer", "Outcome", "read_answer"]
+__all__ = ["CloudAnswer", "Outcome", "read_answer"]
 
 
 class Outcome(Enum):
@@ -42,7 +42,7 @@ class Outcome(Enum):
     UNKNOWN = "nothing is known"
 
 
-class Answer(NamedTuple):
+class CloudAnswer(NamedTuple):
     """What a store answered.
 
     Args:
@@ -154,12 +154,12 @@ _FOR_CREDENTIALS = re.compile(
 )
 
 
-def read_answer(error: BaseException) -> Answer:
+def read_answer(error: BaseException) -> CloudAnswer:
     """Return what the store answered, as far as an exception of obstore says it."""
     text = str(error)
     status = int(found[1]) if (found := _STATUS.search(text)) else 0
     code = found[1] if (found := _CODE.search(text)) and found[1] in _OUTCOME_OF_CODE else ""
-    return Answer(_outcome(type(error).__name__, text, status, code), status, code)
+    return CloudAnswer(_outcome(type(error).__name__, text, status, code), status, code)
 
 
 def _outcome(kind: str, text: str, status: int, code: str) -> Outcome:

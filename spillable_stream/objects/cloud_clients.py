@@ -77,20 +77,20 @@ def import_obstore() -> ModuleType:
     return found
 
 
-def make_clients(location: Location, provider: str, timeouts: RequestTimeouts) -> CloudClients:
+def make_clients(location: Location, timeouts: RequestTimeouts) -> CloudClients:
     """Return the clients for a location.
 
     Args:
         location: the root of a channel in a cloud.
-        provider: the name of a provider of credentials; "" for the one that the environment names, or its credentials.
         timeouts: how long requests may take.
 
     Raises:
         StoreError: the environment's settings can't be used, or those of the AWS profile.
-        OptionError: no provider of this name is registered.
+        OptionError: the environment names a provider that is not registered.
     """
     cloud = cloud_of(location)
-    profile = _profile(location, provider or chosen_provider())
+    provider = chosen_provider()
+    profile = _profile(location, provider)
     config = _config(location, cloud, os.environ, profile)
     whole = config | {"timeout": f"{_WHOLE_SECONDS} seconds"}
     reading = whole | {"read_timeout": _duration(timeouts.silence_seconds)}
@@ -136,8 +136,7 @@ def _make(
 ) -> Any:
     stores = import_obstore().store
     kind = {"s3": stores.S3Store, "az": stores.AzureStore, "gs": stores.GCSStore}[location.scheme]
-    name = provider or chosen_provider()
-    gives = provider_of(name, location) if name else profile.provider
+    gives = provider_of(provider, location) if provider else profile.provider
     credentials = {} if gives is None else {"credential_provider": gives}
     return kind(location.bucket, config=config, retry_config=repeats, **credentials)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from spillable_stream.objects.cloud_answer import Answer, Outcome
+from spillable_stream.objects.cloud_answer import CloudAnswer, Outcome
 from spillable_stream.objects.clouds import Cloud, cloud_of
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import ObjectMissingError, StoreError
@@ -42,7 +42,7 @@ _PASSING = {
 _DOING = {"write": "writing", "read": "reading", "delete": "deleting", "list": "listing"}
 
 
-def store_error(location: Location, right: Right, key: str, answer: Answer) -> StoreError:
+def store_error(location: Location, right: Right, key: str, answer: CloudAnswer) -> StoreError:
     """Return the error for an answer that is not what was asked for.
 
     Args:
@@ -67,12 +67,12 @@ def store_error(location: Location, right: Right, key: str, answer: Answer) -> S
     )
 
 
-def _said(answer: Answer) -> str:
+def _said(answer: CloudAnswer) -> str:
     words = " ".join(word for word in (str(answer.status or ""), answer.code) if word)
     return f" ({words})" if words else ""
 
 
-def _reason(location: Location, cloud: Cloud, right: Right, answer: Answer) -> str:
+def _reason(location: Location, cloud: Cloud, right: Right, answer: CloudAnswer) -> str:
     """Return what happened and what to do."""
     if answer.outcome is Outcome.FORBIDDEN:
         return _forbidden(location, cloud, right, answer)
@@ -124,7 +124,7 @@ def _reason(location: Location, cloud: Cloud, right: Right, answer: Answer) -> s
     }.get(answer.outcome, "the store's client did not say why: check the settings of the store, or try again")
 
 
-def _forbidden(location: Location, cloud: Cloud, right: Right, answer: Answer) -> str:
+def _forbidden(location: Location, cloud: Cloud, right: Right, answer: CloudAnswer) -> str:
     if answer.code == "AuthorizationFailure":  # Azure says that of several causes
         return (
             f"the credentials may not {right} there, or have expired: allow {cloud.rights[right]}, or renew them, by "

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from spillable_stream.format.frame import Payload
-from spillable_stream.objects.cloud_answer import Answer, Outcome, read_answer
+from spillable_stream.objects.cloud_answer import CloudAnswer, Outcome, read_answer
 from spillable_stream.objects.cloud_clients import CloudClients, RequestTimeouts, import_obstore
 from spillable_stream.objects.cloud_errors import Right, store_error
 from spillable_stream.objects.forked import begin_requests, is_orphan
@@ -45,28 +45,26 @@ _OF_CREDENTIALS = {
 class CloudStore:
     """The objects under one root of a bucket or container. Implements `Store`.
 
-    Credentials come from the environment, from the role of the host, or from a provider that was registered under a
-    name. A pickle has only the location and that name. A child that was forked after its parent's first request can't
-    use any cloud's store: its first call raises `StoreError`.
+    Credentials come from the environment, from the role of the host, or from the provider that the environment names. A
+    pickle has only the location. A child that was forked after its parent's first request can't use any cloud's store:
+    its first call raises `StoreError`.
 
     Args:
         location: the root.
-        provider: the name given to `register_credentials`; "" for the environment and the host's role.
         timeouts: how long requests may take and are repeated; `create` sends one.
 
     Raises:
         ImportError: obstore is not installed.
     """
 
-    def __init__(self, location: Location, provider: str = "", timeouts: RequestTimeouts | None = None) -> None:
+    def __init__(self, location: Location, timeouts: RequestTimeouts | None = None) -> None:
         self._obstore = import_obstore()
         self._location = location
-        self._provider = provider
         self._timeouts = timeouts or RequestTimeouts()
         self._made: CloudClients | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._location, self._provider)
+        return type(self), (self._location,)
 
     def __repr__(self) -> str:
         return f"CloudStore({str(self._location)!r})"
@@ -218,13 +216,13 @@ class CloudStore:
             forget_clients(clients)
         raise self._error(right, key, answer)
 
-    def _error(self, right: Right, key: str, answer: Answer) -> StoreError:
+    def _error(self, right: Right, key: str, answer: CloudAnswer) -> StoreError:
         return store_error(self._location, right, key, answer)
 
     def _clients(self) -> CloudClients:
         """Return the clients, made at the first request: what a forked child has made itself works there."""
         if self._made is None:
-            self._made = shared_clients(self._location, self._provider, self._timeouts)
+            self._made = shared_clients(self._location, self._timeouts)
         return self._made
 
 

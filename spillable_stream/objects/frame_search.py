@@ -15,7 +15,7 @@ import pyarrow as pa
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import MAGIC, FrameHeader, FrameType, frame_size, parse_header
 
-__all__ = ["Found", "find_frame"]
+__all__ = ["FrameStart", "find_frame"]
 
 _PROBE_BYTES = 4096  # has the segment's header, and that of its first frame
 _MOST_GUESSES = 4
@@ -23,7 +23,7 @@ _WORTH_BYTES = 1 << 20  # to read less than that is cheaper than to look for whe
 _ALIGNMENT_BYTES = 8
 
 
-class Found(NamedTuple):
+class FrameStart(NamedTuple):
     """Where to begin to read.
 
     Args:
@@ -44,7 +44,9 @@ class _Frame(NamedTuple):
         return frame_size(self.header.length)
 
 
-def find_frame(fetch: Callable[[int, int], pa.Buffer], seed: int, extent: Extent, window_bytes: int) -> Found | None:
+def find_frame(
+    fetch: Callable[[int, int], pa.Buffer], seed: int, extent: Extent, window_bytes: int
+) -> FrameStart | None:
     """Return where to begin to read an extent of a segment; None if that is where the segment begins.
 
     Args:
@@ -71,7 +73,7 @@ def find_frame(fetch: Callable[[int, int], pa.Buffer], seed: int, extent: Extent
         if frame is None or frame.header.write_order_id > wanted:
             high = guess
         else:
-            low, found = frame, Found(frame.offset, window.slice(frame.offset - guess))
+            low, found = frame, FrameStart(frame.offset, window.slice(frame.offset - guess))
     return found
 
 

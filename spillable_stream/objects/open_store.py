@@ -10,27 +10,23 @@ from spillable_stream.objects.directory_store import DirectoryStore
 from spillable_stream.objects.identity import IDENTITY
 from spillable_stream.objects.location import DIRECTORY, Location
 from spillable_stream.objects.store import Store
-from spillable_stream.shown_value import shown
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["open_store"]
 
 
-def open_store(location: Location, provider: str = "") -> Store:
+def open_store(location: Location) -> Store:
     """Return the store at a location. No request is sent yet.
 
     Args:
         location: the root.
-        provider: the name of a registered provider of credentials; "" for those of the environment.
 
     Raises:
         ImportError: the location is in a cloud, and obstore is not installed.
-        OptionError: a provider is named for a directory, which needs no credentials; or no directory can be there.
+        OptionError: no directory can be there.
     """
     if location.scheme != DIRECTORY:
-        return CloudStore(location, provider)
-    if provider:
-        raise OptionError(f"{location} is a directory: leave out the provider of credentials {shown(provider)}")
+        return CloudStore(location)
     directory = Path(location.prefix)
     if why := FileSystem().why_impossible(directory / IDENTITY):
         raise OptionError(f"no store can be at {location}: {why}; give the path of a directory")

@@ -44,7 +44,7 @@ _mutex = threading.Lock()
 
 
 def shared_clients(
-    location: Location, provider: str, timeouts: RequestTimeouts, monotonic: Callable[[], float] = time.monotonic
+    location: Location, timeouts: RequestTimeouts, monotonic: Callable[[], float] = time.monotonic
 ) -> CloudClients:
     """Return clients for a location, which others may have been using for up to five minutes.
 
@@ -53,13 +53,12 @@ def shared_clients(
 
     Args:
         location: the root of a channel in a cloud.
-        provider: the name of a provider of credentials; "" for the one that the environment names, or its credentials.
         timeouts: how long requests may take.
         monotonic: tells the time; for tests.
 
     Raises what `make_clients` raises.
     """
-    name = provider or chosen_provider()
+    name = chosen_provider()
     place = location if name else (location.scheme, location.bucket)
     factory = factory_of(name)
     key = place, name, id(factory), timeouts, _environment()
@@ -72,7 +71,7 @@ def shared_clients(
                 del _shared[next(iter(_shared))]
     with shared.lock:
         if shared.clients is None:
-            shared.clients = make_clients(location, provider, timeouts)
+            shared.clients = make_clients(location, timeouts)
         return shared.clients
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from spillable_stream.arguments import instance
 from spillable_stream.channel.channel import Channel
-from spillable_stream.observe.metric_names import METRICS, Kind, Metric
+from spillable_stream.observe.metric_names import METRICS, Metric, MetricKind
 from spillable_stream.observe.observer import Observer
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ class OtelMetrics:
             return report
 
         for metric in METRICS:
-            make = meter.create_observable_counter if metric.kind is Kind.COUNTER else meter.create_observable_gauge
+            make = (
+                meter.create_observable_counter if metric.kind is MetricKind.COUNTER else meter.create_observable_gauge
+            )
             unit = _UNITS.get(metric.name.rpartition("_")[2], "1")
             make(otel_name(metric), [reporting(metric)], unit, metric.text)
 

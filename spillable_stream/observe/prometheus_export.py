@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from spillable_stream.observe.metric_names import METRICS, Kind
+from spillable_stream.observe.metric_names import METRICS, MetricKind
 from spillable_stream.observe.observer import Observer
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class ChannelCollector:
 
         observations = self._observer.observe(max_age_seconds=self._max_age_seconds)
         for metric in METRICS:
-            family = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+            family = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
             found = family(metric.name, metric.text, labels=metric.labels)
             for seen in observations:
                 for labels, value in metric.points(seen):

@@ -10,7 +10,7 @@ from spillable_stream.errors import WorkerFailedError, WorkerKilledError, Worker
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.workers.config import WorkerConfig, function_name
 from spillable_stream.workers.verdicts import DeadLetter, Drop, Retry
-from spillable_stream.workers.work import Care, Fate, Waiting, Work, backoff_seconds, halves
+from spillable_stream.workers.work import Care, Deferred, Fate, Work, backoff_seconds, halves
 
 __all__ = ["Judge"]
 
@@ -48,7 +48,7 @@ class Judge:
         """Tell whether a call failed, other than by a verdict of the function's."""
         return not (error is None or isinstance(error, (Retry, Drop, DeadLetter)))
 
-    def judge(self, work: Work) -> list[Waiting]:
+    def judge(self, work: Work) -> list[Deferred]:
         """Set the fate of work whose function was called, or return what must be called again, and when.
 
         Raises:
@@ -65,20 +65,20 @@ class Judge:
         elif isinstance(error, Retry):
             work.pauses += 1
             after = error.after_seconds
-            return [Waiting(work, self._backoff(work.pauses) if after is None else after)]
+            return [Deferred(work, self._backoff(work.pauses) if after is None else after)]
         else:
             return list(self._failed(work, error))
         return []
 
-    def _failed(self, work: Work, error: BaseException) -> Iterator[Waiting]:
+    def _failed(self, work: Work, error: BaseException) -> Iterator[Deferred]:
         about = fields(self._path, first_id=work.first_id, last_id=work.last_id)
         _log.info("%s failed for %s of %s", self._function, work, self._path, exc_info=error, extra=about)
         if work.count > 1:
-            yield from (Waiting(Work(ranges, care=work.care), 0.0) for ranges in halves(work.ranges))
+            yield from (Deferred(Work(ranges, care=work.care), 0.0) for ranges in halves(work.ranges))
             return
         work.attempts += 1
         if work.attempts < self._config.max_attempts:
-            yield Waiting(work, self._backoff(work.attempts))
+            yield Deferred(work, self._backoff(work.attempts))
         else:
             work.fate = self._given_up(work)
 
@@ -94,7 +94,7 @@ class Judge:
             f"There is no dead_letter channel, so the worker stops, and what it had claimed is back in the queue{after}"
         ) from work.error
 
-    def begun(self, work: Work) -> Waiting | None:
+    def begun(self, work: Work) -> Deferred | None:
         """Return when to call the function for events that were just claimed; None for now, or if they have a fate.
 
         An event that has ended a process often enough is not called again. One that has failed as often is: the
@@ -110,12 +110,12 @@ class Judge:
             if work.attempts >= self._config.max_attempts:
                 work.fate = self._given_up(work)
                 return None
-        return Waiting(work, self._backoff(work.attempts))
+        return Deferred(work, self._backoff(work.attempts))
 
-    def refused(self, work: Work) -> Waiting:
+    def refused(self, work: Work) -> Deferred:
         """Return when to try again to commit the fate of work: a channel has no room or no time now."""
         work.pauses, work.is_refused = work.pauses + 1, True
-        return Waiting(work, backoff_seconds(_REFUSED_SECONDS, work.pauses, self._rng()))
+        return Deferred(work, backoff_seconds(_REFUSED_SECONDS, work.pauses, self._rng()))
 
     def late(self, work: Work) -> WorkerTimeoutError:
         """Return the error of a call that did not return in time."""

@@ -35,7 +35,7 @@ from spillable_stream.workers.letter_headers import (
 
 __all__ = [
     "ARROW_STREAM",
-    "Origin",
+    "LetterOrigin",
     "arrow_stream",
     "dead_letters",
     "event_of",
@@ -51,7 +51,7 @@ _CONTENT_TYPE = "content_type"
 _EVENT = "event"
 
 
-class Origin(NamedTuple):
+class LetterOrigin(NamedTuple):
     """Why events are given up, and where they come from.
 
     Args:
@@ -82,7 +82,7 @@ class Origin(NamedTuple):
         }
 
 
-def dead_letters(found: Iterable[ReadBatch], origin: Origin, schema: pa.Schema | None) -> pa.RecordBatch:
+def dead_letters(found: Iterable[ReadBatch], origin: LetterOrigin, schema: pa.Schema | None) -> pa.RecordBatch:
     """Return the dead letters of events, one for each.
 
     Args:

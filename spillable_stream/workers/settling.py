@@ -15,10 +15,10 @@ from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.workers.calls import Calls
 from spillable_stream.workers.judge import Judge
-from spillable_stream.workers.letters import Origin, dead_letters
+from spillable_stream.workers.letters import LetterOrigin, dead_letters
 from spillable_stream.workers.reporting import one_line
 from spillable_stream.workers.transfer import Transfer
-from spillable_stream.workers.work import Fate, Waiting, Work, WorkQueue, halves
+from spillable_stream.workers.work import Deferred, Fate, Work, WorkQueue, halves
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
@@ -83,7 +83,7 @@ class Settling:
         self._clock = clock
 
     def judge(self, work: Work) -> bool:
-        """Set the work's fate, and tell that it has one; else let it wait: another lane may have it by now."""
+        """Set the work's fate, and tell that it has one; else let it wait: another thread may have it by now."""
         try:
             waiting = self._judge.judge(work)
         finally:
@@ -97,7 +97,7 @@ class Settling:
         self._calls.say_what_failed()
         return is_decided
 
-    def _wait(self, waiting: list[Waiting]) -> None:
+    def _wait(self, waiting: list[Deferred]) -> None:
         with self._changed:
             for work, seconds in waiting:
                 if work.error is not None:
@@ -142,6 +142,6 @@ class Settling:
         """Store events in the dead-letter channel, and return the take transaction that takes them from this one."""
         channel, transfer = self._channel, self._transfer
         assert transfer is not None
-        origin = Origin(str(channel.path), channel.uuid, self._consumer.group, work.attempts, work.error)
+        origin = LetterOrigin(str(channel.path), channel.uuid, self._consumer.group, work.attempts, work.error)
         schema = channel.schema if channel.typed else None
         return transfer.store(work.ranges, dead_letters(found, origin, schema))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from spillable_stream.state.ranges import Range, count_of
 
-__all__ = ["Care", "Fate", "Waiting", "Work", "WorkQueue", "backoff_seconds", "halves"]
+__all__ = ["Care", "Deferred", "Fate", "Work", "WorkQueue", "backoff_seconds", "halves"]
 
 _LONGEST_BACKOFF_SECONDS = 300.0
 
@@ -77,7 +77,7 @@ class Work:
         return f"the event {self.last_id:,}" if self.count == 1 else f"the events {self.first_id:,} to {self.last_id:,}"
 
 
-class Waiting(NamedTuple):
+class Deferred(NamedTuple):
     """Work that must wait.
 
     Args:

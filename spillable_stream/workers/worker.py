@@ -1,6 +1,6 @@
 """A worker: calls a function with a group's events until it is stopped.
 
-Each *lane* is a thread that gets its own work: events that wait and are due, or else the next ones of the group. Work
+Each thread gets its own work: events that wait and are due, or else the next ones of the group. Work
 that failed waits aside, as IDs only, so that the group moves on; it stays claimed meanwhile.
 """
 
@@ -30,12 +30,12 @@ from spillable_stream.termination import calling_on_sigterm
 from spillable_stream.workers.calls import Calls
 from spillable_stream.workers.config import WorkerConfig, function_name
 from spillable_stream.workers.judge import Judge
-from spillable_stream.workers.lanes import Lane, Lanes
 from spillable_stream.workers.reporting import Reporting
 from spillable_stream.workers.settling import Settling, Tally
 from spillable_stream.workers.transfer import Transfer, transfer_name
 from spillable_stream.workers.unfinished import Unfinished
 from spillable_stream.workers.work import Fate, Work, WorkQueue
+from spillable_stream.workers.worker_threads import WorkerThread, WorkerThreads
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
@@ -48,7 +48,7 @@ _POLL_SECONDS = 0.05
 # Beyond so many a worker claims no more, so that an outage of what it calls does not scatter a group.
 _WAITING_EVENTS = 1000
 _MOST_LEFT = 10
-_HANDS = 2  # each lane has work in its call, and may bring as much back to that which waits
+_HANDS = 2  # each thread has work in its call, and may bring as much back to that which waits
 
 
 class Worker:
@@ -91,8 +91,8 @@ class Worker:
         self._changed = threading.Condition()
         self._calls: Calls | None = None
         self._settling: Settling | None = None
-        self._looking = threading.Lock()  # held by the one lane that claims, or waits for events
-        self._lanes = Lanes(self._changed, f"worker-{group}")
+        self._looking = threading.Lock()  # held by the one thread that claims, or waits for events
+        self._threads = WorkerThreads(self._changed, f"worker-{group}")
         self._queue = WorkQueue()
         self._state = "new"
         self._stopping = False
@@ -148,7 +148,7 @@ class Worker:
             try:
                 self._own()
                 for _ in range(self._config.threads):
-                    self._lanes.start(self._run_lane)
+                    self._threads.start(self._run_thread)
                 self._watch()
             except BaseException as e:
                 self._error = self._error or e
@@ -170,14 +170,14 @@ class Worker:
             return WorkerStats(
                 group=self.group,
                 state="stopping" if self._state == "running" and self._stopping else self._state,
-                is_healthy=self._state in ("new", "running") and not trouble and not self._lanes.left,
+                is_healthy=self._state in ("new", "running") and not trouble and not self._threads.left,
                 done_events=tally.settled[Fate.DONE],
                 dropped_events=tally.settled[Fate.DROPPED],
                 dead_letter_events=tally.settled[Fate.DEAD],
                 failed_calls=tally.failed_calls,
                 waiting_events=self._queue.events,
-                busy_threads=self._lanes.busy(),
-                left_calls=len(self._lanes.left),
+                busy_threads=self._threads.busy(),
+                left_calls=len(self._threads.left),
                 trouble=trouble,
                 last_error=tally.last_error,
             )
@@ -229,31 +229,31 @@ class Worker:
         return self._calls
 
     def _watch(self) -> None:
-        """Wait until there is a reason to end, and replace lanes whose calls don't return."""
+        """Wait until there is a reason to end, and replace threads whose calls don't return."""
         assert self._reporting is not None
         while True:
             self._reporting.look()
             with self._changed:
-                if self._stopping or not self._lanes.at_work:
+                if self._stopping or not self._threads.at_work:
                     return
                 self._changed.wait(_POLL_SECONDS)
             for _ in range(self._leave_late_calls()):
-                self._lanes.start(self._run_lane)
+                self._threads.start(self._run_thread)
 
     def _leave_late_calls(self) -> int:
-        """Leave the lanes whose calls have taken too long, and return how many they are: others get their work."""
+        """Leave the threads whose calls have taken too long, and return how many they are: others get their work."""
         with self._changed:
-            late, left = self._lanes.late(self._clock()), self._lanes.left
-            for lane in late:
-                work = self._leave(lane)
+            late, left = self._threads.late(self._clock()), self._threads.left
+            for thread in late:
+                work = self._leave(thread)
                 work.error, work.is_left = self._judging.late(work), True
                 self._queue.put(work)
             if len(left) >= _MOST_LEFT and self._error is None:
                 self._error, self._stopping = self._judging.too_many_late(len(left)), True
         return len(late) if not self._stopping else 0
 
-    def _leave(self, lane: Lane) -> Work:
-        work = self._lanes.leave(lane)
+    def _leave(self, thread: WorkerThread) -> Work:
+        work = self._threads.leave(thread)
         self._calls_of_it().end(work)
         return work
 
@@ -262,18 +262,18 @@ class Worker:
         self._stopping = True
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
-            while self._lanes.at_work and time.monotonic() < deadline:
+            while self._threads.at_work and time.monotonic() < deadline:
                 if self._reporting is not None:
                     self._reporting.look()
                 self._changed.wait(_POLL_SECONDS)
-            while self._lanes.leave_idle():
-                if not (late := self._lanes.late(math.inf)):
+            while self._threads.leave_idle():
+                if not (late := self._threads.late(math.inf)):
                     self._changed.wait(_POLL_SECONDS)
-                for lane in late:
-                    self._leave_at_stop(lane, timeout_seconds)
+                for thread in late:
+                    self._leave_at_stop(thread, timeout_seconds)
 
-    def _leave_at_stop(self, lane: Lane, timeout_seconds: float) -> None:
-        work = self._leave(lane)
+    def _leave_at_stop(self, thread: WorkerThread, timeout_seconds: float) -> None:
+        work = self._leave(thread)
         _log.warning(
             "a call of %s with %s of %s did not end within the %g s of the stop; they are back in the queue",
             function_name(self._function), work, self._channel.path, timeout_seconds,
@@ -299,33 +299,33 @@ class Worker:
             self._consumer.leave_note(self._calls.last_note() if self._calls is not None else "")
             self._consumer.close()
 
-    # ── a lane ──────────────────────────────────────────────────────────────────────────────
+    # ── a thread ────────────────────────────────────────────────────────────────────────────
 
-    def _run_lane(self, lane: Lane) -> None:
+    def _run_thread(self, thread: WorkerThread) -> None:
         try:
-            while self._next(lane):
-                self._work(lane)
+            while self._next(thread):
+                self._work(thread)
         except BaseException as e:
             with self._changed:
-                if not lane.is_left and self._error is None:
+                if not thread.is_left and self._error is None:
                     self._error, self._stopping = e, True
 
-    def _next(self, lane: Lane) -> bool:
-        """Get the lane its next work; tell whether there is any."""
+    def _next(self, thread: WorkerThread) -> bool:
+        """Get the thread its next work; tell whether there is any."""
         while True:
             with self._changed:
-                lane.work = None
-                if self._stopping or lane.is_left:
+                thread.work = None
+                if self._stopping or thread.is_left:
                     return False
-                lane.work = self._queue.pop_due(self._clock())
-                if lane.work is not None:
+                thread.work = self._queue.pop_due(self._clock())
+                if thread.work is not None:
                     return True
                 if self._queue.events >= _WAITING_EVENTS:
                     self._changed.wait(_POLL_SECONDS)
                     continue
             if self._looking.acquire(timeout=_POLL_SECONDS):
                 try:
-                    if self._claim(lane):
+                    if self._claim(thread):
                         return True
                     if self._is_over():
                         return False
@@ -333,23 +333,23 @@ class Worker:
                 finally:
                     self._looking.release()
 
-    def _claim(self, lane: Lane) -> bool:
+    def _claim(self, thread: WorkerThread) -> bool:
         assert self._consumer is not None
         ranges = self._consumer.claim(self._config.batch_size or 1)
         with self._changed:
-            if not ranges or lane.is_left:
+            if not ranges or thread.is_left:
                 return False
             for work in self._calls_of_it().divide(ranges):
-                if (waiting := self._judging.begun(work)) is None and lane.work is None:
-                    lane.work = work
+                if (waiting := self._judging.begun(work)) is None and thread.work is None:
+                    thread.work = work
                 else:
                     self._queue.put(work, self._clock() + waiting.seconds if waiting else 0.0)
-            return lane.work is not None
+            return thread.work is not None
 
     def _is_over(self) -> bool:
         """Tell whether nothing is left to do, for a worker that runs until then; nothing can be claimed now."""
         with self._changed:
-            return self._until_empty and not len(self._queue) and not self._lanes.busy()
+            return self._until_empty and not len(self._queue) and not self._threads.busy()
 
     def _wait_for_events(self) -> None:
         consumer = self._consumer
@@ -363,8 +363,8 @@ class Worker:
         self._engine.checkpointing.give_back_when_idle()
         self._engine.wait_for(lambda _: is_due() or consumer.available(), IDLE_SECONDS)
 
-    def _work(self, lane: Lane) -> None:
-        work, settling = lane.work, self._settling
+    def _work(self, thread: WorkerThread) -> None:
+        work, settling = thread.work, self._settling
         assert work is not None and settling is not None
         found: list[ReadBatch] = []
         if work.fate is None or (work.fate is Fate.DEAD and not work.prepared):
@@ -372,7 +372,7 @@ class Worker:
             if not found:
                 return
         if work.fate is None:
-            if not work.is_left and not self._call(lane, work, found):
+            if not work.is_left and not self._call(thread, work, found):
                 return
             work.is_left = False
             if not settling.judge(work):
@@ -393,12 +393,12 @@ class Worker:
                 self._calls_of_it().settled(work)
             return []
 
-    def _call(self, lane: Lane, work: Work, found: list[ReadBatch]) -> bool:
-        """Call the function, and note its error; tell whether this lane still has the work."""
+    def _call(self, thread: WorkerThread, work: Work, found: list[ReadBatch]) -> bool:
+        """Call the function, and note its error; tell whether this thread still has the work."""
         events, calls = self._events(found), self._calls_of_it()
-        if not calls.begin(work, lambda: not (lane.is_left or self._stopping)):
+        if not calls.begin(work, lambda: not (thread.is_left or self._stopping)):
             return False
-        lane.deadline = math.inf if self._config.timeout is None else self._clock() + self._config.timeout
+        thread.deadline = math.inf if self._config.timeout is None else self._clock() + self._config.timeout
         error: BaseException | None = None
         returned = None
         try:
@@ -406,9 +406,9 @@ class Worker:
         except Exception as e:
             error = e
         with self._changed:
-            if lane.is_left:
+            if thread.is_left:
                 return False
-            lane.deadline = None
+            thread.deadline = None
             calls.end(work)
         if isinstance(returned, (AsyncGeneratorType, CoroutineType, GeneratorType)):
             if not isinstance(returned, AsyncGeneratorType):

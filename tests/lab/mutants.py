@@ -12,8 +12,9 @@ from unittest import mock
 
 from spillable_stream.engine import creation
 from spillable_stream.engine.committer import Committer
-from spillable_stream.engine.local import memory_directory, memory_origin, opening
+from spillable_stream.engine.local import held_channel, memory_directory, memory_origin, opening
 from spillable_stream.engine.local.checkpointing import Checkpointing
+from spillable_stream.engine.local.held_channel import HeldChannel
 from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.take_requests import Take
 from spillable_stream.errors import StorageError
@@ -318,13 +319,13 @@ def trust_the_head() -> list[Patch]:
     """Who comes first believes a head that is whole and of this boot, and recovers nothing."""
 
     def make(real: Any) -> Any:
-        def recover(self: opening.HeldChannel, timeout_seconds: float) -> None:
-            if not self.is_current():
-                real(self, timeout_seconds)
+        def recover_channel(held: HeldChannel, timeout_seconds: float) -> None:
+            if not held.is_current():
+                real(held, timeout_seconds)
 
-        return recover
+        return recover_channel
 
-    return [patch(opening.HeldChannel, "recover", make)]
+    return [patch(opening, "recover_channel", make)]
 
 
 def follow_a_head_that_went_back() -> list[Patch]:
@@ -369,7 +370,10 @@ def make_a_lost_lock_again() -> list[Patch]:
 
         return _create_lock_files
 
-    return [patch(opening, "_create_lock_files", make), patch(opening, "are_anchored", lambda real: lambda *_: True)]
+    return [
+        patch(opening, "_create_lock_files", make),
+        patch(held_channel, "are_anchored", lambda real: lambda *_: True),
+    ]
 
 
 def create_over_what_is_there() -> list[Patch]:

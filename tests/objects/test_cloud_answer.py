@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spillable_stream.objects.cloud_answer import Answer, Outcome, read_answer
+from spillable_stream.objects.cloud_answer import CloudAnswer, Outcome, read_answer
 from spillable_stream.objects.credentials import FailedProviderError
 
 SECRET = "hunter2-secret"
@@ -55,7 +55,7 @@ def error(kind: str, text: str) -> Exception:
     return type(kind, (Exception,), {})(text)
 
 
-def with_status(kind: str, status: int, code: str = "") -> Answer:
+def with_status(kind: str, status: int, code: str = "") -> CloudAnswer:
     return read_answer(error(kind, STATUS.format(status=status, code=code, secret=SECRET)))
 
 
@@ -128,7 +128,7 @@ def test_a_status_and_a_code_are_an_outcome(kind: str, status: int, code: str, o
     ],
 )
 def test_a_failure_of_the_network_is_an_outcome(kind: str, outcome: Outcome) -> None:
-    assert read_answer(error("GenericError", NETWORK.format(kind=kind, secret=SECRET))) == Answer(outcome)
+    assert read_answer(error("GenericError", NETWORK.format(kind=kind, secret=SECRET))) == CloudAnswer(outcome)
 
 
 @pytest.mark.parametrize(
@@ -168,4 +168,4 @@ def test_a_code_that_is_not_known_is_not_kept() -> None:
     """A store could send anything there, a key too."""
     for code in ("AKIAIOSFODNN7EXAMPLE", SECRET, "x" * 100):
         answer = with_status("GenericError", 403, code)
-        assert answer == Answer(Outcome.FORBIDDEN, 403, "")
+        assert answer == CloudAnswer(Outcome.FORBIDDEN, 403, "")

@@ -38,13 +38,13 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def make(location: Location, provider: str = "") -> CloudClients:
-    return make_clients(location, provider, RequestTimeouts())
+def make(location: Location) -> CloudClients:
+    return make_clients(location, RequestTimeouts())
 
 
-def refusal(location: Location, provider: str = "") -> StoreError:
+def refusal(location: Location) -> StoreError:
     with pytest.raises(StoreError) as raised:
-        make(location, provider)
+        make(location)
     error = raised.value
     assert not error.may_have_happened
     assert error.__cause__ is None and error.__context__ is None
@@ -213,7 +213,8 @@ def test_a_provider_of_ones_own_comes_before_an_aws_profile(
     monkeypatch.setenv("AWS_ENDPOINT_URL", stub.url)
     own = {"access_key_id": "own", "secret_access_key": SECRET, "token": None}
     credentials.register_credentials("company", lambda _: lambda: own)
-    put(make(S3, "company").once)
+    monkeypatch.setenv(credentials.CREDENTIALS, "company")
+    put(make(S3).once)
     assert "Credential=own/" in stub.requests[0].headers["authorization"]
 
 
@@ -333,14 +334,15 @@ def test_settings_that_cannot_be_used_are_named_and_never_shown(
 
 
 def test_a_named_provider_must_be_registered_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(credentials.CREDENTIALS, "company")
     with pytest.raises(OptionError, match="no provider of credentials named 'company'"):
-        make(S3, "company")
+        make(S3)
 
     def fail(_: Location) -> Any:
         raise RuntimeError(SECRET)
 
     credentials.register_credentials("company", fail)
-    error = refusal(S3, "company")
+    error = refusal(S3)
     assert str(error) == "the provider of credentials 'company' failed: RuntimeError" and not error.is_lasting
 
 

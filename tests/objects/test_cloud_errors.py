@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spillable_stream.objects.cloud_answer import Answer, Outcome
+from spillable_stream.objects.cloud_answer import CloudAnswer, Outcome
 from spillable_stream.objects.cloud_errors import Right, store_error
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import ObjectMissingError, StoreError
@@ -14,7 +14,7 @@ OPEN = {Outcome.EXISTS, Outcome.BUSY, Outcome.UNREACHABLE, Outcome.BROKEN, Outco
 
 
 def said(location: Location, right: Right, outcome: Outcome, status: int = 0, code: str = "") -> str:
-    return str(store_error(location, right, "log/1", Answer(outcome, status, code)))
+    return str(store_error(location, right, "log/1", CloudAnswer(outcome, status, code)))
 
 
 @pytest.mark.parametrize("location", [S3, AZURE, GOOGLE], ids=str)
@@ -22,7 +22,7 @@ def said(location: Location, right: Right, outcome: Outcome, status: int = 0, co
 def test_every_outcome_is_one_sentence_that_names_the_object_and_what_to_do(
     location: Location, outcome: Outcome
 ) -> None:
-    error = store_error(location, "write", "log/1", Answer(outcome))
+    error = store_error(location, "write", "log/1", CloudAnswer(outcome))
     assert type(error) is StoreError
     assert str(error).startswith(f"writing {location}/log/1 failed: ")
     assert error.may_have_happened is (outcome in OPEN)
@@ -31,21 +31,21 @@ def test_every_outcome_is_one_sentence_that_names_the_object_and_what_to_do(
 
 def test_a_store_that_is_asked_too_often_may_be_asked_soon_and_has_perhaps_done_it() -> None:
     for status, is_limited in ((429, True), (503, False)):
-        error = store_error(GOOGLE, "write", "log/1", Answer(Outcome.BUSY, status, "SlowDown"))
+        error = store_error(GOOGLE, "write", "log/1", CloudAnswer(Outcome.BUSY, status, "SlowDown"))
         assert error.is_limited is is_limited and error.may_have_happened
 
 
 def test_what_may_be_done_later_is_not_lasting() -> None:
-    lasting = {o for o in Outcome if store_error(S3, "write", "log/1", Answer(o)).is_lasting}
+    lasting = {o for o in Outcome if store_error(S3, "write", "log/1", CloudAnswer(o)).is_lasting}
     passing = {Outcome.NO_CREDENTIALS, Outcome.FAILED_PROVIDER, Outcome.BEYOND, Outcome.PROTECTED}
     assert lasting == set(Outcome) - OPEN - passing
 
 
 def test_an_object_that_is_read_or_deleted_may_be_missing_and_a_bucket_may_not() -> None:
     for right in ("read", "delete"):
-        error = store_error(S3, right, "log/1", Answer(Outcome.MISSING, 404, "NoSuchKey"))  # type: ignore[arg-type]
+        error = store_error(S3, right, "log/1", CloudAnswer(Outcome.MISSING, 404, "NoSuchKey"))  # type: ignore[arg-type]
         assert type(error) is ObjectMissingError and str(error) == "there is no object s3://bucket/orders/log/1"
-    error = store_error(S3, "read", "log/1", Answer(Outcome.NO_BUCKET, 404, "NoSuchBucket"))
+    error = store_error(S3, "read", "log/1", CloudAnswer(Outcome.NO_BUCKET, 404, "NoSuchBucket"))
     assert type(error) is StoreError and error.is_lasting
     assert str(error) == (
         "reading s3://bucket/orders/log/1 failed (404 NoSuchBucket): the bucket 'bucket' does not exist: create it, or "
@@ -57,7 +57,7 @@ def test_an_object_that_is_read_or_deleted_may_be_missing_and_a_bucket_may_not()
 
 
 def test_a_listing_of_a_whole_bucket_is_named_as_users_write_it() -> None:
-    error = store_error(Location("s3", "bucket", ""), "list", "", Answer(Outcome.FORBIDDEN, 403, "AccessDenied"))
+    error = store_error(Location("s3", "bucket", ""), "list", "", CloudAnswer(Outcome.FORBIDDEN, 403, "AccessDenied"))
     assert str(error).startswith("listing s3://bucket/ failed (403 AccessDenied): ")
 
 
@@ -102,7 +102,7 @@ def test_what_a_lease_a_hold_or_a_policy_protects_is_named_as_that_and_no_right_
 @pytest.mark.parametrize("status", [409, 412])
 def test_a_deletion_with_a_conflict_that_has_no_code_is_of_what_azure_protects(status: int) -> None:
     """Azure deletes in batches, whose answers have no code; nothing that is deleted has a condition."""
-    error = store_error(AZURE, "delete", "log/1", Answer(Outcome.EXISTS, status))
+    error = store_error(AZURE, "delete", "log/1", CloudAnswer(Outcome.EXISTS, status))
     assert "a lease, a hold or a retention policy" in str(error) and not error.may_have_happened
 
 
@@ -112,7 +112,7 @@ def test_a_deletion_with_a_conflict_that_has_no_code_is_of_what_azure_protects(s
 @pytest.mark.parametrize("status", [409, 412])
 def test_any_other_deletion_with_a_conflict_met_another_request(location: Location, code: str, status: int) -> None:
     """S3 and Google answer 403 for what is protected; Google with a code."""
-    error = store_error(location, "delete", "log/1", Answer(Outcome.EXISTS, status, code))
+    error = store_error(location, "delete", "log/1", CloudAnswer(Outcome.EXISTS, status, code))
     assert "another request to the same object was under way: try again" in str(error) and error.may_have_happened
 
 

@@ -22,13 +22,8 @@ def test_a_directorys_location_is_a_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["s3://bucket/orders", "az://container/orders", "gs://bucket/deep/orders"])
 def test_a_clouds_location_is_a_store_that_has_asked_nothing_yet(url: str) -> None:
-    store = open_store(Location.parse(url), "company")
+    store = open_store(Location.parse(url))
     assert isinstance(store, CloudStore) and store.root == url
-
-
-def test_a_directory_takes_no_provider_of_credentials(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="is a directory: leave out the provider"):
-        open_store(Location.parse(f"object+file://{tmp_path}/orders"), "company")
 
 
 def test_without_obstore_a_directory_works_and_a_cloud_says_what_to_install(

@@ -40,16 +40,16 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Location]:
     locations: list[Location] = []
     real = shared_clients.make_clients
 
-    def make(location: Location, provider: str, timeouts: RequestTimeouts) -> CloudClients:
+    def make(location: Location, timeouts: RequestTimeouts) -> CloudClients:
         locations.append(location)
-        return real(location, provider, timeouts)
+        return real(location, timeouts)
 
     monkeypatch.setattr(shared_clients, "make_clients", make)
     return locations
 
 
-def clients(location: Location = PLACE, provider: str = "", at: float = 0.0) -> CloudClients:
-    return shared_clients.shared_clients(location, provider, RequestTimeouts(), lambda: at)
+def clients(location: Location = PLACE, at: float = 0.0) -> CloudClients:
+    return shared_clients.shared_clients(location, RequestTimeouts(), lambda: at)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_another_bucket_environment_or_timeout_has_clients_of_its_own(
     first = clients()
     other = Location.parse("s3://other/orders")
     assert clients(other) is not first
-    assert shared_clients.shared_clients(PLACE, "", RequestTimeouts(create_seconds=1.0)) is not first
+    assert shared_clients.shared_clients(PLACE, RequestTimeouts(create_seconds=1.0)) is not first
     monkeypatch.setenv("AWS_SESSION_TOKEN", "of the next hour")
     assert clients() is not first
     monkeypatch.delenv("AWS_SESSION_TOKEN")
@@ -86,7 +86,10 @@ def test_another_bucket_environment_or_timeout_has_clients_of_its_own(
     assert made == [PLACE, other, PLACE, PLACE]
 
 
-def test_each_location_has_its_providers_credentials_and_those_of_the_newest_one(made: list[Location]) -> None:
+def test_each_location_has_its_providers_credentials_and_those_of_the_newest_one(
+    made: list[Location], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(credentials.CREDENTIALS, "company")
     asked: list[Location] = []
 
     def factory(location: Location) -> Callable[[], dict[str, str]]:
@@ -94,14 +97,18 @@ def test_each_location_has_its_providers_credentials_and_those_of_the_newest_one
         return lambda: {"access_key_id": "key", "secret_access_key": SECRET}
 
     register_credentials("company", factory)
-    first = clients(PLACE, "company")
-    assert clients(PLACE, "company") is first and clients(BESIDE, "company") is not first
+    first = clients(PLACE)
+    assert clients(PLACE) is first and clients(BESIDE) is not first
     register_credentials("company", lambda location: factory(location))
-    assert clients(PLACE, "company") is not first
+    assert clients(PLACE) is not first
     assert set(asked) == {PLACE, BESIDE} and made == [PLACE, BESIDE, PLACE]
 
 
-def test_a_factory_that_has_no_hash_is_known_by_what_it_is(made: list[Location]) -> None:
+def test_a_factory_that_has_no_hash_is_known_by_what_it_is(
+    made: list[Location], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(credentials.CREDENTIALS, "company")
+
     @dataclass
     class Company:
         region: str
@@ -110,10 +117,10 @@ def test_a_factory_that_has_no_hash_is_known_by_what_it_is(made: list[Location])
             return lambda: {"access_key_id": "key", "secret_access_key": SECRET}
 
     register_credentials("company", Company("eu"))
-    first = clients(PLACE, "company")
-    assert clients(PLACE, "company") is first
+    first = clients(PLACE)
+    assert clients(PLACE) is first
     register_credentials("company", Company("eu"))
-    assert clients(PLACE, "company") is not first
+    assert clients(PLACE) is not first
 
 
 def test_a_variable_that_another_thread_takes_away_meanwhile_is_no_error(
@@ -177,10 +184,10 @@ def test_threads_that_come_at_once_wait_for_one_that_makes_them(
 ) -> None:
     real, began, go_on = shared_clients.make_clients, threading.Event(), threading.Event()
 
-    def slow(location: Location, provider: str, timeouts: RequestTimeouts) -> CloudClients:
+    def slow(location: Location, timeouts: RequestTimeouts) -> CloudClients:
         began.set()
         assert go_on.wait(60)
-        return real(location, provider, timeouts)
+        return real(location, timeouts)
 
     monkeypatch.setattr(shared_clients, "make_clients", slow)
     found: list[CloudClients] = []

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from spillable_stream import Channel, Event
-from spillable_stream.observe.metric_names import METRICS, MOST_GROUPS, Kind
+from spillable_stream.observe.metric_names import METRICS, MOST_GROUPS, MetricKind
 from spillable_stream.observe.observation import Observation
 from tests.support.events import numbered, put, take
 
@@ -75,7 +75,7 @@ def test_names_follow_prometheus_and_say_their_unit() -> None:
         assert re.fullmatch(r"spillable_(channel|group|handle|worker)_[a-z_]+[a-z]", metric.name)
         assert not metric.name.endswith("_total") and metric.text.endswith(".")
         assert metric.labels[0] == "channel"
-        assert (metric.kind is Kind.COUNTER) == metric.series.endswith("_total")
+        assert (metric.kind is MetricKind.COUNTER) == metric.series.endswith("_total")
 
 
 def test_values_are_those_of_the_channel(open_channel: Open, tmp_path: Path) -> None:

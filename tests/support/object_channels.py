@@ -61,7 +61,7 @@ def stores_in_memory(seen_by: Callable[[Store], Store] = lambda store: store) ->
     """
     stores: dict[str, MemoryStore] = {}
 
-    def open_store(location: Location, provider: str = "") -> Store:
+    def open_store(location: Location) -> Store:
         return seen_by(stores.setdefault(str(location), MemoryStore(str(location))))
 
     with (

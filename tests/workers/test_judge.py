@@ -5,7 +5,7 @@ import pytest
 from spillable_stream import DeadLetter, Drop, Retry, WorkerFailedError
 from spillable_stream.workers.config import WorkerConfig
 from spillable_stream.workers.judge import Judge
-from spillable_stream.workers.work import Fate, Waiting, Work
+from spillable_stream.workers.work import Deferred, Fate, Work
 
 
 def judge(*, has_dead_letters: bool = True) -> Judge:
@@ -22,7 +22,7 @@ def test_a_return_and_most_verdicts_settle_events(error: Exception | None, fate:
 
 def test_a_batch_that_fails_is_tried_again_in_halves_at_once() -> None:
     work = Work([(1, 3)], error=ValueError())
-    assert judge().judge(work) == [Waiting(Work([(1, 1)]), 0.0), Waiting(Work([(2, 3)]), 0.0)]
+    assert judge().judge(work) == [Deferred(Work([(1, 1)]), 0.0), Deferred(Work([(2, 3)]), 0.0)]
     assert judge().is_failure(work.error)
 
 
@@ -34,7 +34,7 @@ def test_one_event_that_fails_waits_twice_as_long_each_time_and_is_given_up() ->
 
 def test_a_retry_is_not_an_attempt_and_waits_as_it_says() -> None:
     work = Work([(1, 9)], error=Retry(after=60))
-    assert judge().judge(work) == [Waiting(work, 60)]
+    assert judge().judge(work) == [Deferred(work, 60)]
     work.error = Retry()
     assert [judge().judge(work)[0].seconds for _ in range(2)] == [4.0, 8.0]
     assert work.attempts == 0 and not judge().is_failure(work.error)

@@ -8,9 +8,9 @@ from spillable_stream.channel.event_columns import batch_from_events
 from spillable_stream.channel.taken_events import events_from_batch
 from spillable_stream.errors import SchemaError
 from spillable_stream.log.event_reader import ReadBatch
-from spillable_stream.workers.letters import Origin, arrow_stream, dead_letters, event_of, table_of
+from spillable_stream.workers.letters import LetterOrigin, arrow_stream, dead_letters, event_of, table_of
 
-ORIGIN = Origin("/data/orders", "uuid", "billing", 3, ValueError("no such customer"))
+ORIGIN = LetterOrigin("/data/orders", "uuid", "billing", 3, ValueError("no such customer"))
 
 
 def letters_of(read: ReadBatch, schema: pa.Schema | None = None) -> list[Event]:

@@ -10,7 +10,7 @@ import pytest
 
 from spillable_stream import Channel, DeadLetter, Drop, Event, Retry
 from spillable_stream.workers.settling import Settling
-from spillable_stream.workers.work import Waiting
+from spillable_stream.workers.work import Deferred
 from tests.lab.children import wait_until
 from tests.support.events import peek, put, take
 from tests.support.workers import Clock, fails_on_three, lag, letters, made
@@ -126,10 +126,10 @@ def test_a_lane_that_let_an_event_wait_leaves_it_to_the_lane_that_called_it_agai
 ) -> None:
     real = Settling._wait
 
-    def wait(self: Settling, waiting: list[Waiting]) -> None:
+    def wait(self: Settling, waiting: list[Deferred]) -> None:
         real(self, waiting)
         if waiting:
-            assert wait_until(lambda: worker.stats().dead_letter_events == 1), "another lane gives it up meanwhile"
+            assert wait_until(lambda: worker.stats().dead_letter_events == 1), "another thread gives it up meanwhile"
 
     monkeypatch.setattr(Settling, "_wait", wait)
     worker = made(channel, fails_on_three, dead, batch_size=1, threads=2, max_attempts=2)

@@ -7,59 +7,33 @@ what became of the memory tier.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
 
-from spillable_stream.engine.local.loading import LoadedState, StateLoader, bytes_between, metered
-from spillable_stream.engine.local.memory_directory import MemoryDirectory
-from spillable_stream.engine.local.memory_recovery import MemoryRecovery, RecoveredEnds
+from spillable_stream.engine.local.held_channel import HeldChannel
+from spillable_stream.engine.local.loading import LoadedState, bytes_between, metered
+from spillable_stream.engine.local.memory_recovery import RecoveredEnds
 from spillable_stream.format.file_names import log_name
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd
-from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.anchors import write_anchors
 from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.identity_file import remove_unfinished_identity
 from spillable_stream.log.recovery import discard_unfinished_file, recover, require_log_of_checkpoint
 from spillable_stream.log.spares import Spares
-from spillable_stream.log.tier_logs import Positions, Tiers
+from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Position
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.progress import meter_of_open
 
-__all__ = ["RecoveredChannel", "recover_channel"]
+__all__ = ["recover_channel"]
 
 _log = log_of(__name__)
 
 
-class RecoveredChannel(NamedTuple):
-    """What a recovery found.
+def recover_channel(held: HeldChannel, timeout_seconds: float) -> None:
+    """Recover a channel from its log, whatever its head says; all other handles are parked.
 
     Args:
-        torn_bytes: how many bytes were cut from the disk tier.
-        replayed: the state, where all of it is on disk; else it has yet to be loaded.
-    """
-
-    torn_bytes: int
-    replayed: LoadedState | None
-
-
-def recover_channel(
-    lock: CommitLock,
-    tiers: Tiers,
-    checkpoints: Checkpoints,
-    directory: MemoryDirectory,
-    loader: StateLoader,
-    memory: MemoryRecovery,
-) -> RecoveredChannel:
-    """Find the ends of the logs, cut what is torn, settle what became of the memory tier, publish.
-
-    The commit lock is held, and nobody else has the channel open. The head is of no use for that but as a lower
-    bound of what had been synced.
-
-    Args:
-        lock: the commit lock and head.
-        tiers: its logs.
-        checkpoints: its checkpoints.
-        directory: the memory tier's directory.
-        loader: loads its state.
-        memory: recovers its memory tier.
+        held: the channel. It gets what the recovery found.
+        timeout_seconds: how long to wait for the commit lock.
 
     Raises:
         CorruptionError: bytes that had been synced are damaged.
@@ -67,9 +41,27 @@ def recover_channel(
         OtherHostError: the memory tier may be alive on another host or in another container.
         ForeignDirectoryError: it is there, and not to be trusted.
     """
-    fs, path, disk = lock.fs, lock.layout.path, tiers.disk
+    lock = held.lock
+    with lock.locked(timeout_seconds):
+        held.torn_bytes, held.replayed = _recover(held)
+        held.recovery = write_anchors(*held.anchors())
+        remove_unfinished_identity(lock.fs, lock.layout)
+    held.recovered = True
+
+
+def _recover(held: HeldChannel) -> tuple[int, LoadedState | None]:
+    """Find the ends of the logs, cut what is torn, settle what became of the memory tier, publish.
+
+    The commit lock is held. The head is of no use for that but as a lower bound of what had been synced.
+
+    Returns:
+        How many bytes were cut from the disk tier; and the state, where all of it is on disk: else it has yet to be
+        loaded.
+    """
+    lock, loader = held.lock, held.loader
+    fs, path, disk = lock.fs, lock.layout.path, held.tiers.disk
     fs.sync_directory(path)  # whoever created the channel may have been killed before that
-    discard_unfinished_file(fs, disk, checkpoints)
+    discard_unfinished_file(fs, disk, held.checkpoints)
     known = lock.head.read_any_boot()
     state, start = loader.disk_base(None)
     if start.disk.offset:
@@ -83,14 +75,14 @@ def recover_channel(
     _log.info("recovered %s: %s ends at %d, with event %d", path, ends_in, log.end.offset, state.last_id, extra=more)
     Spares(fs, lock.layout).keep(0)  # of a copied or restored channel they may hold frames of files that are to come
     if state.memory.open:
-        ends, replayed = memory.settle(state, log.end, known), None
+        ends, replayed = held.memory_recovery.settle(state, log.end, known), None
     else:
         ends, replayed = RecoveredEnds(log.end, None, state.last_id), (state, Positions(log.end))
     _publish(lock, ends, known)
     if ends.memory is None:
-        directory.remove()
+        held.memory_directory.remove()
     lock.head.write_host()
-    return RecoveredChannel(log.torn_bytes, replayed)
+    return log.torn_bytes, replayed
 
 
 def _publish(lock: CommitLock, ends: RecoveredEnds, known: CommitPoint | None) -> None:

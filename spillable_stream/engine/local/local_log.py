@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import pyarrow as pa
 
 from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.engine.local.held_channel import HeldChannel
 from spillable_stream.engine.local.memory_capacity import file_size_bytes
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
-from spillable_stream.engine.local.opening import HeldChannel, adopted, enter
+from spillable_stream.engine.local.opening import adopted, enter
 from spillable_stream.engine.log_port import Followed, refuse_to_write
 from spillable_stream.errors import ChannelBusyError, ChannelClosedError, CorruptionError, StorageError
 from spillable_stream.format.file_names import GENERATION_BITS, MEMORY, Tier, generation_of
@@ -24,7 +25,7 @@ from spillable_stream.log.directories import Directories
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.identity_file import extend_identity
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.staged_file import LOCAL_OWNER, StagedFileWriter
+from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.log.tier_logs import Positions, Tiers
 from spillable_stream.log.wal import Position
 from spillable_stream.option_types import ChannelOptions
@@ -284,14 +285,7 @@ class LocalLog:
 
     # ── staging and checkpoints ─────────────────────────────────────────────────────────────
 
-    def stage(
-        self,
-        owner: str = LOCAL_OWNER,
-        batch_id: int = 0,
-        *,
-        memory_bytes: int = 0,
-        minimum_required_space: int | None = 0,
-    ) -> StagedFileWriter:
+    def stage(self, *, memory_bytes: int = 0, minimum_required_space: int | None = 0) -> StagedFileWriter:
         """Return a new file for events that a later append adopts; the arguments are `StagedFileWriter`'s.
 
         Raises:
@@ -299,7 +293,9 @@ class LocalLog:
             StorageError: the file system refused.
         """
         self.directories.require_in_place()
-        return StagedFileWriter(self.fs, self.layout, owner, batch_id, memory_bytes, minimum_required_space)
+        return StagedFileWriter(
+            self.fs, self.layout, memory_bytes=memory_bytes, minimum_required_space=minimum_required_space
+        )
 
     @property
     def checkpoint_ms(self) -> int:

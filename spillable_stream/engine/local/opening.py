@@ -8,115 +8,29 @@ share the open lock: it alone decides which handle flushes the memory tier and w
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from spillable_stream.engine.local.channel_recovery import recover_channel
-from spillable_stream.engine.local.loading import LoadedState, StateLoader
+from spillable_stream.engine.local.held_channel import HeldChannel
+from spillable_stream.engine.local.loading import StateLoader
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
 from spillable_stream.engine.local.memory_recovery import MemoryRecovery
 from spillable_stream.errors import ChannelBusyError
 from spillable_stream.log.adoption import adopt
-from spillable_stream.log.anchors import are_anchored, recovery_token, write_anchors
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.claim import restore_home
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.directories import Directories
-from spillable_stream.log.identity_file import read_identity, remove_unfinished_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.log.tier_logs import Tiers
-from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["HeldChannel", "adopted", "enter", "hold"]
+__all__ = ["adopted", "enter", "hold"]
 
 _POLL_SECONDS = 0.01
 _SETTLED_SECONDS = 3.0
-
-
-@dataclass(slots=True)
-class HeldChannel:
-    """A held channel, and the parts to read it and commit to it.
-
-    Args:
-        directories: its directories.
-        open_lock: the open lock, shared.
-        lock: its commit lock and head.
-        tiers: its logs.
-        checkpoints: its checkpoints.
-        memory_directory: the memory tier's directory.
-        loader: loads its state.
-        memory_recovery: recovers its memory tier.
-        torn_bytes: how many bytes the recovery cut.
-        recovered: whether this handle recovered the channel.
-        recovery: the token of the channel's last recovery; "" if it is not known.
-    """
-
-    directories: Directories
-    open_lock: FileLock
-    lock: CommitLock
-    tiers: Tiers
-    checkpoints: Checkpoints
-    memory_directory: MemoryDirectory
-    loader: StateLoader
-    memory_recovery: MemoryRecovery
-    torn_bytes: int = 0
-    recovered: bool = False
-    recovery: str = ""
-    _replayed: LoadedState | None = None  # the recovery's result, which saves the first load a replay
-
-    def recover(self, timeout_seconds: float) -> None:
-        """Recover from the log. All other handles are parked."""
-        with self.lock.locked(timeout_seconds):
-            self.torn_bytes, self._replayed = recover_channel(
-                self.lock, self.tiers, self.checkpoints, self.memory_directory, self.loader, self.memory_recovery
-            )
-            self.recovery = write_anchors(*self._anchors())
-            remove_unfinished_identity(self.lock.fs, self.lock.layout)
-        self.recovered = True
-
-    def load(self) -> LoadedState:
-        """Return the state at the published ends.
-
-        Raises what `StateLoader.load` raises.
-        """
-        replayed, self._replayed = self._replayed, None
-        return self.loader.load(replayed)
-
-    def is_current(self) -> bool:
-        """Tell whether the head and the memory tier that it publishes can be used.
-
-        Raises:
-            OtherHostError: the memory tier is alive elsewhere.
-        """
-        if not self.is_anchored() or (published := self.lock.head.read()) is None:
-            return False
-        # A damaged head may have only its older slot left: to use that would undo commits.
-        return self.memory_recovery.is_usable(published) and self.lock.head.is_whole()
-
-    def is_anchored(self) -> bool:
-        """Tell whether the locks and the head are the files that the other handles use, not replacements."""
-        return are_anchored(*self._anchors())
-
-    def noted_recovery(self) -> str:
-        """Return what the open lock says of the last recovery: while that is held, nobody recovers the channel."""
-        return recovery_token(self.open_lock.file)
-
-    def _anchors(self) -> tuple[File, File, File]:
-        return self.open_lock.file, self.lock.file, self.lock.head.file
-
-    def close(self, *, forked: bool = False) -> None:
-        """Close everything; write nothing.
-
-        Args:
-            forked: the process is a forked child, where the thread that holds the lock may not exist: do not wait.
-        """
-        self.lock.close(forked=forked)
-        self.tiers.close()
-        self.memory_directory.close()
-        self.open_lock.close()
-        self.directories.close()  # last: the head is trusted only while the directories are held
 
 
 def enter(fs: FileSystem, layout: Layout, timeout_seconds: float) -> HeldChannel:
@@ -184,7 +98,7 @@ def _come_first(fs: FileSystem, layout: Layout, timeout_seconds: float) -> HeldC
     if held is None:
         return None
     try:
-        held.recover(timeout_seconds)
+        recover_channel(held, timeout_seconds)
         if held.directories.share():
             return held
     except BaseException:
@@ -206,7 +120,7 @@ def _join(fs: FileSystem, layout: Layout, timeout_seconds: float) -> HeldChannel
         # A repair removed the head, or it is damaged. Parked handles will notice that the head is a new one.
         held.open_lock.release()
         if held.open_lock.try_acquire() and not held.is_current():
-            held.recover(timeout_seconds)
+            recover_channel(held, timeout_seconds)
     except BaseException:
         held.close()
         raise

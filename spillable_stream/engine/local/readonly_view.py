@@ -11,7 +11,8 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from spillable_stream.engine.local.opening import HeldChannel, adopted, enter, hold
+from spillable_stream.engine.local.held_channel import HeldChannel
+from spillable_stream.engine.local.opening import adopted, enter, hold
 from spillable_stream.errors import ChannelBusyError, SpillableError
 from spillable_stream.log.directory_ownership import is_held
 from spillable_stream.log.identity_file import read_identity

@@ -35,7 +35,7 @@ from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.overwritten import find_lost
 from spillable_stream.objects.pace import Pace
 from spillable_stream.objects.slots import Slots
-from spillable_stream.objects.staged_object import LOCAL_OWNER, StagedObjectWriter
+from spillable_stream.objects.staged_object import StagedObjectWriter
 from spillable_stream.objects.store import Store
 from spillable_stream.state.channel_state import ChannelState
 
@@ -61,8 +61,6 @@ class ObjectLog:
         location: what users call the channel.
         channel: its UUID.
         lock_timeout_seconds: how long to wait for other threads.
-        backoff: how long to try requests again.
-        provider: the provider of the store's credentials; "" for the environment's.
         readonly: whether the channel is only looked at: the handle refuses to append.
         disk_cache: where what is read is kept on this host; None: nowhere.
         known: a state of the channel to begin with, whatever came since; None: the store is asked.
@@ -87,16 +85,13 @@ class ObjectLog:
         store: Store,
         location: Location,
         channel: str,
-        lock_timeout_seconds: float = 30.0,
-        backoff: Backoff | None = None,
+        lock_timeout_seconds: float,
         *,
-        provider: str = "",
-        readonly: bool = False,
-        disk_cache: DiskCache | None = None,
-        known: Checkpoint | None = None,
+        readonly: bool,
+        disk_cache: DiskCache | None,
+        known: Checkpoint | None,
     ) -> None:
         self.location = location
-        self.provider = provider
         self.is_view: bool = readonly
         self.channel = channel
         self.store = store
@@ -119,7 +114,7 @@ class ObjectLog:
         self._lock = HandleLock(location, lock_timeout_seconds)
         self._known = KnownSlots(self.slots, self.cache, self.pace)
         self._looks = ObjectLooks(self.slots, self._known, self._presence, self.checkpoints, self._lock)
-        self._appending = Appending(self.slots, self.writer, backoff or Backoff(_COMMIT_TIMEOUT_SECONDS))
+        self._appending = Appending(self.slots, self.writer, Backoff(_COMMIT_TIMEOUT_SECONDS))
         self._appends = ObjectAppends(self.slots, self._known, self._looks, self._presence, self.pace, self._appending)
         self._is_extended = False
 
@@ -319,20 +314,13 @@ class ObjectLog:
         """The newest slot that is known."""
         return self._known.tail
 
-    def stage(
-        self,
-        owner: str = LOCAL_OWNER,
-        batch_id: int = 0,
-        *,
-        memory_bytes: int = 0,
-        minimum_required_space: int | None = 0,
-    ) -> StagedObjectWriter:
-        """Return a new object for events that a later append adopts; `Log.stage` explains the arguments.
+    def stage(self, *, memory_bytes: int = 0, minimum_required_space: int | None = 0) -> StagedObjectWriter:
+        """Return a new object for events that a later append adopts. No limit of a disk holds here.
 
         Raises:
             StoreError: the store refused or failed.
         """
-        return StagedObjectWriter(self.store, self.channel, self.birth(), owner, batch_id)
+        return StagedObjectWriter(self.store, self.channel, self.birth())
 
     def birth(self) -> int:
         """Return the newest slot that is known, for an object that a later append names.

@@ -110,7 +110,6 @@ def open_object_engine(
     channel: str | None = None,
     cache: DiskCache | None = None,
     known: LastKnown | None = None,
-    store: Store | None = None,
 ) -> ObjectEngine:
     """Open a channel.
 
@@ -121,14 +120,13 @@ def open_object_engine(
         channel: its UUID, as the store said just now; None: the store is asked.
         cache: where what is read is kept on this host; None: nowhere.
         known: what to begin with, without a request; None: the store is asked.
-        store: the store, for tests.
 
     Raises:
         NotAChannelError: there is none.
         CorruptionError: it is damaged.
         StorageError: the store refused or failed.
     """
-    found = open_store(location) if store is None else store
+    found = open_store(location)
     if known is not None:
         channel = known.channel
     elif channel is None:

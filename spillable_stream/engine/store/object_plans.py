@@ -43,7 +43,6 @@ class ObjectReadPlan:
 
     Args:
         location: where the channel is.
-        provider: the provider of credentials; "" for the environment's.
         channel: the channel's UUID.
         schemas: the channel's schemas.
         extents: where the events are, in order.
@@ -52,7 +51,6 @@ class ObjectReadPlan:
     """
 
     location: Location
-    provider: str
     channel: str
     schemas: SchemaHistory
     extents: tuple[Extent, ...]
@@ -65,7 +63,7 @@ class ObjectReadPlan:
 
     def open(self) -> PlanReader:
         """Return a reader. The first events are asked for beside the question whether the channel is here."""
-        store = open_store(self.location, self.provider)
+        store = open_store(self.location)
         asked = begin(partial(_require_here, store, self.location, self.channel))
         reader = ObjectPlanReader(store, self)
         try:
@@ -141,7 +139,6 @@ class ObjectStagePlan:
 
     Args:
         location: where the channel is.
-        provider: the provider of credentials; "" for the environment's.
         channel: the channel's UUID.
         schema: the channel's newest schema, as an Arrow IPC message.
         schema_id: its number.
@@ -150,7 +147,6 @@ class ObjectStagePlan:
     """
 
     location: Location
-    provider: str
     channel: str
     schema: bytes
     schema_id: int
@@ -163,15 +159,15 @@ class ObjectStagePlan:
 
     def ask_here(self) -> Callable[[], None]:
         """Begin to ask whether this host can read the channel; one that can't write there fails with its segment."""
-        store = open_store(self.location, self.provider)
+        store = open_store(self.location)
         return begin(partial(_require_here, store, self.location, self.channel)).result
 
     def begin(self, owner: str, batch_id: int) -> StagedObjectWriter:
-        return StagedObjectWriter(open_store(self.location, self.provider), self.channel, self.birth, owner, batch_id)
+        return StagedObjectWriter(open_store(self.location), self.channel, self.birth, owner, batch_id)
 
     def begin_delayed(self, owner: str, batch_id: int) -> ObjectStaging:
         """Begin to stage delayed rows in objects that are nobody's by their names, like those of all delayed events."""
-        objects = DelayedObjects(open_store(self.location, self.provider), self.channel, ObjectCache(0))
+        objects = DelayedObjects(open_store(self.location), self.channel, ObjectCache(0))
         return ObjectStaging(lambda chunks: write_delayed(objects, self.birth, [chunks]), _DELAYED_OBJECT_BYTES)
 
 

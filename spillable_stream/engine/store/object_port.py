@@ -63,7 +63,6 @@ class ObjectPort(EnginePort[ObjectEngine]):
             return [
                 ObjectReadPlan(
                     log.location,
-                    log.provider,
                     log.channel,
                     schemas,
                     of_part,
@@ -100,7 +99,6 @@ class ObjectPort(EnginePort[ObjectEngine]):
         state, log = self._engine.follow(), self._engine.log
         return ObjectStagePlan(
             location=log.location,
-            provider=log.provider,
             channel=log.channel,
             schema=state.schemas[-1],
             schema_id=len(state.schemas) - 1,

@@ -7,7 +7,7 @@ from itertools import pairwise
 from spillable_stream.errors import CheckpointMismatchError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.source.offset import Offset, starting_option
-from spillable_stream.spark.source.query_group import DEFAULT_GROUP, Origin, QueryGroup
+from spillable_stream.spark.source.query_group import DEFAULT_GROUP, GroupOrigin, QueryGroup
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.contents import Restore
 from spillable_stream.state.ranges import Range, RangeSet, listed
@@ -218,7 +218,7 @@ def pass_over(passed: list[Range], group: QueryGroup, begin: int, path: str, *, 
     """
     if not passed:
         return
-    if group.origin is Origin.EARLIER:
+    if group.origin is GroupOrigin.EARLIER:
         raise CheckpointMismatchError(
             not_the_default(path, f" up to the event {begin}", f" never took {listed(passed)}")
         )

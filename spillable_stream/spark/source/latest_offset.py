@@ -11,10 +11,10 @@ from spillable_stream.spark.source.read_options import StreamOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, count_of
 
-__all__ = ["Waiting", "batch_end", "latest_event_id", "waiting"]
+__all__ = ["Backlog", "batch_end", "latest_event_id", "waiting"]
 
 
-class Waiting(NamedTuple):
+class Backlog(NamedTuple):
     """What a channel has for the next micro-batch.
 
     Args:
@@ -34,14 +34,14 @@ def waiting(
     begin: int,
     options: StreamOptions,
     target: int | None,
-) -> Waiting:
+) -> Backlog:
     """Return what waits for the next micro-batch, whatever the limits. The arguments are those of `latest_event_id`."""
     last = state.last_id if target is None else min(state.last_id, target)
     ranges = list(untaken(begin + 1, last)) if last > begin else []
     if not ranges:
-        return Waiting(0, 0, False)
+        return Backlog(0, 0, False)
     size_bytes = sum(state.blocks.payload_bytes(a, b) for a, b in ranges)
-    return Waiting(count_of(ranges), size_bytes, _is_overdue(state, ranges[0][0], options))
+    return Backlog(count_of(ranges), size_bytes, _is_overdue(state, ranges[0][0], options))
 
 
 def latest_event_id(

@@ -21,13 +21,13 @@ from uuid import uuid4
 from spillable_stream.engine.port import HighWater
 from spillable_stream.spark.source.offset import Offset
 
-__all__ = ["DEFAULT_GROUP", "Origin", "QueryGroup"]
+__all__ = ["DEFAULT_GROUP", "GroupOrigin", "QueryGroup"]
 
 DEFAULT_GROUP = "default"
 """The group of a stream without the option `group`, before such a stream had a position of its own."""
 
 
-class Origin(Enum):
+class GroupOrigin(Enum):
     """What said which group it is."""
 
     OPTION = "option"
@@ -54,7 +54,7 @@ class QueryGroup:
     def __init__(self, option: str | None) -> None:
         self._own_name = f"auto-{uuid4().hex}"
         self.name: str = option or self._own_name
-        self.origin: Origin = Origin.OPTION if option else Origin.NEW
+        self.origin: GroupOrigin = GroupOrigin.OPTION if option else GroupOrigin.NEW
         self.read_id: int | None = None
         self.resumes: bool = False
         self.made_at: HighWater | None = None
@@ -63,7 +63,7 @@ class QueryGroup:
     @property
     def is_automatic(self) -> bool:
         """Whether the query created the group for itself."""
-        return self.origin in (Origin.NEW, Origin.CHECKPOINT)
+        return self.origin in (GroupOrigin.NEW, GroupOrigin.CHECKPOINT)
 
     @property
     def label(self) -> str | None:
@@ -95,11 +95,11 @@ class QueryGroup:
         """
         self.resumes = self.resumes or self.read_id is None
         self.read_id = read_id
-        if self.origin is Origin.OPTION:
+        if self.origin is GroupOrigin.OPTION:
             self.unused = offset.group
             return False
         if offset.group == self.name:
             return False
         before, self.name = self.name, offset.group or DEFAULT_GROUP
-        self.origin = Origin.CHECKPOINT if offset.group else Origin.EARLIER
+        self.origin = GroupOrigin.CHECKPOINT if offset.group else GroupOrigin.EARLIER
         return before != self.name

@@ -12,7 +12,7 @@ from spillable_stream.errors import DataLossError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.source.group_reset import new_reset
 from spillable_stream.spark.source.offset import starting_id
-from spillable_stream.spark.source.query_group import Origin, QueryGroup
+from spillable_stream.spark.source.query_group import GroupOrigin, QueryGroup
 from spillable_stream.spark.source.read_options import StreamOptions
 from spillable_stream.state.ranges import listed
 
@@ -90,7 +90,7 @@ class QueryStart:
         Between that Spark asked where the query begins and that it asks for events, other groups may take some, and
         they leave. The query did not ask for these by ID, so it begins with the first event that is still there.
         """
-        if self._is_made or self._group.origin is not Origin.NEW or self._asks_by_id():
+        if self._is_made or self._group.origin is not GroupOrigin.NEW or self._asks_by_id():
             return False
         begin, port = self.position(channel) + 1, channel.port()
         port.create_group(self._group.name, f"{begin}+", automatic=True)

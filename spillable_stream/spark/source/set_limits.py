@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from spillable_stream.spark.source.latest_offset import Waiting
+from spillable_stream.spark.source.latest_offset import Backlog
 from spillable_stream.spark.source.read_options import StreamOptions
 
 __all__ = ["fair_shares", "limits_of_each"]
 
 
 def limits_of_each(
-    waiting: Sequence[Waiting], options: StreamOptions, turn: int, *, is_last: bool
+    waiting: Sequence[Backlog], options: StreamOptions, turn: int, *, is_last: bool
 ) -> list[StreamOptions | None]:
     """Return the limits that count for each channel in the next micro-batch; None: it has to wait for another one.
 

@@ -33,7 +33,7 @@ from spillable_stream.errors import ChannelClosedError, DataLossError, NotAChann
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.side_by_side import side_by_side
 from spillable_stream.spark.source.idle_polls import IdlePolls, PolledTogether
-from spillable_stream.spark.source.latest_offset import Waiting
+from spillable_stream.spark.source.latest_offset import Backlog
 from spillable_stream.spark.source.load_identity import load_name
 from spillable_stream.spark.source.offset import Offset, OffsetJson
 from spillable_stream.spark.source.partition import EventPartition, read_planned
@@ -280,10 +280,10 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return self._each_there(self._members, ask)
 
-    def _waiting(self, asked: dict[str, Asked]) -> dict[str, Waiting]:
+    def _waiting(self, asked: dict[str, Asked]) -> dict[str, Backlog]:
         """Return what waits in each channel. An idle query waits a moment for something."""
         is_unfinished = any(a.unfinished_id is not None for a in asked.values())
-        waiting: dict[str, Waiting] = {}
+        waiting: dict[str, Backlog] = {}
 
         def is_there() -> bool:
             nonlocal waiting
@@ -299,7 +299,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return waiting
 
     def _answers(
-        self, asked: dict[str, Asked], waiting: dict[str, Waiting], *, everything: bool
+        self, asked: dict[str, Asked], waiting: dict[str, Backlog], *, everything: bool
     ) -> dict[str, OffsetJson]:
         """Return where the micro-batch ends in each channel."""
         limits = limits_of_each(list(waiting.values()), self._options, self._turn, is_last=self._is_complete)

@@ -13,7 +13,7 @@ from spillable_stream.spark.schema import check_read_schema, creation_schema
 from spillable_stream.spark.source.checkpoint_check import check_end, not_the_default
 from spillable_stream.spark.source.first_batch import high_water_of
 from spillable_stream.spark.source.load_identity import LoadIdentity
-from spillable_stream.spark.source.query_group import Origin, QueryGroup
+from spillable_stream.spark.source.query_group import GroupOrigin, QueryGroup
 from spillable_stream.spark.source.query_start import QueryStart
 from spillable_stream.spark.source.read_options import StreamOptions
 
@@ -109,7 +109,7 @@ class SourceChannel:
         group = self._group
         with channel.port().snapshot() as state:
             is_there = group.name in state.groups
-        if group.origin is Origin.EARLIER and not is_there:
+        if group.origin is GroupOrigin.EARLIER and not is_there:
             raise CheckpointMismatchError(not_the_default(self._path))
         starting = "earliest" if group.is_automatic else self._start.starting(channel)
 
@@ -135,7 +135,7 @@ class SourceChannel:
         if not self._is_lacking:
             return
         self._is_lacking = False
-        another = ", or the query read as another group before" if self._group.origin is Origin.OPTION else ""
+        another = ", or the query read as another group before" if self._group.origin is GroupOrigin.OPTION else ""
         _log.warning(
             "%s lacked the group %r of a query that has read it up to the event %d: the group was dropped%s, or the "
             "channel is an older copy of the one that was read. In an older copy the query passes over the events up "
@@ -155,7 +155,7 @@ class SourceChannel:
         """
         if not self._start.make_group(channel):
             self._make_group_again(channel)
-        if self._group.origin is Origin.NEW:
+        if self._group.origin is GroupOrigin.NEW:
             with channel.port().snapshot() as state:
                 self._group.made_at = high_water_of(state)
 
@@ -166,5 +166,5 @@ class SourceChannel:
         with port.snapshot() as state:
             check_end(state, read_id, self._path)
             has_left = state.beginning() > read_id + 1
-        since = read_id if has_left or self._group.origin is Origin.CHECKPOINT else None
+        since = read_id if has_left or self._group.origin is GroupOrigin.CHECKPOINT else None
         port.create_group(self._group.name, str(read_id + 1), automatic=True, since=since)

@@ -29,7 +29,7 @@ from spillable_stream.spark.source.first_batch import planned_batch
 from spillable_stream.spark.source.group_lease import GroupLease
 from spillable_stream.spark.source.group_reset import is_done
 from spillable_stream.spark.source.idle_polls import IdlePolls
-from spillable_stream.spark.source.latest_offset import Waiting, latest_event_id, waiting
+from spillable_stream.spark.source.latest_offset import Backlog, latest_event_id, waiting
 from spillable_stream.spark.source.load_identity import LoadIdentity, load_name
 from spillable_stream.spark.source.missed_events import tell_missed
 from spillable_stream.spark.source.offset import Offset, OffsetJson
@@ -179,7 +179,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return Asked(start, given, question, self._finished.takes.unfinished(question.begin_id))
 
     @_held
-    def waiting(self, asked: Asked) -> Waiting:
+    def waiting(self, asked: Asked) -> Backlog:
         """Return what waits for the micro-batch that Spark asks for."""
         begin = asked.question.begin_id
         with self._port().snapshot() as state:

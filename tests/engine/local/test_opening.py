@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from spillable_stream import Channel, ChannelClosedError, CommitOutcomeUnknownError, CorruptionError
 from spillable_stream.engine.local import opening
-from spillable_stream.engine.local.channel_recovery import RecoveredChannel
+from spillable_stream.engine.local.held_channel import HeldChannel
 from spillable_stream.spark import channel_pool
 from spillable_stream.spark.channel_pool import visit
 from tests.support.damage import kill
 from tests.support.events import ids, numbered, peek, put
-from tests.support.fake_files import FaultyFileSystem
 
 Open = Callable[..., Channel]
 
@@ -27,9 +25,9 @@ def recoveries(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     found: list[int] = []
     real = opening.recover_channel
 
-    def recover_channel(*arguments: Any) -> RecoveredChannel:
+    def recover_channel(held: HeldChannel, timeout_seconds: float) -> None:
         found.append(1)
-        return real(*arguments)
+        real(held, timeout_seconds)
 
     monkeypatch.setattr(opening, "recover_channel", recover_channel)
     yield found
@@ -112,51 +110,6 @@ def test_a_parked_handle_keeps_the_head_and_holds_back_neither_flush_nor_repair(
     third = open_channel()
     assert (peek(third), len(recoveries)) == ([b"a"], 1)
     parked.close(checkpoint=False, flush=False)
-
-
-def test_handles_of_a_recovery_that_came_while_one_was_parked_append_under_its_token(
-    path: Path, open_channel: Open
-) -> None:
-    """Each append would say its own token, and 32 of them would be all that the channel knows."""
-    parked = open_channel()
-    put(parked, b"a")
-    parked.park()
-    with (path / "head").open("r+b") as head:  # one slot of two: what is left is older than the log
-        head.write(b"\xff" * 40)
-    other = open_channel()
-    put(other, b"b")
-    resumed = parked if parked.resume() else open_channel()
-    for _ in range(3):
-        put(resumed, b"c")
-        put(other, b"d")
-    recoveries = other.engine().state.recoveries
-    assert [recovery.last_id for recovery in recoveries] == [0, 1]
-
-
-def test_a_handle_that_recovers_without_room_for_its_note_has_a_token_and_whoever_joins_says_none(
-    path: Path, open_channel: Open
-) -> None:
-    before = open_channel()
-    put(before, b"a")
-    before.close()
-    fs = FaultyFileSystem()
-    with fs.failing(lambda call: call == ("store", "open.lock")):
-        first = open_channel(fs=fs)
-    other = open_channel()
-    for channel in (first, other, first, other):
-        put(channel, b"a")
-    assert [recovery.last_id for recovery in other.engine().state.recoveries] == [0, 1]
-    first.park()
-    assert not first.resume(), "others may have recovered it meanwhile and have no token either"
-
-
-def test_a_note_that_cannot_be_read_after_a_recovery_keeps_no_channel_from_being_opened(
-    open_channel: Open,
-) -> None:
-    open_channel().close()
-    fs = FaultyFileSystem()
-    with fs.failing(lambda call: call == ("load", "open.lock")):
-        put(open_channel(fs=fs), b"a")
 
 
 # ── the head while it counts ────────────────────────────────────────────────────────────────────

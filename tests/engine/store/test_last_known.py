@@ -23,7 +23,15 @@ from tests.support.damage import flip
 from tests.support.events import put, take
 from tests.support.faulty_store import Fault, FaultyStore
 from tests.support.memory_store import MemoryStore
-from tests.support.object_channels import URL, collect_now, cut_off, log_of, put_with_an_older_hint, store_of
+from tests.support.object_channels import (
+    URL,
+    collect_now,
+    cut_off,
+    log_of,
+    put_with_an_older_hint,
+    store_of,
+    stores_in_memory,
+)
 
 Open = Callable[..., Channel]
 FS = FileSystem()
@@ -44,7 +52,8 @@ def recalled(directory: Path) -> LastKnown:
 
 
 def begun(store: FaultyStore, known: LastKnown) -> ObjectEngine:
-    return open_object_engine(PLACE, 1.0, readonly=False, known=known, store=store)
+    with stores_in_memory(lambda _: store):
+        return open_object_engine(PLACE, 1.0, readonly=False, known=known)
 
 
 def test_a_handle_begins_with_it_without_a_request_and_follows_once_the_store_answers(

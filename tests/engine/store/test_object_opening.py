@@ -82,10 +82,11 @@ def test_what_cannot_be_read_is_not_taken_for_a_missing_channel(stores: dict[str
     assert stores[URL].objects == {"channel.json": b"damaged"}
 
 
-def test_an_engine_is_opened_on_the_store_that_it_is_given() -> None:
+def test_an_engine_is_opened_on_the_store_at_its_location() -> None:
     memory = MemoryStore(URL)
     channel = new_channel(memory)
-    engine = open_object_engine(LOCATION, 30, readonly=True, store=memory)
+    with stores_in_memory(lambda _: memory):
+        engine = open_object_engine(LOCATION, 30, readonly=True)
     assert (engine.channel, engine.log.store._inner, engine.log.is_view) == (channel, memory, True)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from spillable_stream.names import is_name
 from spillable_stream.spark.source.offset import Offset
-from spillable_stream.spark.source.query_group import Origin, QueryGroup
+from spillable_stream.spark.source.query_group import GroupOrigin, QueryGroup
 
 
 def at(event_id: int, group: str | None = None, start_id: int | None = None) -> Offset:
@@ -19,7 +19,7 @@ def test_option_names_the_group_and_offsets_say_nothing_of_it() -> None:
     group = QueryGroup("g")
     assert (group.name, group.label, group.is_automatic) == ("g", None, False)
     assert not group.hear(at(5, "auto-1"), 5)
-    assert (group.name, group.label, group.origin, group.read_id) == ("g", None, Origin.OPTION, 5)
+    assert (group.name, group.label, group.origin, group.read_id) == ("g", None, GroupOrigin.OPTION, 5)
 
 
 def test_each_query_without_the_option_makes_up_a_name_of_its_own() -> None:
@@ -27,7 +27,7 @@ def test_each_query_without_the_option_makes_up_a_name_of_its_own() -> None:
     assert one.name != other.name
     for group in (one, other):
         assert re.fullmatch("auto-[0-9a-f]{32}", group.name) and is_name(group.name)
-        assert (group.label, group.is_automatic, group.origin) == (group.name, True, Origin.NEW)
+        assert (group.label, group.is_automatic, group.origin) == (group.name, True, GroupOrigin.NEW)
 
 
 def test_new_query_hears_its_own_name_and_stays_new() -> None:
@@ -35,13 +35,13 @@ def test_new_query_hears_its_own_name_and_stays_new() -> None:
     group.begin(3)
     assert not group.hear(at(3, group.name), 3)
     assert not group.hear(at(9, group.name, 3), 3)
-    assert (group.origin, group.read_id) == (Origin.NEW, 3)
+    assert (group.origin, group.read_id) == (GroupOrigin.NEW, 3)
 
 
 def test_query_that_resumes_has_the_name_that_its_checkpoint_has() -> None:
     group = QueryGroup(None)
     assert group.hear(at(7, "auto-1"), 7)
-    assert (group.name, group.label, group.origin, group.read_id) == ("auto-1", "auto-1", Origin.CHECKPOINT, 7)
+    assert (group.name, group.label, group.origin, group.read_id) == ("auto-1", "auto-1", GroupOrigin.CHECKPOINT, 7)
     assert not group.hear(at(9, "auto-1"), 9)
     assert group.read_id == 9
 
@@ -49,7 +49,7 @@ def test_query_that_resumes_has_the_name_that_its_checkpoint_has() -> None:
 def test_checkpoint_of_an_earlier_version_names_no_group_and_means_the_default_one() -> None:
     group = QueryGroup(None)
     assert group.hear(at(7), 7)
-    assert (group.name, group.label, group.origin) == ("default", None, Origin.EARLIER)
+    assert (group.name, group.label, group.origin) == ("default", None, GroupOrigin.EARLIER)
     assert not group.is_automatic
     assert not group.hear(at(9), 9)
 

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillable_stream.spark.source.latest_offset import Waiting
+from spillable_stream.spark.source.latest_offset import Backlog
 from spillable_stream.spark.source.read_options import StreamOptions
 from spillable_stream.spark.source.set_limits import fair_shares, limits_of_each
 
@@ -34,12 +34,12 @@ def test_nobody_starves_where_the_limit_is_smaller_than_the_set() -> None:
 
 
 def test_without_limits_each_channel_gives_all() -> None:
-    waiting = [Waiting(5, 100, False), Waiting(0, 0, False)]
+    waiting = [Backlog(5, 100, False), Backlog(0, 0, False)]
     assert limits_of_each(waiting, options(), 0, is_last=False) == [options(), options()]
 
 
 def test_events_and_bytes_are_both_shared() -> None:
-    waiting = [Waiting(100, 1000, False), Waiting(2, 5000, False), Waiting(0, 0, False)]
+    waiting = [Backlog(100, 1000, False), Backlog(2, 5000, False), Backlog(0, 0, False)]
     limited = options(max_events_per_trigger=10, max_bytes_per_trigger=1500)
     first, second, third = limits_of_each(waiting, limited, 0, is_last=False)
     assert first is not None and (first.max_events_per_trigger, first.max_bytes_per_trigger) == (8, 750)
@@ -48,13 +48,13 @@ def test_events_and_bytes_are_both_shared() -> None:
 
 
 def test_what_is_put_after_a_channel_was_asked_waits() -> None:
-    waiting = [Waiting(3, 30, False), Waiting(0, 0, False)]
+    waiting = [Backlog(3, 30, False), Backlog(0, 0, False)]
     limits = limits_of_each(waiting, options(max_events_per_trigger=10), 0, is_last=False)
     assert [each and each.max_events_per_trigger for each in limits] == [3, 1]
 
 
 def test_a_channel_whose_events_are_smaller_than_a_byte_gives_all_where_there_is_room() -> None:
-    waiting = [Waiting(10_000, 40, False), Waiting(1, 0, False)]
+    waiting = [Backlog(10_000, 40, False), Backlog(1, 0, False)]
     limits = limits_of_each(waiting, options(max_bytes_per_trigger=1_000_000), 0, is_last=True)
     assert [each and (each.max_events_per_trigger, each.max_bytes_per_trigger) for each in limits] == [
         (10_000, None),
@@ -63,18 +63,18 @@ def test_a_channel_whose_events_are_smaller_than_a_byte_gives_all_where_there_is
 
 
 def test_a_channel_without_a_share_waits_for_the_next_batch() -> None:
-    waiting = [Waiting(5, 10, False), Waiting(5, 10, False)]
+    waiting = [Backlog(5, 10, False), Backlog(5, 10, False)]
     shares = [limits_of_each(waiting, options(max_events_per_trigger=1), turn, is_last=False) for turn in (0, 1)]
     assert [[limits is None for limits in each] for each in shares] == [[False, True], [True, False]]
 
 
 def test_too_few_events_wait_together_until_one_is_overdue_or_the_query_ends() -> None:
     limited = options(min_events_per_trigger=10)
-    few = [Waiting(4, 10, False), Waiting(5, 10, False), Waiting(0, 0, False)]
+    few = [Backlog(4, 10, False), Backlog(5, 10, False), Backlog(0, 0, False)]
     assert limits_of_each(few, limited, 0, is_last=False) == [None, None, limited]
     free = options()
-    enough = [Waiting(5, 10, False), Waiting(5, 10, False)]
+    enough = [Backlog(5, 10, False), Backlog(5, 10, False)]
     assert limits_of_each(enough, limited, 0, is_last=False) == [free, free]
-    overdue = [Waiting(4, 10, True), Waiting(5, 10, False)]
+    overdue = [Backlog(4, 10, True), Backlog(5, 10, False)]
     assert limits_of_each(overdue, limited, 0, is_last=False) == [free, free]
     assert limits_of_each(few, limited, 0, is_last=True) == [free, free, free]
