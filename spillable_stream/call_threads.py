@@ -82,10 +82,25 @@ class CallThreads:
             _make(call, done)
             return done
 
+    def settled(self, calls: Sequence[Callable[[], _T]]) -> list[Future[_T]]:
+        """Make calls in the threads, and return their futures in order when all have ended.
+
+        What one raises does not hide what others did. An interrupt waits for none, and those that wait are not made.
+        """
+        begun = [self.begin_or_make(call) for call in calls]
+        try:
+            wait(begun)
+        except BaseException:
+            for future in begun:
+                future.cancel()
+            raise
+        return begun
+
     def at_once(self, calls: Sequence[Callable[[], _T]]) -> list[_T]:
         """Make calls, the first one in this thread, and return their results in order when all have ended.
 
-        Those for which there is no thread are made in this one, after the first. Raises what a call raises.
+        Those for which there is no thread are made in this one, after the first. Raises what a call raises; an
+        interrupt waits for none.
         """
         if len(calls) == 1:
             return [calls[0]()]
@@ -97,8 +112,10 @@ class CallThreads:
                 break
         try:
             results = {number: call() for number, call in enumerate(calls) if number not in begun}
-        finally:
+        except Exception:
             wait(begun.values())
+            raise
+        wait(begun.values())
         return [results[number] if number in results else begun[number].result() for number in range(len(calls))]
 
     def close(self, timeout_seconds: float | None = None) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from spillable_stream import call_threads
 from spillable_stream.call_threads import CallThreads
 from tests.support.no_threads import no_threads
 from tests.support.waiting import wait_until
@@ -146,3 +147,42 @@ def test_the_threads_of_one_that_is_forgotten_end() -> None:
     del threads
     gc.collect()
     wait_until(lambda: not any(t.name.startswith("forgotten") for t in threading.enumerate()))
+
+
+def test_settled_calls_are_all_made_in_the_threads_and_tell_one_by_one_how_they_ended() -> None:
+    def fail() -> int:
+        raise ZeroDivisionError
+
+    with closing(CallThreads(2, "some")) as threads:
+        first, *others = threads.settled([fail, threading.get_ident, threading.get_ident])
+        assert isinstance(first.exception(), ZeroDivisionError)
+        assert threading.get_ident() not in [other.result() for other in others]
+        with no_threads():
+            assert [done.result() for done in CallThreads(1, "none").settled([threading.get_ident])] == [
+                threading.get_ident()
+            ]
+
+
+@pytest.mark.parametrize("how", ["settled", "at_once"])
+def test_an_interrupt_waits_for_no_call_and_those_that_wait_are_not_made(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, is_begun, made = threading.Event(), threading.Event(), list[int]()
+
+    def interrupted(*_: object) -> None:
+        assert is_begun.wait(30)
+        raise KeyboardInterrupt
+
+    def hang() -> None:
+        is_begun.set()
+        go_on.wait(30)
+
+    with closing(CallThreads(1, "some")) as threads:
+        if how == "settled":
+            monkeypatch.setattr(call_threads, "wait", interrupted)
+        calls = [interrupted, hang] if how == "at_once" else [hang, lambda: made.append(1)]
+        with pytest.raises(KeyboardInterrupt):
+            getattr(threads, how)(calls)
+        assert not go_on.is_set()
+        go_on.set()
+    assert made == []

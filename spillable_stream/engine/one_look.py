@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["has_looked", "look_again", "one_look", "record_look"]
+__all__ = ["has_looked", "let_go", "look_again", "one_look", "record_look"]
 
 
 class _Block:
@@ -50,12 +50,18 @@ def one_look() -> Iterator[None]:
         yield
         return
     block = _Block()
-    before = _block.set(block)
     try:
+        _block.set(block)
         yield
     finally:
         block.is_over = True
-        _block.reset(before)
+        if _block.get() is block:  # or an interrupt left it, and it ends in the middle of another one
+            _block.set(None)
+
+
+def let_go() -> None:
+    """End what an interrupt has left of a block in this thread, whose call has ended (`ActiveCalls.let_go`)."""
+    _block.set(None)
 
 
 def has_looked(follower: object) -> bool:

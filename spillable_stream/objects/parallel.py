@@ -51,10 +51,7 @@ def in_parallel(calls: Sequence[Callable[[], T]]) -> list[T]:
     """
     if len(calls) == 1:
         return [calls[0]()]
-    futures = [begin(call) for call in calls]
-    for future in futures:
-        future.exception()
-    return [future.result() for future in futures]
+    return [future.result() for future in _threads().settled(calls)]
 
 
 def _forget() -> None:

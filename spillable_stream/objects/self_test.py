@@ -9,11 +9,12 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 
+from spillable_stream.call_threads import CallThreads
 from spillable_stream.errors import UnsafeStoreError
 from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.directory_store import remove_made
@@ -33,6 +34,7 @@ FULL_RACES = 200
 _THREADS = 8
 _CONFLICTS = 5  # in a row, before "nobody could create it" is a fault
 _LIMITED_SECONDS = 30.0  # for which a creation is tried again: Google takes one change of an object a second
+_LAST_SECONDS = 1.0  # for writers that are under way at an interrupt, before the objects are deleted
 _PATIENCE_SECONDS = 120.0  # of a thread that waits for the others of its race
 _NOT_FOUND = "it does not return an object that was just created"
 _NOT_CREATED = "it does not create an object that is not there"
@@ -126,9 +128,12 @@ class _Check:
 
     def race(self, races: int) -> None:
         """Let all threads create the same objects at once."""
-        with ThreadPoolExecutor(self._threads) as pool:
+        threads = CallThreads(self._threads, "spillable race")
+        try:
             for _ in range(races):
-                self._race(pool, self._new_key())
+                self._race(threads, self._new_key())
+        finally:
+            threads.close(_LAST_SECONDS)
 
     def read_what_was_written(self) -> None:
         """Read an object that was looked for in vain, wholly and in part, and list it."""
@@ -173,12 +178,12 @@ class _Check:
         self._keys.append(f"{self._prefix}-{len(self._keys):04}")
         return self._keys[-1]
 
-    def _race(self, pool: ThreadPoolExecutor, key: str) -> None:
+    def _race(self, threads: CallThreads, key: str) -> None:
         contents = [b"%d of %d" % (i, self._threads) for i in range(self._threads)]
         for _ in range(_CONFLICTS):
             start = threading.Barrier(self._threads)
             try:
-                tried = [pool.submit(self._try, start, key, content) for content in contents]
+                tried = threads.settled([partial(self._try, start, key, content) for content in contents])
             except BaseException:
                 start.abort()  # after an interrupt, those that were begun would wait for the others
                 raise

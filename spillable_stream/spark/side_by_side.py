@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextvars import copy_context
+from functools import partial
 from typing import TypeVar
+
+from spillable_stream.call_threads import CallThreads
 
 __all__ = ["settled", "side_by_side"]
 
@@ -26,5 +29,8 @@ def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
 
 def settled(calls: Sequence[Callable[[], T]]) -> list[Future[T]]:
     """Return the futures of calls, in order, once all have ended: what one raises does not hide what others did."""
-    with ThreadPoolExecutor(max(1, min(_MOST, len(calls))), thread_name_prefix="spillable set") as threads:
-        return [threads.submit(copy_context().run, call) for call in calls]  # with the caller's `one_look`
+    threads = CallThreads(min(_MOST, len(calls)), "spillable set")
+    try:
+        return threads.settled([partial(copy_context().run, call) for call in calls])  # with the caller's `one_look`
+    finally:
+        threads.close(0.0)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
+from functools import partial
 
 import pytest
 
 from spillable_stream import Channel
 from spillable_stream.engine.one_look import has_looked, look_again, one_look, record_look
 from tests.support.events import put
+from tests.support.interrupts import Interrupts
 from tests.support.object_channels import store_of
 
 Open = Callable[..., Channel]
@@ -116,3 +120,30 @@ def test_threads_in_a_copy_of_the_context_share_the_look_until_the_block_ends(ch
         in_thread(lambda call: call())
     in_thread(context.run)
     assert found == [True, False, False]
+
+
+@pytest.mark.parametrize("call", [lambda c, g: c.consumer(g), lambda c, g: c.seek("read", "earliest")])
+def test_a_call_that_an_interrupt_ends_leaves_no_block_though_its_error_is_kept(
+    channel: Channel, call: Callable[[Channel, str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interactive session keeps it. Its thread would never look at the log again, and see no event of others."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # of interrupts while something is freed
+    channel.consumer("read")
+    kept = list[BaseException]()
+
+    def keep(number: int) -> None:
+        try:
+            call(channel, f"g{number}")
+        except KeyboardInterrupt as e:
+            kept.append(e)
+            raise
+
+    for number in itertools.count(1):
+        interrupts = Interrupts(number, "engine/one_look.py", "/contextlib.py")
+        interrupts.run(partial(keep, number))
+        key = object()
+        record_look(key)
+        assert not has_looked(key), number
+        if not interrupts.hit:
+            break
+    assert len(kept) == number - 1 > 5

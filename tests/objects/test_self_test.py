@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 from unittest import mock
 
 import pytest
 
+from spillable_stream.call_threads import CallThreads
 from spillable_stream.errors import UnsafeStoreError
 from spillable_stream.objects import self_test
 from spillable_stream.objects.cloud_store import CloudStore
@@ -51,19 +55,41 @@ def test_a_sound_store_is_found_sound_and_left_as_it_was() -> None:
 
 @pytest.mark.timeout(30)
 def test_an_interrupt_ends_it_though_some_writers_wait_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    store, submit, begun = MemoryStore(), ThreadPoolExecutor.submit, list[object]()
+    store, begin, begun = MemoryStore(), CallThreads.begin_or_make, list[object]()
 
-    def interrupted(pool: ThreadPoolExecutor, *call: Any) -> Future[Any]:
+    def interrupted(threads: CallThreads, call: Callable[[], Any]) -> Future[Any]:
         begun.append(call)
         if len(begun) == 3:
             raise KeyboardInterrupt
-        return submit(pool, *call)
+        return begin(threads, call)
 
     monkeypatch.setattr(self_test, "_PATIENCE_SECONDS", None)
-    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    monkeypatch.setattr(CallThreads, "begin_or_make", interrupted)
     with pytest.raises(KeyboardInterrupt):
         check_store(store)
     assert store.objects == {}
+
+
+def test_ctrl_c_ends_a_process_whose_store_has_no_answer_for_some_writers() -> None:
+    program = """
+        import os, signal, threading
+        from spillable_stream.objects.self_test import check_store
+        from tests.support.memory_store import MemoryStore
+
+        class SilentStore(MemoryStore):
+            def create(self, key, content):
+                if content == b"0 of 8":
+                    os.kill(os.getpid(), signal.SIGINT)
+                    threading.Event().wait()
+                return super().create(key, content)
+
+        try:
+            check_store(SilentStore())
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(program)], capture_output=True, text=True, timeout=30)
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
 
 
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)

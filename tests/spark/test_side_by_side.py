@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from textwrap import dedent
 
 import pytest
 
@@ -62,3 +65,24 @@ def test_settled_calls_tell_one_by_one_how_they_ended(others: int) -> None:
     assert isinstance(first.exception(), ValueError)
     assert [future.exception() for future in rest] == [None] * others
     assert settled([]) == []
+
+
+def test_ctrl_c_ends_a_process_though_a_call_hangs_and_begins_none_that_waits() -> None:
+    program = """
+        import os, signal, threading
+        from spillable_stream.spark.side_by_side import side_by_side
+
+        hanging = threading.Barrier(32)
+
+        def hang():
+            if not hanging.wait():
+                os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait()
+
+        try:
+            side_by_side([hang] * 32 + [lambda: print("one more")])
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(program)], capture_output=True, text=True, timeout=30)
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
+from spillable_stream.engine import one_look
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.log_port import Followed, refuse_to_write
 from spillable_stream.engine.store.channel_presence import ChannelPresence
@@ -357,6 +358,7 @@ class ObjectLog:
         """Release what an interrupt has left to this thread (`ActiveCalls.let_go`)."""
         self._lock.let_go()
         self.untold_loss.let_go()
+        one_look.let_go()
 
     def require_not_closed(self) -> None:
         """Refuse a call that stores or takes something after `close`, and raise a loss that waits to be told.
