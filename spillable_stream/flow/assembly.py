@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TypeVar
+from functools import partial
+from typing import TypeVar, cast
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.several_channels import open_channels
@@ -15,14 +16,16 @@ from spillable_stream.flow.configuration.builder import build
 from spillable_stream.flow.configuration.channel_times import event_times
 from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SinkConfig, SourceConfig
 from spillable_stream.flow.interceptors.base import InterceptorChain
+from spillable_stream.flow.late_channel import LateChannel
 from spillable_stream.flow.open_channel import configured_channels
 from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.selectors import Selector
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
 from spillable_stream.flow.sources.base import EventSource, PolledSource, SourceBase
-from spillable_stream.flow.wired import Place, Places, Wired, place_of
+from spillable_stream.flow.wired import Place, Places, Wired, open_late, place_of
 from spillable_stream.shown_value import shown
 
 __all__ = [
@@ -32,6 +35,7 @@ __all__ = [
     "built_sink",
     "built_source",
     "opened_processor",
+    "optional_channels",
     "run_sinks",
     "run_source",
 ]
@@ -43,7 +47,7 @@ _MODULE = "spillable_stream.flow"
 def assemble(agent: str, config: AgentConfig, system: Mapping[str, str], found: Changes, before: Wired) -> Wired:
     """Return what an agent runs by a configuration: what has not changed is what runs, and the rest is not started.
 
-    A channel that has changed is open twice, until what runs has ended.
+    A channel that has changed is open twice, until what runs has ended. One that is optional is opened when all starts.
 
     Args:
         agent: the agent's name.
@@ -53,16 +57,19 @@ def assemble(agent: str, config: AgentConfig, system: Mapping[str, str], found: 
         before: what runs.
 
     Raises:
-        SpillableError: a channel can't be opened, or a component can't be built; nothing of it is left open, and no
-            channel has another option than before.
+        SpillableError: a channel that must have events can't be opened, or a component can't be built; nothing of it is
+            left open, and no channel has another option than before.
     """
     sources = [(s, built_source(s)) for s in config.sources if s.name in found.sources]
     units = {name: unit for name, unit in sink_units(config).items() if name in found.sinks}
     sinks = {name: {c.name: built_sink(c) for c in unit.sinks if c.implementation} for name, unit in units.items()}
-    kept = _without(before.places, found.channels)
+    kept, optional = _without(before.places, found.channels), optional_channels(config)
+    for name in kept.keys() - optional:
+        _require_open(kept[name].channel)
     with ExitStack() as stack:
         with stored_together():
-            new = build_channels(agent, [channel for channel in config.channels if channel.name not in kept], system)
+            missing = [channel for channel in config.channels if channel.name not in kept]
+            new = build_channels(agent, missing, system, optional)
             for place in new.values():
                 stack.callback(place.channel.close)
             places = kept | new
@@ -81,15 +88,57 @@ def _without(of: Mapping[str, _T], names: Collection[str]) -> dict[str, _T]:
     return {name: value for name, value in of.items() if name not in names}
 
 
-def build_channels(agent: str, configs: Sequence[ComponentConfig], system: Mapping[str, str]) -> dict[str, Place]:
-    """Return open channels of a configuration, by name.
+def optional_channels(config: AgentConfig) -> set[str]:
+    """Return the channels that each source which names them is never required to put into, nor anybody's dead letters.
+
+    Raises:
+        OptionError: a selector can't be built.
+    """
+    required = {source.dead_letter for source in config.sources} | {sink.dead_letter for sink in config.sinks}
+    optional: set[str] = set()
+    for source in config.sources:
+        selector: Selector = build(source.selector)
+        selector.bind(source.channels)
+        of_source = selector.never_required()
+        optional |= of_source
+        required |= {*source.channels} - of_source
+    return optional - required
+
+
+def _require_open(channel: Channel) -> None:
+    """Refuse an optional channel that is not open, as one that must have events."""
+    if isinstance(channel, LateChannel):
+        channel.require_open()
+
+
+def build_channels(
+    agent: str, configs: Sequence[ComponentConfig], system: Mapping[str, str], optional: Collection[str] = ()
+) -> dict[str, Place]:
+    """Return channels of a configuration, by name: all are open but those that are optional.
+
+    Args:
+        agent: the agent's name.
+        configs: the channels.
+        system: the options of the command line (``-D``).
+        optional: the names of those that are opened later, and may be away.
 
     Raises:
         SpillableError: one can't be opened; none is created then.
     """
     times = [event_times(config) for config in configs]
-    opened = open_channels(configured_channels(agent, configs, system))
-    return {c.name: place_of(channel, t) for c, channel, t in zip(configs, opened, times, strict=True)}
+    waited = [config for config in configs if config.name not in optional]
+    opened = dict(zip([c.name for c in waited], open_channels(configured_channels(agent, waited, system)), strict=True))
+    late = {c.name: _late(c.name, partial(_opened, agent, c, system)) for c in configs if c.name in optional}
+    return {c.name: place_of((opened | late)[c.name], t) for c, t in zip(configs, times, strict=True)}
+
+
+def _late(name: str, open_channel: Callable[[], Channel]) -> Channel:
+    """Return what stands for a channel; nothing that has one looks at its class."""
+    return cast("Channel", LateChannel(name, open_channel))
+
+
+def _opened(agent: str, config: ComponentConfig, system: Mapping[str, str]) -> Channel:
+    return open_channels(configured_channels(agent, [config], system))[0]
 
 
 def build_processor(agent: str, config: SourceConfig, places: Places, *, numbered: bool) -> ChannelProcessor:
@@ -160,10 +209,12 @@ def opened_processor(config: AgentConfig, source: str, system: Mapping[str, str]
     wanted = {*found.channels, *([found.dead_letter] if found.dead_letter else [])}
     with ExitStack() as stack:
         with stored_together():
-            places = build_channels(config.name, [c for c in config.channels if c.name in wanted], system)
+            described = [c for c in config.channels if c.name in wanted]
+            places = build_channels(config.name, described, system, optional_channels(config))
             for place in places.values():
                 stack.callback(place.channel.close)
             processor = build_processor(config.name, found, places, numbered=False)
+        open_late(places, lambda: False)
         yield stack.enter_context(processor)
 
 

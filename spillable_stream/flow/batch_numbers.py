@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import ProducerClaim
 from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.flow.late_channel import is_open
 from spillable_stream.flow.noted import Noted
 from spillable_stream.format.numbered_batch import BY_PRODUCER, MAX_NOTE_BYTES, NumberedBatch, Numbers
 from spillable_stream.format.packing import MALFORMED, pack, unpack
@@ -96,6 +97,7 @@ class BatchNumbers:
         if channel in self._last:
             return
         if channel not in self._claims:
+            self._refuse_twins()  # it may have been opened since the others were claimed
             self._claim(channel)
         if channel not in self._ahead:
             self._ahead[channel] = self._channels[channel].last_batch(self.producer).sequence
@@ -119,6 +121,8 @@ class BatchNumbers:
     def _refuse_twins(self) -> None:
         names: dict[str, str] = {}
         for name, channel in self._channels.items():
+            if not is_open(channel):
+                continue
             other = names.setdefault(channel.put_port().place(), name)
             if other != name:
                 raise OptionError(f"{other} and {name} are one channel, {channel.path}; name it once")

@@ -29,6 +29,7 @@ from spillable_stream.flow.dead_letters import Stuck
 from spillable_stream.flow.event_batch import EventInput, as_event_batch
 from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import AnyInterceptor, InterceptorChain
+from spillable_stream.flow.late_channel import is_open
 from spillable_stream.flow.left_out import LeftOut
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.optional_puts import OptionalPuts
@@ -126,7 +127,7 @@ class ChannelProcessor:
             instance(f"the times of {name!r}", of_channel, EventTimes)
             if name not in self._channels:
                 raise OptionError(f"times are for {shown(name)}, and the channels are {', '.join(self._channels)}")
-            if of_channel.may_delay:
+            if of_channel.may_delay and is_open(self._channels[name]):
                 self._channels[name].put_transaction().require_delays()
         return {name: of_channel for name, of_channel in times.items() if of_channel != EventTimes()}
 
@@ -134,7 +135,7 @@ class ChannelProcessor:
         """Return the name of the dead-letter channel, which may be one of the others; else it becomes one."""
         place = dead_letter.put_port().place()
         for name, channel in self._channels.items():
-            if channel.put_port().place() == place:
+            if is_open(channel) and channel.put_port().place() == place:
                 return name
         self._channels[_DEAD_LETTER] = dead_letter
         return _DEAD_LETTER
@@ -151,8 +152,9 @@ class ChannelProcessor:
 
     @property
     def most_events(self) -> int:
-        """How many events a batch can have at most: the least ``transaction_capacity`` of the channels."""
-        return min(channel.put_options().transaction_capacity for channel in self._channels.values())
+        """How many events a batch can have at most: the least ``transaction_capacity`` of the open channels."""
+        opened = filter(is_open, self._channels.values())
+        return min(channel.put_options().transaction_capacity for channel in opened)
 
     # ── life ────────────────────────────────────────────────────────────────────────────────
 

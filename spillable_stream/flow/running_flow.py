@@ -9,10 +9,11 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.counted import counted
 from spillable_stream.error_text import text_of
 from spillable_stream.flow.closing import channels_of, close_at_once, closes
+from spillable_stream.flow.late_channel import is_open
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.flow.supervisor import Supervisor
-from spillable_stream.flow.wired import Places, Wired
+from spillable_stream.flow.wired import Places, Wired, open_late
 from spillable_stream.log_records import fields, log_of
 
 __all__ = ["RunningFlow"]
@@ -51,6 +52,7 @@ class RunningFlow:
         self.supervisor.begin()
 
     def _start(self, wired: Wired) -> None:
+        open_late(wired.places, self._must_stop)
         for runner in wired.sinks.values():
             runner.await_notes()
         self.supervisor.start(*wired.sinks.values())
@@ -136,7 +138,8 @@ class RunningFlow:
         """Whether the sinks have taken everything from their channels, but for what they hold in open files.
 
         What only sinks take that stand by does not count: they are not asked while the others of their group work.
-        False where a channel can't say, as while its store is away.
+        Nor does an optional channel that could not be opened: none of its sinks works. False where another one can't
+        say, as while its store is away.
         """
         return self._left(self._asked_channels()) == {}
 
@@ -148,7 +151,7 @@ class RunningFlow:
         found: dict[str, int] = {}
         name = ""
         try:
-            for name in channels:
+            for name in filter(lambda name: is_open(self.wired.places[name].channel), channels):
                 found[name] = self.wired.places[name].lag_events()
             for sink in (sink for runner in self.wired.sinks.values() for sink in runner.sinks):
                 name = sink.channel_name
@@ -183,9 +186,10 @@ class RunningFlow:
         return all(s.finished for s in self.wired.sources.values()) and self.is_drained()
 
     def has_missed(self) -> bool:
-        """Tell whether a source could not read or store something; says what, where it is seen last."""
+        """Tell whether a source could not read or store something, or a channel never was open; says what."""
         sources = self.wired.sources.values()
         missed = [(runner.name, what) for runner in sources for what in list(runner.source.missed)]
+        missed += [(n, "this channel was never open") for n, p in self.wired.places.items() if not is_open(p.channel)]
         for name, what in missed:
             _log.error("%s: %s", name, what, extra=fields(component=name))
         return bool(missed)

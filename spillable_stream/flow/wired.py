@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.flow.event_times import EventTimes
+from spillable_stream.flow.late_channel import LateChannel
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.flow.surroundings import REAL
 
-__all__ = ["Place", "Places", "Wired", "place_of"]
+__all__ = ["Place", "Places", "Wired", "open_late", "place_of"]
 
+_START_SECONDS = 15.0  # for which the others wait for an optional channel that is being opened
+_SIGNAL_SECONDS = 0.2  # within which a signal is noticed
 _AS_THEY_COME = EventTimes()
 _T = TypeVar("_T")
 
@@ -62,6 +66,22 @@ def place_of(channel: Channel, times: EventTimes = _AS_THEY_COME) -> Place:
         times: the times of events that come into it.
     """
     return Place(channel, WrittenEvents(), REAL.now_ms(), times)
+
+
+def open_late(places: Places, must_stop: Callable[[], bool]) -> None:
+    """Open optional channels, and wait for that a while; those that are not open by then are opened in the background.
+
+    Args:
+        places: the channels; those that are open stay so.
+        must_stop: whether to wait no longer.
+    """
+    every: list[object] = [place.channel for place in places.values()]
+    late = [channel for channel in every if isinstance(channel, LateChannel)]
+    for channel in late:
+        channel.begin()
+    end = time.monotonic() + _START_SECONDS
+    for channel in late:
+        channel.wait(end, must_stop, _SIGNAL_SECONDS)
 
 
 class Wired(NamedTuple):

@@ -47,7 +47,7 @@ HELD_BY = {
         "flow/sources/test_netcat::test_without_answers_a_refused_batch_is_held_until_it_is_stored",
         "flow/sources/test_datagrams::test_what_is_there_is_one_batch_and_a_failure_does_not_end_the_source",
     ],
-    "any source → optional channels": [
+    "any source, Spark → optional channels": [
         "flow/test_part_puts::test_an_optional_channel_that_is_full_is_passed_over_without_waiting",
         "flow/test_processor::test_an_optional_channel_never_gets_a_batch_twice",
         "flow/sources/test_client_numbers::test_an_optional_channel_gets_a_number_once_or_not_at_all",
@@ -72,7 +72,7 @@ HELD_BY = {
         "flow/sinks/test_http::test_a_dead_letter_is_there_once_though_its_take_was_not_committed",
         "flow/sinks/test_hdfs_crashes::test_a_dead_letter_is_there_once_though_the_sink_dies_before_its_commit",
     ],
-    "Spark → flow → channels": [
+    "Spark → flow → required channels": [
         "spark/sink/test_flow_writer::test_rows_go_where_the_flow_leads_and_a_repetition_changes_nothing",
         "spark/sink/test_flow_writer::test_a_batch_that_failed_in_one_channel_is_completed_by_its_repetition",
         "spark/sink/test_flow_writer::test_a_stream_and_a_chain_on_a_real_spark",

@@ -1,0 +1,145 @@
+"""An optional channel of an agent: it is opened in the background, again and again until it can be.
+
+::
+
+    begin ── opened? ──no──▶ away ── 3 s, 6 s … a minute ──▶ opened? ── … ──yes──▶ open
+
+Until then whatever uses it is refused: puts are counted as left out, and its sinks are started later.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.put_transaction import PutTransaction
+from spillable_stream.error_text import text_of
+from spillable_stream.errors import ChannelError
+from spillable_stream.log_records import fields, log_of
+
+__all__ = ["LateChannel", "is_open"]
+
+_log = log_of("spillable_stream.flow")
+
+_FIRST_RETRY_SECONDS = 3.0
+_LONGEST_RETRY_SECONDS = 60.0
+
+
+class LateChannel:
+    """Stands for a channel, and has all that it has once it is open. Thread-safe.
+
+    Args:
+        name: the channel's name.
+        open_channel: opens it; it may hang as long as its store does.
+    """
+
+    def __init__(self, name: str, open_channel: Callable[[], Channel]) -> None:
+        self._name, self._open_channel = name, open_channel
+        self._channel: Channel | None = None
+        self._trouble = "it is being opened"
+        self._has_tried = self._is_closed = False
+        self._changed = threading.Condition()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is open."""
+        return self._channel is not None
+
+    def require_open(self) -> Channel:
+        """Return the channel.
+
+        Raises:
+            ChannelError: it is not open.
+        """
+        if self._channel is None:
+            raise ChannelError(f"the optional channel {self._name} is not open: {self._trouble}")
+        return self._channel
+
+    def begin(self) -> None:
+        """Begin to open it; once."""
+        threading.Thread(target=self._open, name=f"{self._name}-open", daemon=True).start()
+
+    def wait(self, end: float, must_stop: Callable[[], bool], look_seconds: float) -> None:
+        """Wait until the first try to open it has ended, and say so where it has not in time.
+
+        Args:
+            end: until when, in monotonic seconds.
+            must_stop: whether to wait no longer, looked at again and again.
+            look_seconds: how often.
+        """
+        with self._changed:
+            while not (self._has_tried or must_stop()):
+                left = end - time.monotonic()
+                if left <= 0:
+                    _log.error(
+                        "the optional channel %s is still being opened, and the others run without it; check its disk "
+                        "or its store",
+                        self._name,
+                        extra=fields(component=self._name),
+                    )
+                    return
+                self._changed.wait(min(left, look_seconds))
+
+    def _open(self) -> None:
+        wait_seconds, is_told = _FIRST_RETRY_SECONDS, False
+        while not self._is_closed:
+            try:
+                self._found(self._open_channel())
+                break
+            except Exception as e:
+                self._failed(e, is_told=is_told)
+            is_told = True
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_closed, wait_seconds)
+            wait_seconds = min(2 * wait_seconds, _LONGEST_RETRY_SECONDS)
+        if is_told and self._channel is not None:
+            _log.warning("the optional channel %s is open now", self._name, extra=fields(component=self._name))
+
+    def _found(self, channel: Channel) -> None:
+        with self._changed:
+            if not self._is_closed:
+                self._channel, self._has_tried = channel, True
+                self._changed.notify_all()
+                return
+        channel.close()
+
+    def _failed(self, e: Exception, *, is_told: bool) -> None:
+        with self._changed:
+            self._trouble, self._has_tried = f"it can't be opened, and that is tried again: {text_of(e)}", True
+            self._changed.notify_all()
+        if not is_told:
+            _log.error(
+                "the optional channel %s can't be opened, so the others run without it, and what it misses is "
+                "counted; it is tried again in %g s, and then once a minute: %s",
+                self._name,
+                _FIRST_RETRY_SECONDS,
+                text_of(e),
+                extra=fields(component=self._name, seconds=_FIRST_RETRY_SECONDS),
+            )
+
+    def put_transaction(self) -> PutTransaction:
+        """See `Channel.put_transaction`.
+
+        Raises:
+            ChannelError: it is not open.
+        """
+        return self.require_open().put_transaction()
+
+    def close(self) -> None:
+        """Close it, or open it no more; where it is being opened, it is closed when that has ended."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        if self._channel is not None:
+            self._channel.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.require_open(), name)
+
+
+def is_open(channel: Channel) -> bool:
+    """Tell whether a channel of an agent is open: an optional one may not be yet."""
+    return not isinstance(channel, LateChannel) or channel.is_open

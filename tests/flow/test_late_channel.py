@@ -1,0 +1,192 @@
+"""An agent runs without an optional channel that can't be opened, and has it as soon as it can."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel, flow
+from spillable_stream.errors import ChannelError, NotAChannelError, StorageError
+from spillable_stream.flow import assembly, late_channel, wired
+from spillable_stream.flow.assembly import opened_processor
+from spillable_stream.flow.late_channel import LateChannel, is_open
+from spillable_stream.flow.loading import load
+from tests.flow.test_agent import CONFIGURATION, agent, log, place, write, written
+from tests.support.events import peek
+from tests.support.flow_batches import batch_of
+from tests.support.waiting import wait_until
+
+__all__ = ["place"]  # a fixture
+
+OPTIONAL = CONFIGURATION + "a1.sources.r1.selector.optional = c2\n"
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a channel be tried again soon."""
+    monkeypatch.setattr(late_channel, "_FIRST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(late_channel, "_LONGEST_RETRY_SECONDS", 0.05)
+
+
+def away(place: Path) -> Path:
+    """Put a file where the optional channel should be."""
+    write(place, OPTIONAL)
+    (place / "c2").write_text("no directory")
+    return place / "c2"
+
+
+# ── an agent ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.usefixtures("soon")
+def test_an_agent_runs_without_an_optional_channel_and_fills_it_when_it_can_be_opened(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = away(place)
+    with agent(place) as running:
+        assert not is_open(running.places["c2"].channel)
+        log(place, "1")
+        wait_until(lambda: written(place) == ["1"])
+        wait_until(lambda: "the optional channel c2 did not get 1 event: the optional channel c2 is not" in caplog.text)
+        assert "a1.k2" in running.troubles()
+        file.unlink()
+        wait_until(lambda: is_open(running.places["c2"].channel))
+        running.supervisor._now = lambda: time.monotonic() + 3600  # its sink is due
+        log(place, "2")
+        wait_until(lambda: (written(place), written(place, "out2")) == (["1", "2"], ["2"]))
+        wait_until(lambda: running.troubles() == {})
+    said = [r.getMessage() for r in caplog.records if "c2 can't be opened, so the others run without" in r.getMessage()]
+    assert len(said) == 1 and f"{place}/c2" in said[0]
+    assert "the optional channel c2 is open now" in caplog.text
+
+
+def test_a_start_does_not_wait_for_an_optional_channel_whose_store_hangs_and_a_stop_does_not_either(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(place, OPTIONAL)
+    answers, closed, opens = threading.Event(), threading.Event(), assembly._opened
+
+    def open_when_it_answers(*arguments: object) -> Channel:
+        assert answers.wait(60)
+        channel = opens(*arguments)  # type: ignore[arg-type]
+        close = channel.close
+        monkeypatch.setattr(channel, "close", lambda: (close(), closed.set()))
+        return channel
+
+    monkeypatch.setattr(assembly, "_opened", open_when_it_answers)
+    monkeypatch.setattr(wired, "_START_SECONDS", 0.01)
+    with agent(place) as running:
+        assert "the optional channel c2 is still being opened" in caplog.text
+        log(place, "1")
+        wait_until(lambda: written(place) == ["1"])
+        assert running.stop()
+    answers.set()
+    assert closed.wait(60), "a channel that is opened after the end stays open"
+
+
+def test_an_agent_does_not_start_without_a_channel_that_another_source_requires(place: Path) -> None:
+    away(place)
+    with (place / "flume.conf").open("a") as f:
+        f.write("a1.sources = r1 r2\na1.sources.r2.type = seq\na1.sources.r2.channels = c2\n")
+    with pytest.raises(NotAChannelError, match="c2"):
+        agent(place).start()
+
+
+def test_an_agent_does_not_start_without_the_channel_of_its_dead_letters_though_it_is_optional_too(place: Path) -> None:
+    away(place)
+    with (place / "flume.conf").open("a") as f:
+        f.write("a1.sinks.k1.deadLetter = c2\n")
+    with pytest.raises(NotAChannelError, match="c2"):
+        agent(place).start()
+
+
+def test_a_reload_that_requires_a_channel_that_is_not_open_is_refused(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    away(place)
+    with agent(place) as running:
+        write(place, CONFIGURATION)
+        assert running.reload() is None
+        assert "the changed configuration is refused" in caplog.text and "c2 is not open: it can't be" in caplog.text
+        log(place, "1")
+        wait_until(lambda: written(place) == ["1"])
+
+
+def test_a_reload_opens_an_optional_channel_that_is_elsewhere_now(place: Path) -> None:
+    away(place)
+    with agent(place) as running:
+        write(place, OPTIONAL.replace("{dir}/c2", "{dir}/other"))
+        assert running.reload() is not None
+        log(place, "1")
+        wait_until(lambda: written(place, "out2") == ["1"])
+
+
+def test_a_run_to_the_end_comes_there_without_an_optional_channel_and_has_failed(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    away(place)
+    text = (place / "flume.conf").read_text().replace("a1.sinks = k1 k2", "a1.sinks = k1")
+    (place / "flume.conf").write_text(text)
+    log(place, "1", "2")
+    assert not agent(place).run(once=True)
+    assert written(place) == ["1", "2"] and "c2: this channel was never open" in caplog.text
+
+
+def test_a_drain_does_not_wait_for_an_optional_channel_that_was_never_open(place: Path) -> None:
+    away(place)
+    running = agent(place)
+    running.start()
+    log(place, "1")
+    wait_until(lambda: written(place) == ["1"])
+    assert running.stop(drain=True)
+
+
+def test_events_are_sent_through_a_source_without_its_optional_channel(place: Path) -> None:
+    away(place)
+    config = load(place / "flume.conf").agents["a1"]
+    with opened_processor(config, "r1", {}) as processor:
+        processor.process(batch_of(b"x"))
+    with Channel(place / "c1", create=False) as c1:
+        assert peek(c1) == [b"x"]
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_channel_that_turns_out_to_be_another_one_of_its_source_gets_nothing_twice(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Channel(place / "c1") as c1:
+        late = LateChannel("c2", lambda: Channel(place / "c1"))
+        selector = flow.Replicating(optional=["c2"])
+        channels: dict[str, Channel] = {"c1": c1, "c2": late}  # type: ignore[dict-item]
+        with flow.ChannelProcessor(channels, selector=selector, producer="p") as processor:
+            processor.process(batch_of(b"1"), number=1)
+            late.begin()
+            wait_until(lambda: late.is_open)
+            processor.left_out._said_ms.clear()
+            processor.process(batch_of(b"2"), number=2)
+            assert peek(c1) == [b"1", b"2"] and "c1 and c2 are one channel" in caplog.text
+        late.close()
+
+
+# ── a channel ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_channel_that_is_not_open_refuses_whatever_is_asked_of_it_and_says_why() -> None:
+    def refuse() -> Channel:
+        raise StorageError("the store is away")
+
+    late = LateChannel("c2", refuse)
+    asked: list[Callable[[], object]] = [late.put_transaction, lambda: late.path, lambda: late.stats()]
+    for ask in asked:
+        with pytest.raises(ChannelError, match="the optional channel c2 is not open: it is being opened"):
+            ask()
+    late.begin()
+    late.wait(time.monotonic() + 60, lambda: False, 0.2)
+    for ask in asked:
+        with pytest.raises(ChannelError, match="not open: it can't be opened, and that is tried again: the store is"):
+            ask()
+    late.close()
