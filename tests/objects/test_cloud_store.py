@@ -151,9 +151,26 @@ def test_a_change_is_sent_under_the_condition_that_the_object_is_what_was_read(
 ) -> None:
     stub = serve(holding(failing(status)))
     assert impatient(location).change("channel.json", lambda data: bytes(data) + b", second") is False
-    _, request = stub.requests
+    _, request, *_ = stub.requests
     assert (request.method, request.body) == ("PUT", b"first, second")
     assert request.headers.get("if-match") == '"one"' or request.headers.get("x-goog-if-generation-match") == "7"
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_change_is_sent_under_the_bare_etag_to_a_store_that_compares_its_quotes(
+    serve: Callable[[Answer], HttpStub], is_changed: bool
+) -> None:
+    """Ceph does up to version 16 at least, and so does DigitalOcean, which is made of it."""
+
+    def compare_as_sent(request: Request) -> Response | None:
+        if request.headers["if-match"] != ("two" if is_changed else "one"):
+            return failing(412, "PreconditionFailed")(request)
+        return Response(200, headers={"etag": '"three"'})
+
+    stub = serve(holding(compare_as_sent))
+    assert impatient(S3).change("channel.json", lambda _: b"second") is not is_changed
+    assert [r.headers.get("if-match") for r in stub.requests] == [None, '"one"', None, "one"]
+    assert {r.body for r in stub.requests if r.method == "PUT"} == {b"second"}
 
 
 @LOCATIONS
