@@ -44,6 +44,7 @@ class GroupStats:
         expired_events: how many events its takes have passed over, ever, because their ttl had ended.
         is_automatic: whether a stream created the group for itself.
         oldest_age_seconds: the age of the oldest event that it has yet to take, or None.
+        token: a random text of its beginning, which a seek makes another one; "" where an earlier version created it.
     """
 
     position: int
@@ -54,6 +55,7 @@ class GroupStats:
     is_automatic: bool = False
     oldest_age_seconds: float | None = field(default=None, compare=False)
     expired_events: int = 0
+    token: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +335,7 @@ def _group(state: ChannelState, name: str) -> GroupStats:
         is_automatic=group.is_automatic,
         expired_events=group.passed,
         oldest_age_seconds=None if oldest is None else _age_seconds(state, oldest),
+        token=group.token,
     )
 
 

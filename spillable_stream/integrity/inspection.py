@@ -205,6 +205,7 @@ class _Inspector:
             if last is not None and disk > Position(last.file_id, last.end):
                 text = f"the memory tier knows of the disk tier's log up to {tuple(disk)}, beyond its end"
                 self._findings.damage(image.path, text)
+                self._damaged.add(last.file_id)
             replay = TolerantReplay(self._steps(), restored(image.header.state), self._findings)
             replay.run(disk, Position(image.file_id, 0))
         self._count(replay)

@@ -62,6 +62,7 @@ class LogFile:
         header: the record in its first frame; None if that is damaged.
         begin: the offset where its first frame ends; 0 if that is damaged.
         end: the offset up to which it counts.
+        may_be_cut: whether nothing but its own frames says where it ends, though a later file followed it.
     """
 
     file_id: int
@@ -70,6 +71,7 @@ class LogFile:
     header: FileHeader | None
     begin: int
     end: int = 0
+    may_be_cut: bool = False
 
     @property
     def holds_everything(self) -> bool:
@@ -283,6 +285,7 @@ def _settle_ends(fs: FileSystem, files: list[LogFile], known: TierEnd) -> None:
             with opened(fs, file.path) as f:
                 floor = known.end if known.file_id == file.file_id else 0
                 end = find_tail(f, file.seed, 0, floor, pass_over).end
+            file.may_be_cut = True
         file.end = end
 
 
@@ -315,7 +318,11 @@ def _trust_last(
         return
     if tail.is_cut:
         inventory.missing_end = True  # more may be missing than is proven
-    if tail.torn_bytes:
+    last.may_be_cut = max(known.file_id, *(c.position.file_id for c in inventory.checkpoints), 0) > last.file_id
+    if tail.torn_bytes and last.may_be_cut:
+        text = "no transaction is whole here, and a later file followed, so all of this one had been synced"
+        findings.damage(last.path, text, tail.end, tail.torn_bytes)
+    elif tail.torn_bytes:
         text = f"a transaction that was never acknowledged: the next open cuts {tail.torn_bytes} bytes"
         findings.note(last.path, text, tail.end, tail.torn_bytes)
 

@@ -91,7 +91,7 @@ class LogSteps:
     Attributes:
         frames: how many frames were whole.
         read_bytes: how many bytes these have.
-        walked: the numbers of the files that were walked as a whole.
+        walked: the numbers of the files that were walked as a whole, up to an end that is proven.
     """
 
     frames: int
@@ -170,7 +170,7 @@ class LogSteps:
 
     def _file(self, file: LogFile, offset: int, time_us: int) -> Iterator[Step]:
         """Yield the frames of a file, and its damage."""
-        if offset == 0:
+        if offset == 0 and not file.may_be_cut:
             self.walked.add(file.file_id)
         with opened(self._fs, file.path) as f:
             for step in frame_steps(f, file, offset, time_us):

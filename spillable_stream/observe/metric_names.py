@@ -18,7 +18,7 @@ from spillable_stream.state.ranges import count_of
 __all__ = ["METRICS", "MOST_GROUPS", "Metric", "MetricKind", "Point"]
 
 MOST_GROUPS = 100
-"""Of so many groups of a channel there are series: of those with most to take."""
+"""Of so many groups of a channel there are series: of those with most to take, and whose workers are in trouble."""
 
 
 class MetricKind(StrEnum):
@@ -111,9 +111,11 @@ def _of_workers(value: Callable[[Sequence[WorkerStats]], float]) -> _Points:
     """Return the points of a group's workers, those that have ended included."""
 
     def points(seen: Observation) -> Iterator[Point]:
-        workers = () if seen.stats is None else seen.stats.workers
-        for group in dict.fromkeys(worker.group for worker in workers):
-            yield Point((seen.path, group), value([worker for worker in workers if worker.group == group]))
+        by_group: dict[str, list[WorkerStats]] = {}
+        for worker in () if seen.stats is None else seen.stats.workers:
+            by_group.setdefault(worker.group, []).append(worker)
+        for group in nlargest(MOST_GROUPS, by_group, key=lambda name: by_group[name][-1].is_troubled):
+            yield Point((seen.path, group), value(by_group[group]))
 
     return points
 

@@ -112,7 +112,7 @@ def _problem(seen: Observation) -> str:
     """Return why a channel can't be used; "" if it can."""
     if seen.stats is not None and seen.stats.unhealthy:
         return "a failure closed the log of this handle; open the channel again"
-    return seen.problem
+    return "it was not looked at yet" if seen.is_to_come else seen.problem
 
 
 class _Server(ThreadingHTTPServer):

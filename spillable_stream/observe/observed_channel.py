@@ -7,9 +7,10 @@ from collections.abc import Callable
 from os import PathLike, fspath
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.stats import ChannelStats
+from spillable_stream.channel.stats import ChannelStats, GroupStats
 from spillable_stream.errors import CorruptionError, SpillableError
 from spillable_stream.observe.observation import Observation, rates_between
+from spillable_stream.state.ranges import RangeSet, count_of
 
 __all__ = ["FAILURES", "ObservedChannel"]
 
@@ -38,9 +39,10 @@ class ObservedChannel:
         self._clock = clock
         self._last: Observation | None = None
         self._taken: dict[str, int] = {}
-        self._positions: dict[str, int] = {}  # how much each group had taken at the last look, by the channel's count
+        self._groups: dict[str, GroupStats] = {}  # as they were at the last look
+        self._last_id = 0
         self._pause_seconds = 0.0
-        self._due = float("-inf")
+        self._failed_at = 0.0
 
     @property
     def latest(self) -> Observation | None:
@@ -50,7 +52,7 @@ class ObservedChannel:
     def look(self) -> Observation:
         """Return what the channel holds now, or why that can't be told: nothing that it meets is raised."""
         at = self._clock()
-        if self._last is not None and self._handle is None and at < self._due:
+        if self._last is not None and self._handle is None and 0 <= at - self._failed_at < self._pause_seconds:
             return self._last
         try:
             if self._handle is None:
@@ -70,9 +72,9 @@ class ObservedChannel:
 
     def _failed(self, at: float, error: Exception) -> Observation:
         """Return a look that failed; the channel is opened again after a pause, which doubles each time."""
-        self._positions = {}
+        self._groups = {}
         self._pause_seconds = min(max(_FIRST_PAUSE_SECONDS, 2 * self._pause_seconds), _LONGEST_PAUSE_SECONDS)
-        self._due = at + self._pause_seconds
+        self._failed_at = at
         if self._own is None:
             self.close()
         return Observation(
@@ -80,13 +82,17 @@ class ObservedChannel:
         )
 
     def _count(self, stats: ChannelStats) -> None:
-        """Add what each group took since the last look; one that went back has taken nothing."""
-        positions = {name: stats.last_id - group.lag for name, group in stats.groups.items()}
-        for name, position in positions.items():
-            self._taken[name] = self._taken.get(name, 0) + max(0, position - self._positions.get(name, position))
-        for name in self._taken.keys() - positions.keys():
+        """Add what each group took since the last look; one that a seek moved has taken nothing."""
+        for name, group in stats.groups.items():
+            before = self._groups.get(name, group)
+            moved = stats.last_id - group.lag - (self._last_id - before.lag) if before.token == group.token else 0
+            missed = RangeSet((*before.lost, *before.removed))
+            for first, last in (*group.lost, *group.removed):
+                moved -= count_of(missed.gaps(first, last))
+            self._taken[name] = self._taken.get(name, 0) + (max(0, moved) if name in self._groups else 0)
+        for name in self._taken.keys() - stats.groups.keys():
             del self._taken[name]
-        self._positions = positions
+        self._groups, self._last_id = dict(stats.groups), stats.last_id
 
     def close(self) -> None:
         """Close the handle that was opened here."""

@@ -21,6 +21,7 @@ from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.log.rolling import Rolling
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import (
+    Contents,
     check_outcome,
     contents,
     contents_of_copy,
@@ -31,7 +32,7 @@ from tests.support.channels import (
     three_puts,
 )
 from tests.support.damage import age_head, flip, frames, kill, log_file, lose_memory, memory_of, offsets, reboot
-from tests.support.events import numbered, put, take
+from tests.support.events import numbered, peek, put, take
 
 Open = Callable[..., Channel]
 
@@ -50,6 +51,24 @@ def test_a_missing_data_file_is_named_with_its_events(path: Path) -> None:
     report = verify(path)
     assert (damage_of(report).path, damage_of(report).events) == (log_file(path, number), ((first, last),))
     assert report.loss.lost == ((first, last),)
+
+
+@pytest.mark.parametrize("is_header_cut", [False, True])
+def test_events_behind_the_cut_of_a_file_are_lost_though_the_next_header_is_damaged(
+    path: Path, is_header_cut: bool
+) -> None:
+    fill(path)
+    before = contents_of_copy(path)
+    last = frames(path, 2)[-1]
+    end = 8 if is_header_cut else min(f.offset for f in frames(path, 2)[1:] if f.header.type == FrameType.PUT)
+    assert end < last.offset
+    with log_file(path, 2).open("r+b") as file:
+        file.truncate(end)
+    flip(log_file(path, 3), 100)
+    report = verify(path)
+    repair(path)
+    assert verify(path).healthy
+    check_outcome(before, contents(path), report)
 
 
 def test_a_memory_tier_that_is_gone_is_damage_with_the_events_that_went(path: Path, open_channel: Open) -> None:
@@ -278,3 +297,31 @@ def test_a_memory_tier_that_knows_of_more_than_the_disk_has_is_damage(path: Path
     found = inspect(FS, path)
     text = f"the memory tier knows of the disk tier's log up to {disk}, beyond its end"
     assert text in [text for _, text in damages(found)]
+
+
+@pytest.mark.parametrize("has_head", [True, False])
+def test_the_end_of_a_file_whose_successor_is_missing_is_damage_and_no_torn_tail(
+    path: Path, open_channel: Open, has_head: bool
+) -> None:
+    channel = open_channel(memory_capacity=5, overflow_timeout=0)
+    log = channel.engine().log
+    take(channel, 1)
+    put(channel, *numbered(0, 5))
+    put(channel, b"on disk")
+    with channel.engine().committing():
+        log.tiers.disk.roll(channel.engine().state.small)
+    put(channel, b"on disk, too")
+    with channel.engine().committing():
+        log.tiers.memory.roll(partial(log.memory_image, channel.engine().follower))
+    before = Contents({"default": dict(enumerate(peek(channel), 1))}, 7)
+    kill(channel)
+    if not has_head:
+        reboot(path)
+    log_file(path, 2).unlink()
+    flip(log_file(path), offsets(path, FrameType.PUT)[-1] + 60)
+    report = verify(path)
+    assert report.loss.lost == ((6, 7),)
+    assert not has_head or not any("never acknowledged" in finding.text for finding in report.findings)
+    repair(path)
+    assert verify(path).healthy
+    check_outcome(before, contents(path), report)

@@ -7,12 +7,13 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from spillable_stream import Channel, Event
+from spillable_stream import Channel, Event, WorkerStats
 from spillable_stream.observe.metric_names import METRICS, MOST_GROUPS, MetricKind
 from spillable_stream.observe.observation import Observation
 from tests.support.events import numbered, put, take
@@ -152,6 +153,15 @@ def test_of_many_groups_those_with_most_to_take_have_series(open_channel: Open) 
         take(channel, i + 1, f"g{i}")
     found = values(Observation("c", 1.0, channel.stats()))["spillable_group_lag_events"]
     assert len(found) == MOST_GROUPS and ("c", "g0") in found and ("c", f"g{MOST_GROUPS + 4}") not in found
+
+
+def test_of_many_workers_those_that_need_a_look_have_series(open_channel: Open) -> None:
+    worker = WorkerStats("", "ended", False, 1, 0, 0, 0, 0, 0, 0)
+    many = [replace(worker, group=f"g{i}") for i in range(MOST_GROUPS + 5)]
+    many[-1] = replace(many[-1], state="died")
+    found = values(Observation("c", 1.0, replace(open_channel().stats(), workers=tuple(many))))
+    for name in (name for name in NAMES if name.startswith("spillable_worker_")):
+        assert len(found[name]) == MOST_GROUPS and ("c", f"g{MOST_GROUPS + 4}") in found[name]
 
 
 def test_every_metric_of_the_dashboard_and_of_the_alerts_is_served() -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from spillable_stream import Channel, OptionError, serve_metrics
 from spillable_stream.observe import metrics_server
+from spillable_stream.observe.observation import Observation
 from tests.support.events import numbered, put, take
 
 Open = Callable[..., Channel]
@@ -73,6 +74,13 @@ def test_it_is_ready_once_every_channel_can_be_used(tmp_path: Path, monkeypatch:
         with Channel(path, minimum_required_space=0):
             now[0] += 60
             assert get(server.port, "/readyz").status == 200
+
+
+def test_it_is_not_ready_before_every_channel_was_looked_at(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    with metrics_server.MetricsServer(metrics_server.Observer([path]), "127.0.0.1", 0) as server:
+        monkeypatch.setattr(server._observer, "observe", lambda max_age_seconds: [Observation(str(path), 0.0)])
+        answer = get(server.port, "/readyz")
+        assert answer.status == 503 and json.loads(answer.body)["problems"][str(path)] == "it was not looked at yet"
 
 
 def test_a_handle_whose_log_failed_is_not_ready(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from spillable_stream import Channel
 from spillable_stream.observe.observed_channel import ObservedChannel
 from tests.support.channels import three_puts
+from tests.support.clocks import by_hand
 from tests.support.damage import flip, log_file
 from tests.support.events import numbered, put, take
 
@@ -62,6 +63,29 @@ def test_a_group_that_went_back_has_taken_nothing_and_counts_up_again(open_chann
     assert observed.look().taken == {}
 
 
+def test_events_that_left_untaken_or_that_a_seek_passed_are_not_taken(open_channel: Open) -> None:
+    channel, clock = open_channel(retention_ms=3_600_000, retention_untaken="drop"), Clock()
+    retention, clocks = by_hand(channel)
+    observed = ObservedChannel(channel, clock)
+    put(channel, *numbered(0, 10))
+    take(channel, 1, "dead")
+    take(channel, 1, "sought")
+    observed.look()
+    channel.seek("sought", "latest")
+    clock.now += 1
+    seen = observed.look()
+    assert seen.rates is not None and (seen.taken["sought"], seen.rates.group_takes["sought"]) == (0, 0.0)
+    clocks.pass_by(3_601_000)
+    assert retention.look()
+    seen = observed.look()
+    assert seen.stats is not None and seen.stats.groups["dead"].removed == ((2, 10),)
+    assert seen.taken == {"dead": 0, "sought": 0}
+    put(channel, *numbered(10, 3))
+    take(channel, 3, "dead")
+    take(channel, 2, "sought")
+    assert observed.look().taken == {"dead": 3, "sought": 2}
+
+
 def test_a_handle_of_the_program_stays_open_and_is_known_as_its_own(open_channel: Open) -> None:
     channel = open_channel()
     observed = ObservedChannel(channel, Clock())
@@ -110,9 +134,19 @@ def test_the_pause_after_failures_doubles_up_to_half_a_minute(path: Path) -> Non
     observed = ObservedChannel(path, clock)
     tried = []
     for _ in range(100):
-        before = observed._due
+        before = observed._failed_at
         observed.look()
-        if observed._due != before:
+        if observed._failed_at != before:
             tried.append(clock.now)
         clock.now += 1
     assert [b - a for a, b in pairwise(tried)] == [1, 2, 4, 8, 16, 30, 30]
+
+
+def test_a_clock_that_is_set_back_ends_the_pause(open_channel: Open, path: Path) -> None:
+    clock = Clock()
+    observed = ObservedChannel(path, clock)
+    assert observed.look().stats is None
+    open_channel()
+    clock.now -= 365 * 86_400
+    assert observed.look().stats is not None
+    observed.close()
