@@ -60,7 +60,7 @@ class Way:
     """
 
     def __init__(self, name: str) -> None:
-        self.is_slow = False
+        self.is_slow: bool = False
         self._threads = CallThreads(_MOST_THREADS, f"spillable-flow-put-{name}")
         self._under_way: set[_Begun] = set()
         self._mutex = threading.Lock()
