@@ -55,6 +55,7 @@ SCENARIOS = {
     "channel/test_values": "what is acknowledged can be given out again",
     "engine/test_damaged_deliveries": "events that wait in files that are damaged",
     "engine/test_delayed_ttls": "the ttl of events that wait",
+    "engine/store/test_checkpoints_of_replaced_channels": "checkpoints of channels that are removed or put back",
     "engine/store/test_delay_merging_meanwhile": "what happens while waiting events of a store are copied",
     "engine/store/test_deliveries_in_a_store": "events that wait in a store",
     "engine/test_large_deliveries": "what large backlogs of events that wait cost",
