@@ -25,6 +25,7 @@ SCENARIOS = {
     "cli/test_put_rows": "`spillable put` of rows: columns, types, delimiters and codes",
     "flow/sinks/test_hdfs_crashes": "files of an HDFS sink after crashes, failures and interrupts",
     "flow/sinks/test_on_s3": "files of sinks on an S3",
+    "flow/test_agent_reload": "changed files of an agent that runs",
     "flow/test_guarantees": "what docs/flow.md promises from source to channel and from channel to sink",
     "flow/test_failing_sinks": "groups of a real agent's sinks whose servers go down and come back",
     "flow/test_timed_batches": "the times of events that a processor puts",
