@@ -26,6 +26,8 @@ SCENARIOS = {
     "flow/sinks/test_hdfs_crashes": "files of an HDFS sink after crashes, failures and interrupts",
     "flow/sinks/test_on_s3": "files of sinks on an S3",
     "flow/test_agent_reload": "changed files of an agent that runs",
+    "flow/sources/test_taildir_copies": "growing files that are renamed, copied and truncated",
+    "flow/sources/test_taildir_restarts": "where a source of growing files begins again",
     "flow/test_guarantees": "what docs/flow.md promises from source to channel and from channel to sink",
     "flow/test_failing_sinks": "groups of a real agent's sinks whose servers go down and come back",
     "flow/test_timed_batches": "the times of events that a processor puts",
