@@ -95,13 +95,13 @@ def test_a_micro_batch_is_remembered_by_its_query_and_published_once_its_offsets
     assert not hasattr(writer, "asked"), "nothing was published"
 
 
-def test_a_micro_batch_of_which_no_task_says_anything_is_not_published() -> None:
+def test_a_micro_batch_without_a_word_from_any_task_is_not_published() -> None:
     writer = Stream(Plan())
     writer.commit([None], 7)
     assert not hasattr(writer, "asked")
 
 
-def test_a_task_of_which_spark_does_not_say_the_query_is_refused() -> None:
+def test_a_task_whose_query_spark_does_not_name_is_refused() -> None:
     with pytest.raises(SpillableError, match="does not say which query and batch this is"):
         Stream(Plan()).write(iter(()))
 
