@@ -95,7 +95,7 @@ def test_a_micro_batch_is_remembered_by_its_query_and_published_once_its_offsets
     assert not hasattr(writer, "asked"), "nothing was published"
 
 
-def test_a_micro_batch_without_a_word_from_any_task_is_not_published() -> None:
+def test_a_micro_batch_without_a_message_from_any_task_is_not_published() -> None:
     writer = Stream(Plan())
     writer.commit([None], 7)
     assert not hasattr(writer, "asked")
