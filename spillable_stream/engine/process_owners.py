@@ -1,4 +1,4 @@
-"""The owners of groups that are handles of this process: a thread that waits for one may wait for itself.
+"""The owners of groups that are handles of this process: a thread that waits for one of them may wait for itself.
 
 An owner's note names its process and the time (`Ownership.note`), which no other ownership of the process has.
 """

@@ -22,7 +22,7 @@ from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
 from spillable_stream.flow.sources.base import EventSource, PolledSource, SourceBase
-from spillable_stream.flow.wired import AgentChannel, AgentChannels, Wired, agent_channel
+from spillable_stream.flow.wired import Place, Places, Wired, place_of
 from spillable_stream.shown_value import shown
 
 __all__ = [
@@ -81,9 +81,7 @@ def _without(of: Mapping[str, _T], names: Collection[str]) -> dict[str, _T]:
     return {name: value for name, value in of.items() if name not in names}
 
 
-def build_channels(
-    agent: str, configs: Sequence[ComponentConfig], system: Mapping[str, str]
-) -> dict[str, AgentChannel]:
+def build_channels(agent: str, configs: Sequence[ComponentConfig], system: Mapping[str, str]) -> dict[str, Place]:
     """Return open channels of a configuration, by name.
 
     Raises:
@@ -91,10 +89,10 @@ def build_channels(
     """
     times = [event_times(config) for config in configs]
     opened = open_channels(configured_channels(agent, configs, system))
-    return {c.name: agent_channel(channel, t) for c, channel, t in zip(configs, opened, times, strict=True)}
+    return {c.name: place_of(channel, t) for c, channel, t in zip(configs, opened, times, strict=True)}
 
 
-def build_processor(agent: str, config: SourceConfig, places: AgentChannels, *, numbered: bool) -> ChannelProcessor:
+def build_processor(agent: str, config: SourceConfig, places: Places, *, numbered: bool) -> ChannelProcessor:
     """Return the interceptors, the selector and the channels of a source of a configuration.
 
     Args:
@@ -132,9 +130,7 @@ def built_source(config: SourceConfig) -> SourceBase:
     return source
 
 
-def run_source(
-    agent: str, config: SourceConfig, source: SourceBase, places: AgentChannels
-) -> PolledRunner | EventRunner:
+def run_source(agent: str, config: SourceConfig, source: SourceBase, places: Places) -> PolledRunner | EventRunner:
     """Return the runner of a source of a configuration, which `built_source` returned.
 
     Raises:
@@ -184,7 +180,7 @@ def built_sink(config: SinkConfig) -> Sink:
 
 
 def run_sinks(
-    agent: str, name: str, unit: SinkUnit, sinks: Mapping[str, Sink], places: AgentChannels, system: Mapping[str, str]
+    agent: str, name: str, unit: SinkUnit, sinks: Mapping[str, Sink], places: Places, system: Mapping[str, str]
 ) -> SinkRunner:
     """Return the runner of a sink or of a group of sinks, which `built_sink` returned.
 

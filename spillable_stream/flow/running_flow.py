@@ -12,7 +12,7 @@ from spillable_stream.flow.closing import channels_of, close_at_once, closes
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.flow.supervisor import Supervisor
-from spillable_stream.flow.wired import AgentChannels, Wired
+from spillable_stream.flow.wired import Places, Wired
 from spillable_stream.log_records import fields, log_of
 
 __all__ = ["RunningFlow"]
@@ -105,7 +105,7 @@ class RunningFlow:
                 self._hanging += processor.hanging()
         return not late
 
-    def _close(self, places: AgentChannels, seconds: float) -> bool:
+    def _close(self, places: Places, seconds: float) -> bool:
         """Close channels; those in which something may hang in the time of a stop, and tell whether all are closed."""
         hung, closings = [*channels_of(self.supervisor.late()), *self._hanging], dict[str, Callable[[], object]]()
         failed = False

@@ -12,13 +12,13 @@ from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.flow.surroundings import REAL
 
-__all__ = ["AgentChannel", "AgentChannels", "Wired", "agent_channel"]
+__all__ = ["Place", "Places", "Wired", "place_of"]
 
 _AS_THEY_COME = EventTimes()
 _T = TypeVar("_T")
 
 
-class AgentChannel(NamedTuple):
+class Place(NamedTuple):
     """A channel of an agent.
 
     Args:
@@ -50,18 +50,18 @@ class AgentChannel(NamedTuple):
         return unshipped + (stats.channel_size if group is None else group.lag)
 
 
-AgentChannels = Mapping[str, AgentChannel]
+Places = Mapping[str, Place]
 """The open channels of an agent by name."""
 
 
-def agent_channel(channel: Channel, times: EventTimes = _AS_THEY_COME) -> AgentChannel:
+def place_of(channel: Channel, times: EventTimes = _AS_THEY_COME) -> Place:
     """Return an open channel as that of an agent, from now on.
 
     Args:
         channel: the channel.
         times: the times of events that come into it.
     """
-    return AgentChannel(channel, WrittenEvents(), REAL.now_ms(), times)
+    return Place(channel, WrittenEvents(), REAL.now_ms(), times)
 
 
 class Wired(NamedTuple):
@@ -73,7 +73,7 @@ class Wired(NamedTuple):
         sinks: the runners of sinks and of groups of sinks.
     """
 
-    places: Mapping[str, AgentChannel] = {}
+    places: Mapping[str, Place] = {}
     sources: Mapping[str, PolledRunner | EventRunner] = {}
     sinks: Mapping[str, SinkRunner] = {}
 

@@ -14,7 +14,7 @@ from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
 from spillable_stream.flow.sources.base import SourceBase
-from spillable_stream.flow.wired import AgentChannel, AgentChannels, Wired, agent_channel
+from spillable_stream.flow.wired import Place, Places, Wired, place_of
 from spillable_stream.shown_value import shown
 
 __all__ = ["SinkGroup", "Source", "wire"]
@@ -84,7 +84,7 @@ def wire(
     named = dict(channels)
     for source in sources:
         named |= source.processor.channels
-    places = {name: agent_channel(channel) for name, channel in named.items()}
+    places = {name: place_of(channel) for name, channel in named.items()}
     source_runners: dict[str, PolledRunner | EventRunner] = {}
     for source in sources:
         name = _unused(source.name or type(source.source).__name__.lower(), source_runners)
@@ -105,7 +105,7 @@ def wire(
     return Wired(places, source_runners, sink_runners)
 
 
-def _place(sink: Sink, places: AgentChannels) -> AgentChannel:
+def _place(sink: Sink, places: Places) -> Place:
     place = places.get(sink.channel_name)
     if place is None:
         known = ", ".join(places) or "none"

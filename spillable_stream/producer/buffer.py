@@ -49,7 +49,7 @@ class Buffer:
         bound_bytes: up to here a send need not check for waiting sends; -1 while there are some, or all are refused.
         closing: whether it refuses new events (`refuse_new`).
         failure: the error that ended the producer; None if `close` did.
-        pollers: by thread ID, the poller on whose behalf a thread sends.
+        pollers: the poller for room, by thread ID, of each thread that sends on behalf of one.
         out_of_patience_at: when open batches are shipped because sends wait for room; None if none waits.
     """
 
