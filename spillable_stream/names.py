@@ -69,9 +69,7 @@ def check_group(value: object) -> str:
     Raises:
         OptionError: it is not allowed.
     """
-    if not is_name(value):
-        raise OptionError(f"group must be {NAME}, not {shown(value)}")
-    return str(value)
+    return _checked("group", value)
 
 
 def check_producer(value: object) -> str:
@@ -80,8 +78,12 @@ def check_producer(value: object) -> str:
     Raises:
         OptionError: it is not allowed.
     """
+    return _checked("producer_id", value)
+
+
+def _checked(what: str, value: object) -> str:
     if not is_name(value):
-        raise OptionError(f"producer_id must be {NAME}, not {shown(value)}")
+        raise OptionError(f"{what} must be {NAME}, not {shown(value)}")
     return str(value)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from spillable_stream.archive.archived_delays import read_delays
 from spillable_stream.archive.archived_events import read_events, read_file
 from spillable_stream.archive.manifest import Manifest
-from spillable_stream.engine.options_by_place import fitting_options
+from spillable_stream.engine.options_by_storage import fitting_options
 from spillable_stream.errors import ChannelError, CorruptionError
 from spillable_stream.format.frame import FrameHeader, frame_size
 from spillable_stream.format.packing import MALFORMED, unpack

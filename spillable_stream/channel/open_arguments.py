@@ -17,7 +17,7 @@ from spillable_stream.channel.stored_schema import widened
 from spillable_stream.engine.fixed_options import without_fixed
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.open_engine import NewChannel, check_new, ensure_channel, known_beforehand, last_known
-from spillable_stream.engine.options_by_place import (
+from spillable_stream.engine.options_by_storage import (
     SpoolOptions,
     divide_spool_options,
     fitting_options,

@@ -21,7 +21,7 @@ from spillable_stream.counted import counted
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import create_group
-from spillable_stream.engine.options_by_place import SpoolOptions
+from spillable_stream.engine.options_by_storage import SpoolOptions
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import (

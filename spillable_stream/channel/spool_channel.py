@@ -13,7 +13,7 @@ import pyarrow as pa
 from spillable_stream.channel.stored_options import store_options
 from spillable_stream.channel.stored_schema import has_columns, store_columns
 from spillable_stream.engine.log_port import ChannelPath
-from spillable_stream.engine.options_by_place import SpoolOptions
+from spillable_stream.engine.options_by_storage import SpoolOptions
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.names import SPOOL_PREFIX

@@ -16,7 +16,7 @@ from spillable_stream.engine.known_state import known_state
 from spillable_stream.engine.local.local_engine import LocalEngine
 from spillable_stream.engine.local.local_port import LocalPort
 from spillable_stream.engine.log_port import ChannelPath
-from spillable_stream.engine.options_by_place import refuse_unfit_options
+from spillable_stream.engine.options_by_storage import refuse_unfit_options
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import CorruptionError, NotAChannelError
 from spillable_stream.log.identity_file import has_identity, read_identity

@@ -1,4 +1,4 @@
-"""What tests of patterns and of their search share, and the channels of a processor."""
+"""What tests of patterns and of their search share, the channels of a processor, and an agent."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel
+from spillable_stream import Channel, flow
 from spillable_stream.flow.patterns import byte_search
 from tests.support.failing_puts import LIMITS
+from tests.support.flow_agents import CONFIGURATION, agent, write
 
 
 @pytest.fixture(scope="module")
@@ -27,3 +28,18 @@ def channels(tmp_path: Path) -> Iterator[dict[str, Channel]]:
     yield found
     for channel in found.values():
         channel.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """The directory of an agent's file, and of all that it reads and writes."""
+    (tmp_path / "logs").mkdir()
+    write(tmp_path, CONFIGURATION)
+    return tmp_path
+
+
+@pytest.fixture
+def running(place: Path) -> Iterator[flow.Agent]:
+    """The agent of `place`, which runs."""
+    with agent(place) as running:
+        yield running

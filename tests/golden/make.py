@@ -21,7 +21,7 @@ from spillable_stream.engine.local.upkeep import Upkeep
 from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.requests import Control
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.sources.position_file import Place
+from spillable_stream.flow.sources.position_file import FilePosition
 from spillable_stream.flow.sources.tail_note import Span, write_note
 from spillable_stream.flow.sources.tailed_file import Mark
 from spillable_stream.format.batch import encode_batch
@@ -207,7 +207,7 @@ NOTES = {
     number: write_note(
         Span(1001, 7 * number - 7, 7 * number, "/var/log/größe.log", "g"),
         number - 1,
-        {1001: Place("/var/log/größe.log", Mark(1001, 7 * number, 7, 3735928559, 7, 2**32 - number))},
+        {1001: FilePosition("/var/log/größe.log", Mark(1001, 7 * number, 7, 3735928559, 7, 2**32 - number))},
     )
     for number in (1, 2)
 }

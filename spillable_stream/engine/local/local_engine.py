@@ -28,7 +28,7 @@ from spillable_stream.engine.local.retention_files import RetentionFiles
 from spillable_stream.engine.local.staged_delays import FileStaging
 from spillable_stream.engine.local.staged_puts import StagedPuts
 from spillable_stream.engine.local.upkeep import Upkeep
-from spillable_stream.engine.options_by_place import refuse_unfit_options
+from spillable_stream.engine.options_by_storage import refuse_unfit_options
 from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.telemetry import FileCounts
 from spillable_stream.errors import LockTimeoutError, StorageError

@@ -14,7 +14,7 @@ from spillable_stream.engine.delayed_puts import DelayedChunk
 from spillable_stream.engine.deliveries import Deliveries
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.follower import Follower
-from spillable_stream.engine.options_by_place import refuse_unfit_options
+from spillable_stream.engine.options_by_storage import refuse_unfit_options
 from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.retention import Retention

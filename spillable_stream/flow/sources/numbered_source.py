@@ -12,11 +12,11 @@ from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
 from spillable_stream.flow.sources.batch_limit import BatchLimit
 
-__all__ = ["HeldBatch", "NumberedSource"]
+__all__ = ["InFlightBatch", "NumberedSource"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldBatch:
+class InFlightBatch:
     """A batch that is being put.
 
     Args:
@@ -30,10 +30,10 @@ class HeldBatch:
     is_repeated: bool = False
 
 
-Held = TypeVar("Held", bound=HeldBatch)
+InFlight = TypeVar("InFlight", bound=InFlightBatch)
 
 
-class NumberedSource(PolledSource, Generic[Held]):
+class NumberedSource(PolledSource, Generic[InFlight]):
     """A polled source that can read its input again. One batch at a time is on its way.
 
     Args:
@@ -48,7 +48,7 @@ class NumberedSource(PolledSource, Generic[Held]):
     def __init__(self, batch_size: Count, backoff_sleep_increment: Size, max_backoff_sleep: Size) -> None:
         super().__init__(backoff_sleep_increment, max_backoff_sleep)
         self._limit = BatchLimit(batch_size)
-        self._held: Held | None = None
+        self._held: InFlight | None = None
         self._number = 0  # of the batch that is held, or else of the last one
 
     def poll(self, processor: BatchProcessor) -> Status:
@@ -78,18 +78,18 @@ class NumberedSource(PolledSource, Generic[Held]):
         self._limit.was_stored()
         return Status.READY
 
-    def _next(self) -> Held | None:
+    def _next(self) -> InFlight | None:
         """Return the next batch, of as many events as the limit says; None if there is none now."""
         raise NotImplementedError
 
-    def _go_back(self, held: Held) -> None:
+    def _go_back(self, held: InFlight) -> None:
         """Go back to the beginning of a batch that is too large for a channel: less of it comes next.
 
         Where it raises, the batch is held still, and nothing has changed.
         """
         raise NotImplementedError
 
-    def _was_stored(self, held: Held) -> None:
+    def _was_stored(self, held: InFlight) -> None:
         """Note that all channels have a batch."""
 
     def _is_at_end(self) -> bool:

@@ -29,14 +29,14 @@ from spillable_stream.flow.slot_file import write_over
 from spillable_stream.flow.sources.tailed_file import Mark
 from spillable_stream.format.packing import NONSENSE
 
-__all__ = ["Place", "PositionFile", "Positions"]
+__all__ = ["FilePosition", "PositionFile", "Positions"]
 
 _MOST_ADDED_BYTES = 64 << 10  # before the file is replaced, unless it is larger itself
 _FIELDS = tuple(field.name for field in fields(Mark))
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePosition:
     """A file and how far it was read.
 
     Args:
@@ -53,12 +53,12 @@ class Positions:
     """All positions of a source.
 
     Args:
-        places: each file's, by inode.
+        files: each file's, by inode.
         number: the number of the last batch whose end they are; 0 where no batch was numbered.
         only_flume: whether they are of Flume's own file, which knows no bytes: a file counts if inode and path match.
     """
 
-    places: Mapping[int, Place]
+    files: Mapping[int, FilePosition]
     number: int = 0
     only_flume: bool = False
 
@@ -111,7 +111,7 @@ class PositionFile:
         flume, before = _as_flume(positions), read_file(self.path)
         # A crash between the two leaves Flume's old file, so ours knows both.
         written = [crc32(flume), *([] if before is None else [crc32(before)])]
-        files = [_entry(place) for place in positions.places.values()]
+        files = [_entry(at) for at in positions.files.values()]
         own: dict[str, object] = {"version": 1, "number": positions.number, "flume": written, "files": files}
         if self.source:
             own["source"] = self.source
@@ -125,7 +125,7 @@ class PositionFile:
         replace_file(self.path, flume)
         self.has_added = False
 
-    def add(self, changed: Iterable[Place], number: int) -> bool:
+    def add(self, changed: Iterable[FilePosition], number: int) -> bool:
         """Add positions that have changed since the last `write` or `add`, durably, with one sync.
 
         Args:
@@ -138,7 +138,7 @@ class PositionFile:
         Raises:
             StorageError: the disk refused; which of the positions a restart finds is not known.
         """
-        text = json.dumps({"number": number, "files": [_entry(place) for place in changed]}).encode()
+        text = json.dumps({"number": number, "files": [_entry(at) for at in changed]}).encode()
         line = b"%08x %b\n" % (crc32(text), text)
         descriptor = self._descriptor
         if descriptor is None or self._end + len(line) > self._most_bytes or not descriptor.is_at(self.marks):
@@ -174,13 +174,13 @@ class PositionFile:
             )
 
 
-def _entry(place: Place) -> dict[str, object]:
-    """Return a place as our file has it. `asdict` takes as long as all the rest of a write of 1,000 files."""
-    return {"file": place.path} | {name: getattr(place.mark, name) for name in _FIELDS}
+def _entry(at: FilePosition) -> dict[str, object]:
+    """Return a position as our file has it. `asdict` takes as long as all the rest of a write of 1,000 files."""
+    return {"file": at.path} | {name: getattr(at.mark, name) for name in _FIELDS}
 
 
 def _as_flume(positions: Positions) -> bytes:
-    entries = [{"inode": p.mark.inode, "pos": p.mark.position, "file": p.path} for p in positions.places.values()]
+    entries = [{"inode": p.mark.inode, "pos": p.mark.position, "file": p.path} for p in positions.files.values()]
     return json.dumps(entries).encode()
 
 
@@ -193,11 +193,11 @@ def _own(data: bytes, path: Path) -> tuple[Positions, list[int]]:
         if any(texts[whole:]):
             raise ValueError(f"line {whole + 2} is not what was written")
         found = [json.loads(text) for text in (first, *texts[:whole]) if text is not None]
-        places = {}
+        files = {}
         for entry in (entry for some in found for entry in some["files"]):
             file = entry.pop("file")
-            places[entry["inode"]] = Place(file, Mark(**entry))
-        return Positions(places, found[-1]["number"]), found[0]["flume"]
+            files[entry["inode"]] = FilePosition(file, Mark(**entry))
+        return Positions(files, found[-1]["number"]), found[0]["flume"]
     except NONSENSE as e:
         raise _damaged(path, e) from e
 
@@ -211,10 +211,10 @@ def _checked(line: bytes) -> bytes | None:
 def _flume(data: bytes, path: Path) -> Positions:
     try:
         entries = json.loads(data)
-        places = {int(e["inode"]): Place(str(e["file"]), Mark(int(e["inode"]), int(e["pos"]))) for e in entries}
+        files = {int(e["inode"]): FilePosition(str(e["file"]), Mark(int(e["inode"]), int(e["pos"]))) for e in entries}
     except NONSENSE as e:
         raise _damaged(path, e) from e
-    return Positions(places, only_flume=True)
+    return Positions(files, only_flume=True)
 
 
 def _damaged(path: Path, e: Exception) -> CorruptionError:

@@ -22,7 +22,7 @@ from spillable_stream.flow.checked_arguments import Count, OneOf, Size, checked
 from spillable_stream.flow.sources.base import BatchProcessor
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.file_watch import FileWatch
-from spillable_stream.flow.sources.numbered_source import HeldBatch, NumberedSource
+from spillable_stream.flow.sources.numbered_source import InFlightBatch, NumberedSource
 from spillable_stream.flow.sources.spool_directory import spool_directory
 from spillable_stream.flow.sources.spooled_file import Decoding, FileState, Part, SpooledFile, UnreadableFileError
 from spillable_stream.log_records import fields, log_of
@@ -35,7 +35,7 @@ _KIND = "spooldir"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Held(HeldBatch):
+class _FileBatch(InFlightBatch):
     """A batch of a file.
 
     Args:
@@ -49,7 +49,7 @@ class _Held(HeldBatch):
     state: FileState
 
 
-class SpoolDir(NumberedSource[_Held]):
+class SpoolDir(NumberedSource[_FileBatch]):
     """Reads the files that are put into a directory, one after the other.
 
     A file is renamed, removed or noted when all its events are stored. An empty file is one empty event.
@@ -197,7 +197,7 @@ class SpoolDir(NumberedSource[_Held]):
         finally:
             file.close()
 
-    def _again(self, path: str, start: int, end: int, state: FileState) -> _Held:
+    def _again(self, path: str, start: int, end: int, state: FileState) -> _FileBatch:
         file = SpooledFile(path, self._decoding, start, state)
         try:
             bodies = []
@@ -229,7 +229,7 @@ class SpoolDir(NumberedSource[_Held]):
 
     # ── a round ─────────────────────────────────────────────────────────────────────────────
 
-    def _go_back(self, held: _Held) -> None:
+    def _go_back(self, held: _FileBatch) -> None:
         """See `NumberedSource._go_back`."""
         try:
             file = SpooledFile(held.path, self._decoding, held.start, held.state)
@@ -241,7 +241,7 @@ class SpoolDir(NumberedSource[_Held]):
             self._close_file()
             self._file = file
 
-    def _next(self) -> _Held | None:
+    def _next(self) -> _FileBatch | None:
         """Return the next batch, or None when there is no other file."""
         while True:
             path = ""
@@ -297,7 +297,7 @@ class SpoolDir(NumberedSource[_Held]):
             extra=fields(component=self.name, file=path),
         )
 
-    def _hold(self, file: SpooledFile, part: Part) -> _Held:
+    def _hold(self, file: SpooledFile, part: Part) -> _FileBatch:
         headers = {}
         if self._file_header:
             headers[self._file_header] = os.path.abspath(file.path)
@@ -313,7 +313,7 @@ class SpoolDir(NumberedSource[_Held]):
         }
         batch = event_batch(self._encoded(part.bodies), headers)
         packed = bytes(msgpack.packb(note))
-        return _Held(batch=batch, note=packed, path=file.path, start=part.start, state=file.state)
+        return _FileBatch(batch=batch, note=packed, path=file.path, start=part.start, state=file.state)
 
     def _encoded(self, bodies: pa.Array) -> pa.Array:
         """Return the bodies in the output's character set; they are in UTF-8, unless they are whole files."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgpack
 
-from spillable_stream.flow.sources.position_file import Place
+from spillable_stream.flow.sources.position_file import FilePosition
 from spillable_stream.flow.sources.tailed_file import Mark
 
 __all__ = ["Span", "read_note", "write_note"]
@@ -34,7 +34,7 @@ class Span:
     group: str
 
 
-def write_note(span: Span, base: int, changed: Mapping[int, Place]) -> bytes:
+def write_note(span: Span, base: int, changed: Mapping[int, FilePosition]) -> bytes:
     """Return the note of a batch.
 
     Args:
@@ -48,10 +48,10 @@ def write_note(span: Span, base: int, changed: Mapping[int, Place]) -> bytes:
     return bytes(msgpack.packb({"source": _KIND, "base": base, "batch": batch, "places": places}))
 
 
-def read_note(note: bytes) -> tuple[Span | None, dict[int, Place]]:
+def read_note(note: bytes) -> tuple[Span | None, dict[int, FilePosition]]:
     """Return what a batch was, and the positions after it that the position file may not have."""
     found = msgpack.unpackb(note) if note else {}
     if found.get("source") != _KIND:
         return None, {}
-    places = {inode: Place(path, Mark(inode, *numbers)) for path, inode, *numbers in found["places"]}
+    places = {inode: FilePosition(path, Mark(inode, *numbers)) for path, inode, *numbers in found["places"]}
     return Span(*found["batch"]), places

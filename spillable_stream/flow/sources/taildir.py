@@ -24,8 +24,8 @@ from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.file_groups import file_groups
 from spillable_stream.flow.sources.file_watch import FileWatch
 from spillable_stream.flow.sources.lines import Lines, split_lines
-from spillable_stream.flow.sources.numbered_source import HeldBatch, NumberedSource
-from spillable_stream.flow.sources.position_file import Place, PositionFile, Positions
+from spillable_stream.flow.sources.numbered_source import InFlightBatch, NumberedSource
+from spillable_stream.flow.sources.position_file import FilePosition, PositionFile, Positions
 from spillable_stream.flow.sources.tail_note import Span, read_note, write_note
 from spillable_stream.flow.sources.tailed_file import Chunk, Mark, TailedFile
 from spillable_stream.flow.sources.tailed_files import TailedFiles
@@ -51,14 +51,14 @@ class _Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Held(HeldBatch):
+class _FileBatch(InFlightBatch):
     """A batch of a file, and where that is after it; without the file if it is there already."""
 
     file: TailedFile | None
     after: Mark
 
 
-class TailDir(NumberedSource[_Held]):
+class TailDir(NumberedSource[_FileBatch]):
     """Reads files as they grow, line by line, each line once in each required channel.
 
     A file is known by its inode and by its bytes. A renamed file is read on where it was, whatever its new name.
@@ -145,7 +145,7 @@ class TailDir(NumberedSource[_Held]):
         self._batches_of_file = 0
         self._number = 0
         self._base = 0  # the number in the position file
-        self._changed: dict[int, Place] = {}  # since then
+        self._changed: dict[int, FilePosition] = {}  # since then
         self._written_at = 0.0
 
     # ── start and end ───────────────────────────────────────────────────────────────────────
@@ -161,22 +161,22 @@ class TailDir(NumberedSource[_Held]):
         self._positions.source = self.name
         newest = processor.newest()  # first: the agent that had the name until now may have written positions
         positions = self._positions.read()
-        places = dict(positions.places)
+        files = dict(positions.files)
         span, self._number = None, positions.number
-        changed: dict[int, Place] = {}
+        changed: dict[int, FilePosition] = {}
         if newest is not None:
             span, changed = read_note(newest.note)
             if newest.number > positions.number:  # else the position file says more
-                places |= changed
+                files |= changed
                 self._number = newest.number
         self._base = positions.number
-        self._changed = {inode: p for inode, p in places.items() if positions.places.get(inode) != p}
-        self._files.begin(self.name, places, only_flume=positions.only_flume)
+        self._changed = {inode: p for inode, p in files.items() if positions.files.get(inode) != p}
+        self._files.begin(self.name, files, only_flume=positions.only_flume)
         if newest is not None and span is not None and not newest.complete:
             self._held = self._again(span, newest.note, changed[span.inode].mark)
         self._save_all()  # also what an agent that was killed has written and not synced
 
-    def _again(self, span: Span, note: bytes, after: Mark) -> _Held | None:
+    def _again(self, span: Span, note: bytes, after: Mark) -> _FileBatch | None:
         """Return the newest batch once more: a channel that has it says so."""
         data = self._read_span(span, after)
         if data is None:
@@ -190,7 +190,7 @@ class TailDir(NumberedSource[_Held]):
             )  # fmt: skip
             return None
         batch = self._batch(span.group, span.path, *_bodies(data), span.start)
-        return _Held(batch=batch, note=note, is_repeated=True, file=None, after=after)
+        return _FileBatch(batch=batch, note=note, is_repeated=True, file=None, after=after)
 
     def _read_span(self, span: Span, after: Mark) -> bytes | None:
         """Return the bytes of a batch, from its file or from the copy that was created before it was truncated."""
@@ -224,13 +224,13 @@ class TailDir(NumberedSource[_Held]):
 
     # ── a round ─────────────────────────────────────────────────────────────────────────────
 
-    def _was_stored(self, held: _Held) -> None:
+    def _was_stored(self, held: _FileBatch) -> None:
         """See `NumberedSource._was_stored`."""
         if held.file is not None:
             held.file.mark = held.after
-            self._changed[held.after.inode] = Place(held.file.path, held.after)
+            self._changed[held.after.inode] = FilePosition(held.file.path, held.after)
 
-    def _go_back(self, held: _Held) -> None:
+    def _go_back(self, held: _FileBatch) -> None:
         """See `NumberedSource._go_back`; the file's mark is still where the batch begins."""
         self._piece = None
         self._batches_of_file -= 1
@@ -239,7 +239,7 @@ class TailDir(NumberedSource[_Held]):
         """See `NumberedSource._is_at_end`."""
         return self._files.are_judged
 
-    def _next(self) -> _Held | None:
+    def _next(self) -> _FileBatch | None:
         """Return the next batch, or None when every file was read to its end."""
         if self._now() - self._written_at >= self._write_seconds:
             self._write_positions()
@@ -249,7 +249,7 @@ class TailDir(NumberedSource[_Held]):
                 if looked:
                     return None
                 self._queue, self._batches_of_file = deque(self._files.look()), 0
-                self._changed = {inode: place for inode, place in self._changed.items() if inode in self._files}
+                self._changed = {inode: at for inode, at in self._changed.items() if inode in self._files}
                 looked = True
                 continue
             if self._batches_of_file >= self._max_batch_count:
@@ -297,7 +297,7 @@ class TailDir(NumberedSource[_Held]):
                 return None
             size *= 2
 
-    def _cut(self, piece: _Piece) -> _Held:
+    def _cut(self, piece: _Piece) -> _FileBatch:
         """Return the next lines of a piece, as many as a batch has."""
         if self._files.has_unsaved:  # after the batch nothing else would say where they are
             self._write_positions()
@@ -308,15 +308,15 @@ class TailDir(NumberedSource[_Held]):
         batch = self._batch(file.group, file.path, bodies, starts, offset)
         after = piece.chunk.mark_after(end)
         span = Span(file.mark.inode, offset + start, offset + end, file.path, file.group)
-        note = write_note(span, self._base, {**self._changed, after.inode: Place(file.path, after)})
+        note = write_note(span, self._base, {**self._changed, after.inode: FilePosition(file.path, after)})
         if len(note) > _NOTE_BYTES and self._changed.keys() - {after.inode}:
             self._save_changes()
-            note = write_note(span, self._base, {after.inode: Place(file.path, after)})
+            note = write_note(span, self._base, {after.inode: FilePosition(file.path, after)})
         piece.done = last
         if last == len(piece.lines.starts):
             self._piece = None
         self._batches_of_file += 1
-        return _Held(batch=batch, note=note, file=file, after=after)
+        return _FileBatch(batch=batch, note=note, file=file, after=after)
 
     def _batch(self, group: str, path: str, bodies: pa.Array, starts: np.ndarray, offset: int) -> pa.RecordBatch:
         headers = dict(self._headers.get(group, {}))
@@ -338,8 +338,8 @@ class TailDir(NumberedSource[_Held]):
         return self._number if self._held is None else self._number - 1
 
     def _save_all(self) -> None:
-        places = {f.mark.inode: Place(f.path, f.mark) for f in self._files if not f.copy_of}
-        self._positions.write(Positions(places, self._last_number()))
+        files = {f.mark.inode: FilePosition(f.path, f.mark) for f in self._files if not f.copy_of}
+        self._positions.write(Positions(files, self._last_number()))
         self._base, self._changed, self._files.has_unsaved = self._last_number(), {}, False
 
     def _save_changes(self) -> None:

@@ -15,7 +15,7 @@ from zlib import crc32
 
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.sources.file_groups import FileGroup, Found
-from spillable_stream.flow.sources.position_file import Place
+from spillable_stream.flow.sources.position_file import FilePosition
 from spillable_stream.flow.sources.tailed_file import HEAD_BYTES, Mark, TailedFile
 from spillable_stream.log_records import fields, log_of
 
@@ -63,40 +63,40 @@ class TailedFiles:
         for file in self:
             file.close()
 
-    def begin(self, name: str, places: Mapping[int, Place], *, only_flume: bool) -> None:
+    def begin(self, name: str, positions: Mapping[int, FilePosition], *, only_flume: bool) -> None:
         """Begin with the files that are there: known ones where they were, others at their beginning or end.
 
         Args:
             name: the source's name, for messages.
-            places: the positions, by inode.
+            positions: the positions, by inode.
             only_flume: whether they are Flume's, which tell a file by its path.
         """
         self._name, self._files = name, {}
-        found = self._list_with(places)
-        for inode, place in places.items():
+        found = self._list_with(positions)
+        for inode, at in positions.items():
             where = found.get(inode)
-            if where is None and place.mark.tail_bytes and (elsewhere := self._find(inode)) is not None:
+            if where is None and at.mark.tail_bytes and (elsewhere := self._find(inode)) is not None:
                 where = elsewhere  # renamed, and the new name does not match
-            if where is None or (not place.mark.tail_bytes and only_flume and where.path != place.path):
+            if where is None or (not at.mark.tail_bytes and only_flume and where.path != at.path):
                 continue
-            unread = place.mark.position == 0
-            file = self._files[inode] = TailedFile(where.path, where.group, place.mark, is_new=unread)
-            file.names.add(place.path)
+            unread = at.mark.position == 0
+            file = self._files[inode] = TailedFile(where.path, where.group, at.mark, is_new=unread)
+            file.names.add(at.path)
         known = list(self._files.values())
         for f in found.values():
             if f.inode not in self._files:
-                self._admit(f, at_end=self._skip_to_end and f.inode not in places)
+                self._admit(f, at_end=self._skip_to_end and f.inode not in positions)
         self._listed, self._lists = set(found), None
         self._judge_new()
         for file in known:
             self._check(file)
 
-    def _list_with(self, places: Mapping[int, Place]) -> dict[int, Found]:
+    def _list_with(self, positions: Mapping[int, FilePosition]) -> dict[int, Found]:
         """List the files, again if one is missing: a listing may miss one that is renamed meanwhile."""
         found: dict[int, Found] = {}
         for attempt in range(_LISTINGS):
             found = {f.inode: f for group in self._groups for f in group.files(again=True)}
-            if places.keys() <= found.keys():
+            if positions.keys() <= found.keys():
                 break
             if attempt < _LISTINGS - 1:
                 time.sleep(_RENAME_SECONDS)

@@ -11,12 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import WriterCommitMessage
 
 from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import IncompleteWriteError
@@ -26,17 +24,9 @@ from spillable_stream.spark.sink.channel_commit import ChannelCommit, OpenCommit
 from spillable_stream.spark.sink.sharded_plan import ShardedPlan
 from spillable_stream.spark.sink.sink_plan import SinkPlan
 from spillable_stream.spark.sink.sink_times import wall_clock_ms
-from spillable_stream.spark.sink.spark_checkpoint import NOWHERE, SparkCheckpoint
+from spillable_stream.spark.sink.spark_writers import BatchWriter, SinkWriter, StreamWriter, WritePlan
 from spillable_stream.spark.sink.task_guards import refuse_self_read
 from spillable_stream.spark.sink.task_stage import Staged, staging
-from spillable_stream.spark.sink.writer import ONLY_BATCH, batch_of_task, new_job
-from spillable_stream.spark.spark_errors import short_traces
-
-try:
-    from pyspark.sql.datasource import DataSourceStreamArrowWriter
-except ImportError:  # Spark 4.0 feeds a stream's rows one by one
-    if not TYPE_CHECKING:
-        from spillable_stream.spark.sink.compat import DataSourceStreamArrowWriter
 
 __all__ = ["DividedPlan", "ShardedBatchWriter", "ShardedStaged", "ShardedStreamWriter"]
 
@@ -53,8 +43,13 @@ class ShardedStaged(WriterCommitMessage):
     owner: str
     of_shards: dict[int, Staged]
 
+    @property
+    def checkpoints(self) -> str:
+        """Where the session keeps checkpoints, as the task was told; "" where it has no rows."""
+        return next((staged.checkpoints for staged in self.of_shards.values()), "")
 
-class DividedPlan(Protocol):
+
+class DividedPlan(WritePlan, Protocol):
     """A plan of a write into several channels, however rows are divided; `ShardedPlan` says what is in it."""
 
     @property
@@ -63,36 +58,15 @@ class DividedPlan(Protocol):
     @property
     def channels(self) -> tuple[SinkPlan, ...]: ...  # noqa: D102
 
-    @property
-    def schema(self) -> StructType: ...  # noqa: D102
-
-    @property
-    def transaction(self) -> SinkBatch | None: ...  # noqa: D102
-
     def shown(self, channels: Sequence[int]) -> str: ...  # noqa: D102
 
     def remembered(self, batch: SinkBatch) -> SinkBatch: ...  # noqa: D102
 
 
-class _ShardedStager:
-    """The common base of the batch and the streaming writer.
-
-    Args:
-        plan: the plan of the write.
-    """
-
-    def __init__(self, plan: DividedPlan) -> None:
-        self._plan = plan
-        self._schema = plan.schema  # of Spark's rows, which Spark 4.0 sends one by one
+class _ShardedWriter(SinkWriter[DividedPlan]):
+    """Divides rows among several channels."""
 
     def _stage(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> ShardedStaged:
-        """Divide a task's rows among the shards, and encode them, into staged files once they are large.
-
-        Args:
-            batches: the rows.
-            owner: the streaming query's ID, or the ID of a batch write.
-            batch_id: the batch that the rows belong to.
-        """
         plan = self._plan
         assert isinstance(plan, ShardedPlan)
         stages = [channel.stage for channel in plan.channels]
@@ -105,14 +79,7 @@ class _ShardedStager:
 
     @one_look()
     def _publish(self, messages: list[WriterCommitMessage | None], batch_id: int, sink: SinkBatch | None) -> None:
-        """Commit what the tasks staged, each shard's rows as one put transaction of its channel.
-
-        Args:
-            messages: the tasks' messages.
-            batch_id: the batch that they staged for.
-            sink: by what the channels remember the batch, so that it is not committed twice; None to allow that.
-        """
-        staged = _by_shard(messages)
+        staged = _by_shard(self._outputs(messages))
         self._refuse_self_read(staged)
         commits = [_ShardCommit(self._plan.channels[shard].commit, staged[shard], batch_id) for shard in staged]
         try:
@@ -160,10 +127,15 @@ class _ShardedStager:
             f"{first}. {advice}"
         )
 
-    def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove the staged files of a failed write's tasks, in every shard."""
-        channels = self._plan.channels
-        side_by_side([partial(channels[shard].commit.discard, found) for shard, found in _by_shard(messages).items()])
+    def _discard(self, messages: list[WriterCommitMessage | None]) -> None:
+        channels, staged = self._plan.channels, _by_shard(self._outputs(messages))
+        side_by_side([partial(channels[shard].commit.discard, found) for shard, found in staged.items()])
+
+    def _outputs(self, messages: list[WriterCommitMessage | None]) -> list[ShardedStaged]:
+        return [m for m in messages if isinstance(m, ShardedStaged)]
+
+    def _remembered(self, batch: SinkBatch) -> SinkBatch:
+        return self._plan.remembered(batch)
 
 
 class _ShardCommit:
@@ -195,73 +167,18 @@ class _ShardCommit:
         self._stack.close()
 
 
-def _by_shard(messages: list[WriterCommitMessage | None]) -> dict[int, list[Staged]]:
+def _by_shard(outputs: Sequence[ShardedStaged]) -> dict[int, list[Staged]]:
     """Return the tasks' messages of each shard that has rows, in the tasks' order."""
     found: dict[int, list[Staged]] = {}
-    for message in messages:
-        if isinstance(message, ShardedStaged):
-            for shard, staged in message.of_shards.items():
-                found.setdefault(shard, []).append(staged)
+    for output in outputs:
+        for shard, staged in output.of_shards.items():
+            found.setdefault(shard, []).append(staged)
     return dict(sorted(found.items()))
 
 
-@short_traces
-class ShardedBatchWriter(_ShardedStager, DataSourceArrowWriter):
+class ShardedBatchWriter(BatchWriter[DividedPlan], _ShardedWriter):
     """Appends a DataFrame to several channels, to each as one put transaction."""
 
-    def __init__(self, plan: DividedPlan) -> None:
-        super().__init__(plan)
-        self._job = new_job()
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage a task's rows."""
-        return self._stage(iterator, self._job, ONLY_BATCH)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish all rows, unless a write with this ``txnAppId`` and ``txnVersion`` was published before.
-
-        Raises:
-            IncompleteWriteError: some shards have their rows, and others failed.
-            ChannelFullError: there was no room within ``keepAlive``; nothing was published.
-        """
-        given = self._plan.transaction
-        self._publish(messages, ONLY_BATCH, None if given is None else self._plan.remembered(given))
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove the staged files of a failed write."""
-        self._abort(messages)
-
-
-@short_traces
-class ShardedStreamWriter(_ShardedStager, DataSourceStreamArrowWriter):
-    """Appends a query's micro-batches to several channels, each batch once, as one put transaction of each channel.
-
-    Args:
-        plan: the plan of the write.
-        checkpoint: the query's checkpoint.
-    """
-
-    def __init__(self, plan: DividedPlan, checkpoint: SparkCheckpoint = NOWHERE) -> None:
-        super().__init__(plan)
-        self._checkpoint = checkpoint
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage a task's rows."""
-        return self._stage(iterator, *batch_of_task())
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish the micro-batch where it was not published before.
-
-        Raises:
-            IncompleteWriteError: some shards have their rows, and others failed; a repetition completes the batch.
-            ChannelFullError: there was no room within ``keepAlive``; nothing was published.
-            StorageError: the disk failed, that of Spark's checkpoint among them.
-        """
-        self._checkpoint.sync_batch(batchId, chain.from_iterable(_by_shard(messages).values()))
-        queries = {m.owner for m in messages if isinstance(m, ShardedStaged)}
-        if queries:
-            self._publish(messages, batchId, self._plan.remembered(SinkBatch(queries.pop(), batchId)))
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Remove the staged files of a failed write."""
-        self._abort(messages)
+class ShardedStreamWriter(StreamWriter[DividedPlan], _ShardedWriter):
+    """Appends a query's micro-batches to several channels, each batch once, as one put transaction of each channel."""

@@ -29,7 +29,6 @@ from pathlib import Path
 
 from spillable_stream.errors import StorageError
 from spillable_stream.spark.local_path import local_path
-from spillable_stream.spark.sink.task_stage import Staged
 from spillable_stream.sync_refusals import is_not_ours
 
 __all__ = ["NOWHERE", "SparkCheckpoint"]
@@ -57,17 +56,17 @@ class SparkCheckpoint:
         path = local_path(self.location or of_session, is_encoded=False)  # as Hadoop takes it
         return Path(path) if path else None
 
-    def sync_batch(self, batch_id: int, staged: Iterable[Staged]) -> None:
+    def sync_batch(self, batch_id: int, told: Iterable[str]) -> None:
         """Return once the offsets of a batch, and the query's ID, are on the medium; at once where they are not here.
 
         Args:
             batch_id: the number of the batch.
-            staged: what its tasks staged.
+            told: where the session keeps checkpoints, as each of its tasks was told; "" where one does not know.
 
         Raises:
             StorageError: the disk failed.
         """
-        directory = self.directory(next((each.checkpoints for each in staged), ""))
+        directory = self.directory(next(filter(None, told), ""))
         if directory is None or not (directory / "offsets" / str(batch_id)).is_file():
             return
         offsets, metadata = directory / "offsets", directory / "metadata"

@@ -22,7 +22,7 @@ from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.identity import create_identity
 from spillable_stream.objects.slots import slot_key
 from tests.support.events import peek, put, take
-from tests.support.faulty_store import Fault, Request, once
+from tests.support.faulty_store import Fault, FaultyStore, Request, once
 from tests.support.object_channels import (
     URL,
     Watched,
@@ -42,6 +42,32 @@ Open = Callable[..., Channel]
 LONG_SECONDS = 30
 
 
+class PausedRequest:
+    """Lets the first request of a kind wait, from now on, until it may go on.
+
+    Args:
+        store: the store that is asked.
+        kind: the kind.
+    """
+
+    def __init__(self, store: FaultyStore, kind: str) -> None:
+        self._kind = kind
+        self._came, self._may_go_on = threading.Event(), threading.Event()
+        store.schedule = self._pause  # type: ignore[assignment]
+
+    def _pause(self, request: Request) -> None:
+        if request.kind == self._kind and not self._came.is_set():
+            self._came.set()
+            assert self._may_go_on.wait(LONG_SECONDS)
+
+    def wait_for(self) -> None:
+        """Return when it has come."""
+        assert self._came.wait(LONG_SECONDS)
+
+    def go_on(self) -> None:
+        self._may_go_on.set()
+
+
 def test_a_look_at_an_idle_channel_is_two_reads(open_handle: Open) -> None:
     channel = open_handle()
     put(channel, b"0")
@@ -56,21 +82,15 @@ def test_a_look_waits_for_the_append_of_another_thread_before_it_changes_anythin
     put(channel, b"0")
     log, store = log_of(channel), store_of(channel)
     log._lock._lock = watched = Watched(log._lock._lock)  # type: ignore[assignment]
-    planned, may_create = threading.Event(), threading.Event()
-
-    def wait_to_create(request: Request) -> None:
-        if request.kind == "create" and not planned.is_set():
-            planned.set()
-            assert may_create.wait(LONG_SECONDS)
-
-    store.schedule = wait_to_create  # type: ignore[assignment]
+    creation = PausedRequest(store, "create")
     append = in_thread(lambda: put(channel, b"2"))
-    assert planned.wait(LONG_SECONDS) and watched.came.acquire(timeout=LONG_SECONDS)
+    creation.wait_for()
+    assert watched.came.acquire(timeout=LONG_SECONDS)
     put(other, b"1")
     look = in_thread(channel.engine().follow)
     assert watched.came.acquire(timeout=LONG_SECONDS)  # it found slot 2, and waits
     assert (log.tail.number, channel.engine().state.last_id) == (1, 1)
-    may_create.set()
+    creation.go_on()
     append.join()
     look.join()
     assert peek(channel) == [b"0", b"1", b"2"]
@@ -82,20 +102,14 @@ def test_threads_that_come_during_a_look_share_the_next_one(open_handle: Open) -
     put(channel, b"0")
     log, store = log_of(channel), store_of(channel)
     log._looks._looking = watched = Watched(log._looks._looking)  # type: ignore[assignment]
-    looks, may_answer = threading.Event(), threading.Event()
-
-    def wait(request: Request) -> None:
-        looks.set()
-        assert may_answer.wait(LONG_SECONDS)
-
-    store.schedule = wait  # type: ignore[assignment]
+    first = PausedRequest(store, "get")
     store.forget_counts()
     threads = [in_thread(log.position)]
-    assert looks.wait(LONG_SECONDS)
+    first.wait_for()
     threads += [in_thread(log.position) for _ in range(6)]
     for _ in range(7):
         assert watched.came.acquire(timeout=LONG_SECONDS)
-    may_answer.set()
+    first.go_on()
     for thread in threads:
         thread.join()
     assert store.counts == {"get": 2, "get_range": 2}
@@ -125,22 +139,15 @@ def test_a_look_that_began_before_is_not_shared(open_handle: Open) -> None:
     put(channel, b"0")
     log, store = log_of(channel), store_of(channel)
     log._looks._looking = watched = Watched(log._looks._looking)  # type: ignore[assignment]
-    missed, may_end = threading.Event(), threading.Event()
-
-    def miss_what_comes(request: Request) -> None:
-        if request.kind == "get_range" and not missed.is_set():
-            missed.set()
-            assert may_end.wait(LONG_SECONDS)
-
-    store.schedule = miss_what_comes  # type: ignore[assignment]
+    proof = PausedRequest(store, "get_range")  # after it has missed what comes
     first = in_thread(log.position)
-    assert missed.wait(LONG_SECONDS)
+    proof.wait_for()
     put(other, b"1")
     seen = list[int]()
     second = in_thread(lambda: seen.append(channel.engine().follow().last_id))
     for _ in range(2):
         assert watched.came.acquire(timeout=LONG_SECONDS)
-    may_end.set()
+    proof.go_on()
     first.join()
     second.join()
     assert seen == [2]

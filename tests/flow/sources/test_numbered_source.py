@@ -12,7 +12,7 @@ from spillable_stream.flow.interceptors.headers import Static
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.selectors import Multiplexing, Replicating, Selector
 from spillable_stream.flow.sources.base import Status
-from spillable_stream.flow.sources.numbered_source import HeldBatch, NumberedSource
+from spillable_stream.flow.sources.numbered_source import InFlightBatch, NumberedSource
 from spillable_stream.flow.sources.spooldir import SpoolDir
 from spillable_stream.flow.sources.taildir import TailDir
 from tests.support.events import peek
@@ -22,7 +22,7 @@ from tests.support.flow_processors import KeptBatches
 BODIES = [b"%d" % i for i in range(10)]
 
 
-class Told(NumberedSource[HeldBatch]):
+class Told(NumberedSource[InFlightBatch]):
     """Reads bodies, and fails where it is told to."""
 
     def __init__(self) -> None:
@@ -31,14 +31,14 @@ class Told(NumberedSource[HeldBatch]):
         self.failures: list[Exception] = []
         self.failures_of_return: list[Exception] = []
 
-    def _next(self) -> HeldBatch | None:
+    def _next(self) -> InFlightBatch | None:
         if self.failures:
             raise self.failures.pop()
         found = BODIES[self.at : self.at + self._limit.events]
         self.at += len(found)
-        return HeldBatch(batch=batch_of(*found), note=b"%d" % self.at) if found else None
+        return InFlightBatch(batch=batch_of(*found), note=b"%d" % self.at) if found else None
 
-    def _go_back(self, held: HeldBatch) -> None:
+    def _go_back(self, held: InFlightBatch) -> None:
         if self.failures_of_return:
             raise self.failures_of_return.pop()
         self.at -= held.batch.num_rows
@@ -103,7 +103,7 @@ def test_a_source_that_cannot_go_back_now_holds_the_batch_and_its_number() -> No
 def test_a_batch_that_cannot_be_divided_waits(is_repeated: bool, bodies: list[bytes]) -> None:
     kept, source = Numbered(), Told()
     kept.most = 0
-    source._held = HeldBatch(batch=batch_of(*bodies), note=b"", is_repeated=is_repeated)
+    source._held = InFlightBatch(batch=batch_of(*bodies), note=b"", is_repeated=is_repeated)
     for _ in range(2):
         with pytest.raises(PutTooLargeError):
             source.poll(kept)

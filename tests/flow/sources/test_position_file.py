@@ -8,11 +8,11 @@ import pytest
 
 from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.flow.durable_file import replace_file
-from spillable_stream.flow.sources.position_file import Place, PositionFile, Positions
+from spillable_stream.flow.sources.position_file import FilePosition, PositionFile, Positions
 from spillable_stream.flow.sources.tailed_file import Mark
 
-FIRST = Positions({7: Place("/a", Mark(7, 10, 5, 1, 5, 2))}, 3)
-SECOND = Positions({7: Place("/b", Mark(7, 20, 5, 1, 5, 3)), 8: Place("/a", Mark(8, 1))}, 4)
+FIRST = Positions({7: FilePosition("/a", Mark(7, 10, 5, 1, 5, 2))}, 3)
+SECOND = Positions({7: FilePosition("/b", Mark(7, 20, 5, 1, 5, 3)), 8: FilePosition("/a", Mark(8, 1))}, 4)
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -47,11 +47,11 @@ def test_a_crash_between_the_two_files_leaves_the_newer_positions(
 def added_to(path: Path) -> PositionFile:
     file = PositionFile(path)
     file.write(FIRST)
-    assert file.add(SECOND.places.values(), 4) and file.add([Place("/c", Mark(9, 5))], 5)
+    assert file.add(SECOND.files.values(), 4) and file.add([FilePosition("/c", Mark(9, 5))], 5)
     return file
 
 
-BOTH = Positions({**SECOND.places, 9: Place("/c", Mark(9, 5))}, 5)
+BOTH = Positions({**SECOND.files, 9: FilePosition("/c", Mark(9, 5))}, 5)
 
 
 def test_what_was_added_is_read_and_flumes_file_gets_it_with_the_next_write(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_nothing_is_added_to_a_file_that_was_not_just_written_here_or_has_grown_
     assert not PositionFile(file.path).add([], 6)
     monkeypatch.setattr("spillable_stream.flow.sources.position_file._MOST_ADDED_BYTES", 100)
     file.write(FIRST)
-    assert file.add([], 6) and file.add([], 7) and not file.add(SECOND.places.values(), 8)
+    assert file.add([], 6) and file.add([], 7) and not file.add(SECOND.files.values(), 8)
     file.marks.rename(tmp_path / "old")
     assert not file.add([], 8)
     file.write(FIRST)
@@ -116,7 +116,7 @@ def test_flumes_file_counts_where_flume_has_written_it(tmp_path: Path) -> None:
     file = PositionFile(tmp_path / "p.json")
     file.write(FIRST)
     file.path.write_text('[{"inode": 7, "pos": 12, "file": "/a"}]')
-    assert file.read() == Positions({7: Place("/a", Mark(7, 12))}, only_flume=True)
+    assert file.read() == Positions({7: FilePosition("/a", Mark(7, 12))}, only_flume=True)
     file.path.unlink()
     assert file.read() == FIRST
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spillable_stream.flow.sources.file_groups import FileGroup, Found
-from spillable_stream.flow.sources.position_file import Place
+from spillable_stream.flow.sources.position_file import FilePosition
 from spillable_stream.flow.sources.tailed_file import TailedFile
 from spillable_stream.flow.sources.tailed_files import TailedFiles
 
@@ -114,7 +114,7 @@ def test_a_file_that_a_listing_misses_is_read_on(
         (tmp_path / "a").rename(tmp_path / "a.1")
         return []
 
-    place = Place(str(tmp_path / "a"), file.mark)
+    place = FilePosition(str(tmp_path / "a"), file.mark)
     monkeypatch.setattr(FileGroup, "files", missed)
     if in_listing:
         monkeypatch.setattr(FileGroup, "find", lambda group, inode: None)

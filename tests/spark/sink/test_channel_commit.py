@@ -27,6 +27,7 @@ from tests.support.expiry import WallClock
 
 SCHEMA = pa.schema([("n", pa.int64())])
 ROWS = pa.record_batch([pa.array(range(5), pa.int64())], SCHEMA)
+STORES = pytest.mark.parametrize("store", ["", "object+file://"], ids=["disk", "store"])
 
 
 def commit_to(path: Path | str, keep_alive_seconds: float = 0.0, **options: int) -> ChannelCommit:
@@ -40,6 +41,11 @@ def staged(commit: ChannelCommit, numbers: range, limit: int = 1 << 20) -> Stage
     with staging([commit.stage], lambda task: limit, "query", 7) as task:
         task.add(0, pa.record_batch([pa.array(numbers, pa.int64())], SCHEMA))
         return task.finish()[0]
+
+
+def publish(commit: ChannelCommit, messages: list[Staged], batch_id: int = 7, *, remembered: bool = True) -> None:
+    with commit.opened(messages, batch_id) as opened:
+        opened.publish(SinkBatch("query", batch_id) if remembered else None)
 
 
 def numbers(path: Path | str) -> list[int]:
@@ -57,23 +63,21 @@ def test_rows_are_in_the_order_of_the_tasks_wherever_they_are_staged(tmp_path: P
     commit = commit_to(tmp_path / "c")
     messages = [staged(commit, range(3), limits[0]), staged(commit, range(3, 6), limits[1])]
     for _ in range(2):  # a repetition stores nothing
-        with commit.opened(messages, 7) as opened:
-            opened.publish(SinkBatch("query", 7))
+        publish(commit, messages)
     assert numbers(tmp_path / "c") == list(range(6))
 
 
-@pytest.mark.parametrize("store", ["", "object+file://"], ids=["disk", "store"])
+@STORES
 def test_small_outputs_between_large_ones_share_a_file(tmp_path: Path, store: str) -> None:
     path = f"{store}{tmp_path}/c"
     commit = commit_to(path)
     messages = [staged(commit, range(2 * n, 2 * n + 2), 0 if n == 5 else 1 << 20) for n in range(10)]
-    with commit.opened(messages, 7) as opened:
-        opened.publish(None)
+    publish(commit, messages, remembered=False)
     assert len(staged_now(path)) == 3
     assert numbers(path) == list(range(20))
 
 
-@pytest.mark.parametrize("store", ["", "object+file://"], ids=["disk", "store"])
+@STORES
 @pytest.mark.parametrize(
     "limits", [(1 << 20, 1 << 20), (0, 0), (1 << 20, 0), (0, 1 << 20)], ids=["inline", "staged", "second", "first"]
 )
@@ -90,8 +94,7 @@ def test_rows_that_are_due_later_are_committed_once_with_the_others(
         task.add(0, ROWS.slice(3, 2), RowTimes(0, due_ms))
         messages = [first, *task.finish()]
     for _ in range(2):  # a repetition stores nothing
-        with commit.opened(messages, 7) as opened:
-            opened.publish(SinkBatch("query", 7))
+        publish(commit, messages)
     assert numbers(path) == [0, 2]
     with ss.Channel(path, create=False) as channel:
         assert channel.stats().delayed.events == 3
@@ -112,15 +115,14 @@ def delaying(commit: ChannelCommit, clock: WallClock, numbers: range, batch_id: 
         return task.finish()[0]
 
 
-@pytest.mark.parametrize("store", ["", "object+file://"], ids=["disk", "store"])
+@STORES
 def test_small_outputs_that_are_due_later_share_files_and_keep_the_order_of_the_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
     path, clock = f"{store}{tmp_path}/c", WallClock(monkeypatch)
     commit = commit_to(path)
     messages = [delaying(commit, clock, range(2 * n, 2 * n + 2), limit=0 if n == 5 else 1 << 20) for n in range(10)]
-    with commit.opened(messages, 7) as opened:
-        opened.publish(None)
+    publish(commit, messages, remembered=False)
     files = 1 if store else 2  # a file has one stretch of time, an object both
     assert len(staged_now(path)) == 3 * files, "those before the large output, its own, and those after it"
     with ss.Channel(path, create=False) as channel:
@@ -139,7 +141,7 @@ def staged_now(path: Path | str) -> set[str]:
         return set(engine.layout.segments(engine.fs))
 
 
-@pytest.mark.parametrize("store", ["", "object+file://"], ids=["disk", "store"])
+@STORES
 def test_delayed_rows_of_an_aborted_write_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
@@ -151,15 +153,14 @@ def test_delayed_rows_of_an_aborted_write_are_removed(
     assert staged_now(path) == set()
 
 
-@pytest.mark.parametrize("store", ["", "object+file://"], ids=["disk", "store"])
+@STORES
 def test_an_abort_after_the_commit_leaves_delayed_rows_where_they_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
     path, clock = f"{store}{tmp_path}/c", WallClock(monkeypatch)
     commit = commit_to(path)
     message = delaying(commit, clock, range(6))
-    with commit.opened([message], 7) as opened:
-        opened.publish(SinkBatch("query", 7))
+    publish(commit, [message])
     commit.discard([message])
     with ss.Channel(path, create=False) as channel:
         assert channel.stats().delayed.events == 6
@@ -174,7 +175,7 @@ def taken(channel: ss.Channel) -> list[Any]:
         return tx.take_many(100)
 
 
-@pytest.mark.parametrize("store", ["", "object+file://"], ids=["disk", "store"])
+@STORES
 def test_a_second_attempt_whose_batch_is_there_leaves_nothing_of_its_delayed_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
@@ -182,8 +183,7 @@ def test_a_second_attempt_whose_batch_is_there_leaves_nothing_of_its_delayed_row
     commit = commit_to(path)
     first, second = delaying(commit, clock, range(6)), delaying(commit, clock, range(6))
     for message in (first, second):
-        with commit.opened([message], 7) as opened:
-            opened.publish(SinkBatch("query", 7))
+        publish(commit, [message])
     assert staged_now(path) == set(first.staged_names())
     with ss.Channel(path, create=False) as channel:
         assert channel.stats().delayed.events == 6
@@ -195,14 +195,12 @@ def test_what_a_zombie_staged_of_delayed_rows_goes_with_its_batch_or_the_next(
     path, clock = tmp_path / "c", WallClock(monkeypatch)
     commit = commit_to(path)
     early, message = delaying(commit, clock, range(6)), delaying(commit, clock, range(6))
-    with commit.opened([message], 7) as opened:
-        opened.publish(SinkBatch("query", 7))
+    publish(commit, [message])
     assert staged_now(path) == set(message.staged_names()), "that of an attempt of the batch is gone"
     late = delaying(commit, clock, range(6))
     assert staged_now(path) == {*message.staged_names(), *late.staged_names()}
     following = delaying(commit, clock, range(6, 8), batch_id=8)
-    with commit.opened([following], 8) as opened:
-        opened.publish(SinkBatch("query", 8))
+    publish(commit, [following], batch_id=8)
     assert staged_now(path) == {*message.staged_names(), *following.staged_names()}
     assert early.runs and not staged_now(path) & set(early.staged_names())
     with ss.Channel(path, create=False) as channel:
@@ -245,8 +243,7 @@ def test_a_large_task_of_delayed_rows_has_few_files_open(tmp_path: Path, monkeyp
         assert len(open_files(path)) <= 4
         (message,) = task.finish()
     assert len(message.runs) == 10
-    with commit.opened([message], 7) as opened:
-        opened.publish(None)
+    publish(commit, [message], remembered=False)
     with ss.Channel(path, create=False) as channel:
         clock.pass_by(5)
         assert [row["n"] for _ in range(30) for row in taken(channel)] == list(range(3000))
@@ -258,8 +255,7 @@ def test_commit_that_has_stored_its_rows_does_not_fail_because_its_tidying_does(
 ) -> None:
     commit = commit_to(tmp_path / "c")
     for _ in range(repeated):
-        with commit.opened([staged(commit, range(5), 0)], 7) as opened:
-            opened.publish(SinkBatch("query", 7))
+        publish(commit, [staged(commit, range(5), 0)])
     message = staged(commit, range(5), 0)
 
     def held(*_: object) -> None:

@@ -148,7 +148,7 @@ def test_producer_of_the_same_channels_puts_a_key_where_the_sink_puts_it(tmp_pat
 def test_rows_that_come_one_by_one_are_divided_too(tmp_path: Path) -> None:
     """As Spark 4.0 sends a stream's rows."""
 
-    class Writer(module._ShardedStager, DataSourceStreamArrowWriter):
+    class Writer(module._ShardedWriter, DataSourceStreamArrowWriter):
         def write(self, iterator: Iterator[pa.RecordBatch]) -> ShardedStaged:
             return self._stage(iterator, "query", 7)
 

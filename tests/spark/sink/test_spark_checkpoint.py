@@ -18,7 +18,6 @@ from spillable_stream.spark.query_task import QueryTask
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.sink.sharded_writer import ShardedStreamWriter
 from spillable_stream.spark.sink.spark_checkpoint import SparkCheckpoint
-from spillable_stream.spark.sink.task_stage import Staged
 from spillable_stream.spark.sink.writer import SpillableStreamWriter
 from tests.spark.sink.test_flow_plan import CONF, write_conf
 from tests.support.events import peek, put
@@ -193,8 +192,8 @@ def test_a_file_system_that_cannot_sync_stops_no_query(
 class TellingCheckpoint(SparkCheckpoint):
     """Says what is in the offsets that a sink's commit syncs, in a file beside the checkpoint."""
 
-    def sync_batch(self, batch_id: int, staged: Iterable[Staged]) -> None:
-        directory = self.directory(next(iter(staged)).checkpoints)
+    def sync_batch(self, batch_id: int, told: Iterable[str]) -> None:
+        directory = self.directory(next(iter(told)))
         assert directory is not None
         directory.with_name("told").write_text(" ".join(os.listdir(directory / "offsets")))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine.options_by_place import (
+from spillable_stream.engine.options_by_storage import (
     SpoolOptions,
     divide_spool_options,
     refuse_unfit_options,

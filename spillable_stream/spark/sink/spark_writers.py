@@ -1,0 +1,174 @@
+"""What Spark calls of a write: its tasks stage their rows, and the driver's commit publishes all of them.
+
+`spillable_stream.spark.sink.writer` says how that is done to one channel, and
+`spillable_stream.spark.sink.sharded_writer` to several. Only rows that the commit names count, so retried, speculative
+and zombie tasks leave no trace.
+"""
+
+from __future__ import annotations
+
+import uuid
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from spillable_stream.engine.port import SinkBatch
+from spillable_stream.errors import SpillableError
+from spillable_stream.spark.query_task import QueryTask
+from spillable_stream.spark.sink.spark_checkpoint import NOWHERE, SparkCheckpoint
+from spillable_stream.spark.spark_errors import short_traces
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:  # Spark 4.0 feeds a stream's rows one by one
+    if not TYPE_CHECKING:
+        from spillable_stream.spark.sink.compat import DataSourceStreamArrowWriter
+
+__all__ = ["BatchWriter", "SinkWriter", "StreamWriter", "TaskOutput", "WritePlan"]
+
+_ONLY_BATCH = 0  # of a batch write, which has a single one
+
+
+class WritePlan(Protocol):
+    """What every plan of a write says."""
+
+    @property
+    def schema(self) -> StructType:
+        """The columns of Spark's rows."""
+
+    @property
+    def transaction(self) -> SinkBatch | None:
+        """The ``txnAppId`` and ``txnVersion`` of a batch write; None without them."""
+
+
+class TaskOutput(Protocol):
+    """What a task's message says, of however many channels."""
+
+    @property
+    def owner(self) -> str:
+        """The streaming query's ID, or the ID of a batch write."""
+
+    @property
+    def checkpoints(self) -> str:
+        """Where the session keeps checkpoints, as the task was told; "" where that is not known."""
+
+
+P = TypeVar("P", bound=WritePlan)
+
+
+class SinkWriter(Generic[P]):
+    """The base of all writers: how rows are staged and published.
+
+    Args:
+        plan: the plan of the write.
+    """
+
+    def __init__(self, plan: P) -> None:
+        self._plan = plan
+        self._schema = plan.schema  # of Spark's rows, which Spark 4.0 sends one by one
+
+    @abstractmethod
+    def _stage(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> WriterCommitMessage:
+        """Encode a task's rows, into staged files once they are large.
+
+        Args:
+            batches: the rows.
+            owner: the streaming query's ID, or the ID of a batch write.
+            batch_id: the batch that the rows belong to.
+        """
+
+    @abstractmethod
+    def _publish(self, messages: list[WriterCommitMessage | None], batch_id: int, sink: SinkBatch | None) -> None:
+        """Commit what the tasks staged, to each channel as one put transaction.
+
+        Args:
+            messages: the tasks' messages.
+            batch_id: the batch that they staged for.
+            sink: by what a channel remembers the batch, so that it is not committed twice; None to allow that.
+        """
+
+    @abstractmethod
+    def _discard(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove the staged files of a failed write's tasks."""
+
+    @abstractmethod
+    def _outputs(self, messages: list[WriterCommitMessage | None]) -> Sequence[TaskOutput]:
+        """Return the messages of the tasks that say something."""
+
+    def _remembered(self, batch: SinkBatch) -> SinkBatch:
+        """Return by what a channel remembers a batch."""
+        return batch
+
+
+@short_traces
+class BatchWriter(SinkWriter[P], DataSourceArrowWriter):
+    """Appends a DataFrame."""
+
+    def __init__(self, plan: P) -> None:
+        super().__init__(plan)
+        self._job = f"batch-{uuid.uuid4().hex}"  # which its tasks share: Spark sends them a copy of the writer
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage a task's rows."""
+        return self._stage(iterator, self._job, _ONLY_BATCH)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish all rows or none, unless a write with this ``txnAppId`` and ``txnVersion`` was published before.
+
+        Raises:
+            IncompleteWriteError: some shards have their rows, and others failed.
+            ChannelFullError: there was no room within ``keepAlive``; nothing was published.
+        """
+        given = self._plan.transaction
+        self._publish(messages, _ONLY_BATCH, None if given is None else self._remembered(given))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove the staged files of a failed write."""
+        self._discard(messages)
+
+
+@short_traces
+class StreamWriter(SinkWriter[P], DataSourceStreamArrowWriter):
+    """Appends a query's micro-batches, each once.
+
+    Args:
+        plan: the plan of the write.
+        checkpoint: the query's checkpoint.
+    """
+
+    def __init__(self, plan: P, checkpoint: SparkCheckpoint = NOWHERE) -> None:
+        super().__init__(plan)
+        self._checkpoint = checkpoint
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage a task's rows.
+
+        Raises:
+            SpillableError: Spark does not say which query and batch the task is of.
+        """
+        task = QueryTask.here()
+        if task is None:
+            raise SpillableError("Spark does not say which query and batch this is, so it can not be stored just once")
+        return self._stage(iterator, task.query, task.batch_id)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Publish the micro-batch where it was not published before.
+
+        Raises:
+            IncompleteWriteError: some shards have their rows, and others failed; a repetition completes the batch.
+            ChannelFullError: there was no room within ``keepAlive``; nothing was published.
+            StorageError: the disk failed, that of Spark's checkpoint among them.
+        """
+        outputs = self._outputs(messages)
+        self._checkpoint.sync_batch(batchId, (output.checkpoints for output in outputs))
+        queries = {output.owner for output in outputs}
+        if queries:
+            self._publish(messages, batchId, self._remembered(SinkBatch(queries.pop(), batchId)))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Remove the staged files of a failed write."""
+        self._discard(messages)

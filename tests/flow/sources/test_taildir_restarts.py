@@ -1,0 +1,300 @@
+"""Where a restart of a source of growing files begins, after an end or a crash anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.channel.put_transaction import PutTransaction
+from spillable_stream.errors import CorruptionError, DeliveryError, StorageError
+from spillable_stream.flow.noted import Noted
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.sources import position_file
+from spillable_stream.flow.sources.base import Status
+from spillable_stream.flow.sources.position_file import PositionFile
+from tests.support.flow_processors import KeptBatches
+from tests.support.taildir import Clock, append, opened, read_all, source
+
+
+def test_positions_of_flume_are_where_it_begins_and_flume_can_read_ours(logs: Path) -> None:
+    log, kept = logs / "app.log", KeptBatches()
+    append(log, "read by Flume\nnew\n")
+    positions = logs.parent / "positions.json"
+    positions.write_text(json.dumps([{"inode": log.stat().st_ino, "pos": 14, "file": str(log)}]))
+    tail = opened(source(logs), kept)
+    read_all(tail, kept)
+    tail.close()
+    assert kept.bodies() == [b"new"]
+    assert json.loads(positions.read_text()) == [{"inode": log.stat().st_ino, "pos": 18, "file": str(log)}]
+
+
+def test_where_flume_has_run_in_between_its_positions_count(logs: Path) -> None:
+    log, kept = logs / "app.log", KeptBatches()
+    append(log, "1\n2\n3\n")
+    tail = opened(source(logs), KeptBatches())
+    tail.close()
+    positions = logs.parent / "positions.json"
+    positions.write_text(json.dumps([{"inode": log.stat().st_ino, "pos": 4, "file": str(log)}]))
+    read_all(opened(source(logs), kept), kept)
+    assert kept.bodies() == [b"3"]
+
+
+@pytest.mark.parametrize("damaged", ["positions.json", "positions.json.marks"])
+def test_a_damaged_position_file_is_refused_by_name(logs: Path, damaged: str) -> None:
+    (logs.parent / damaged).write_text("[{")
+    with pytest.raises(CorruptionError, match=damaged):
+        source(logs).open(KeptBatches())
+
+
+def test_files_without_a_position_can_be_read_from_their_end(logs: Path) -> None:
+    append(logs / "app.log", "old\n")
+    kept = KeptBatches()
+    tail = opened(source(logs, skip_to_end=True), kept)
+    append(logs / "app.log", "new\n")
+    append(logs / "app.later", "whole\n")
+    read_all(tail, kept)
+    assert sorted(kept.bodies()) == [b"new", b"whole"]
+
+
+def test_a_crash_does_not_pass_over_what_came_after_a_file_was_skipped_to_its_end(logs: Path) -> None:
+    kept = KeptBatches()
+    append(logs / "app.old", "1\n")
+    opened(source(logs, skip_to_end=True), kept).close()
+    append(logs / "app.new", "2\n")
+    opened(source(logs, skip_to_end=True), kept)
+    append(logs / "app.new", "3\n")
+    tail = opened(source(logs, skip_to_end=True), kept)  # without a close of the one before
+    read_all(tail, kept)
+    assert kept.bodies() == [b"3"]
+
+
+def test_a_crash_does_not_pass_over_a_file_that_came_while_it_ran(logs: Path) -> None:
+    now, kept = [2e9], KeptBatches()
+    tail = opened(source(logs, skip_to_end=True, now=lambda: now[0]), kept)
+    (logs / "app.log").write_text("not whole")
+    read_all(tail, kept)
+    now[0] += 3
+    read_all(tail, kept)  # writes the position file
+    append(logs / "app.log", " yet\n")
+    read_all(opened(source(logs, skip_to_end=True), kept), kept)  # without a close of the first
+    assert kept.bodies() == [b"not whole yet"]
+
+
+def test_nothing_is_read_twice_or_missed_by_a_restart_at_any_point(logs: Path) -> None:
+    kept = KeptBatches(2)
+    expected = []
+    for i in range(40):
+        tail = opened(source(logs, batch_size=3, write_pos_interval=0 if i % 3 else 10**9), kept)
+        lines = [f"{i}-{j}" for j in range(i % 5)]
+        append(logs / "app.log", "".join(line + "\n" for line in lines))
+        expected += [line.encode() for line in lines]
+        kept.full = {1} if i % 4 == 1 else set()
+        for _ in range(i % 3):
+            try:
+                tail.poll(kept)
+            except DeliveryError:
+                break
+        if i % 7 == 3:
+            (logs / "app.log").rename(logs / f"app.{i}")
+    kept.full = set()
+    read_all(opened(source(logs), kept), kept)
+    assert sorted(kept.bodies(0)) == sorted(expected)
+    assert kept.bodies(1) == kept.bodies(0)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("commit", range(6))
+def test_a_crash_at_any_commit_leaves_each_line_once_in_both_channels(logs: Path, after: bool, commit: int) -> None:
+    append(logs / "app.log", "".join(f"{i}\n" for i in range(10)))
+    real, calls = PutTransaction.commit, 0
+
+    def dies(self: PutTransaction) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == commit + 1 and after:
+            real(self)
+        if calls > commit:
+            raise Killed
+        real(self)
+
+    def run() -> None:
+        with (
+            Channel(logs.parent / "a", minimum_required_space=0) as a,
+            Channel(logs.parent / "b", minimum_required_space=0) as b,
+            ChannelProcessor({"a": a, "b": b}, producer="a1.r1") as processor,
+        ):
+            tail = source(logs, batch_size=4, write_pos_interval=0)
+            tail.open(processor)
+            while tail.poll(processor) is Status.READY:
+                pass
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(PutTransaction, "commit", dies)
+        patch.setattr("spillable_stream.call_threads.wait", lambda _: None)
+        run()
+    shutil.copyfile(logs / "app.log", logs / "app.log.1")
+    os.truncate(logs / "app.log", 0)
+    append(logs / "app.log", "10\n11\n")
+    run()
+    for name in ("a", "b"):
+        with Channel(logs.parent / name) as channel, channel.take_transaction() as tx:
+            assert sorted(int(e.body) for e in tx.take_many(100)) == list(range(12)), name
+
+
+class NotedBytes(KeptBatches):
+    """Keeps how long the notes are that go with batches."""
+
+    def process(self, events: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> None:
+        self.noted.append(len(note))
+        super().process(events, number=number, note=note)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.noted: list[int] = []
+
+
+def test_what_goes_with_a_batch_and_is_added_for_it_is_small_however_many_files_change(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 32 KiB a note, the 1,000 batches had 16 MB of notes in each channel."""
+    count, kept, added = 1_000, NotedBytes(), list[int]()
+    names = [f"app.{i}" for i in range(count)]
+    real = position_file.write_over
+
+    def write_over(descriptor: int, line: bytes, offset: int) -> None:
+        added.append(len(line))
+        real(descriptor, line, offset)
+
+    monkeypatch.setattr(position_file, "write_over", write_over)
+    options: dict[str, Any] = {"write_pos_interval": 2**40, "now": Clock()}
+    tail = opened(source(logs, **options), kept)
+    expected = []
+    for turn in range(2):
+        for name in names:
+            append(logs / name, f"{name} {turn}\n")
+            expected.append(f"{name} {turn}".encode())
+        read_all(tail, kept)
+        assert len(kept.noted) == (turn + 1) * count
+        if turn == 0:
+            tail = opened(source(logs, **options), kept)  # without a close of the first
+    assert sorted(kept.bodies()) == sorted(expected)
+    each_bytes = (sum(kept.noted) + sum(added)) / len(kept.noted)
+    assert max(kept.noted) <= 2 << 10 and each_bytes < 1_400 and len(added) < 2 * count / 12
+
+
+@pytest.mark.parametrize("step", ["before", "half", "unsynced", "after"])
+@pytest.mark.parametrize("number", range(3))
+def test_a_crash_at_any_step_of_adding_positions_reads_no_line_twice(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, step: str, number: int
+) -> None:
+    """And a power cut after it, which takes back what was not synced, also after the next agent has read it."""
+    monkeypatch.setattr("spillable_stream.flow.sources.taildir._NOTE_BYTES", 0)
+    kept, calls, real = KeptBatches(), 0, position_file.write_over
+
+    def write_over(descriptor: int, line: bytes, offset: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls <= number or step == "after":
+            real(descriptor, line, offset)
+        if calls <= number:
+            return
+        if step in ("half", "unsynced"):
+            os.pwrite(descriptor, line[: len(line) // 2] if step == "half" else line, offset)
+        raise Killed
+
+    options: dict[str, Any] = {"batch_size": 1, "max_batch_count": 1, "write_pos_interval": 2**40}
+    for i in range(3):
+        append(logs / f"app.{i}", f"{i}a\n{i}b\n")
+    tail = opened(source(logs, **options), kept)
+    marks = logs.parent / "positions.json.marks"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(position_file, "write_over", write_over)
+        read_all(tail, kept)
+    again = opened(source(logs, **options), kept)
+    assert again.poll(kept) is Status.READY
+    if step == "unsynced":
+        assert b"\n" not in marks.read_bytes()[:-1], "what the next agent relies on is synced"
+    read_all(opened(source(logs, **options), kept), kept)
+    assert sorted(kept.bodies()) == [b"0a", b"0b", b"1a", b"1b", b"2a", b"2b"]
+
+
+def test_flumes_file_has_all_positions_after_the_end_though_they_were_added_one_by_one(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spillable_stream.flow.sources.taildir._NOTE_BYTES", 0)
+    kept = KeptBatches()
+    for name in ("app.1", "app.2"):
+        append(logs / name, f"{name[-1]}x\n")
+    tail = opened(source(logs, write_pos_interval=2**40), kept)
+    read_all(tail, kept)
+    tail._save_changes()
+    tail.close()
+    assert [entry["pos"] for entry in json.loads((logs.parent / "positions.json").read_text())] == [3, 3]
+
+
+def test_a_position_file_that_cannot_be_written_loses_no_line(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many files have changed since it was written last, so that a note has no room for their positions."""
+    for i in range(4):
+        (logs / f"app.{i}").write_text(f"{i}\n")
+    kept = KeptBatches()
+    tail = opened(source(logs, batch_size=1), kept)
+    monkeypatch.setattr("spillable_stream.flow.sources.taildir._NOTE_BYTES", 0)
+    assert tail.poll(kept) is Status.READY
+
+    def refuse(*_: object) -> None:
+        raise StorageError("no space is left")
+
+    for call in ("add", "write"):
+        with monkeypatch.context() as full:
+            full.setattr(PositionFile, call, refuse)
+            full.setattr(PositionFile, "add", refuse if call == "add" else lambda *_: False)
+            with pytest.raises(StorageError):
+                tail.poll(kept)
+    read_all(tail, kept)
+    assert sorted(kept.bodies()) == [b"0", b"1", b"2", b"3"]
+
+
+def test_two_sources_never_share_a_position_file(logs: Path) -> None:
+    """Each would read again, after a restart, what it had read before the other one wrote its positions."""
+    first, second = source(logs, "a.*"), source(logs, "b.*")
+    first.name, second.name = "a1.r1", "a1.r2"
+    for name in ("a", "b"):
+        (logs / name).write_text("1\n")
+    for bodies in ([b"1"], []):
+        kept = KeptBatches()
+        read_all(opened(first, kept), kept)
+        assert kept.bodies() == bodies
+        with pytest.raises(StorageError, match=r"is the position file of a1\.r1: give a1\.r2 a positionFile"):
+            second.open(KeptBatches())
+        first.close()
+
+
+def test_positions_that_an_agent_writes_at_its_end_count_for_one_that_waits_for_it(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one gets the source's name in the channels when the first one gives it up."""
+    for name in ("app.a", "app.b"):
+        (logs / name).write_text(f"{name}\n")
+    kept = KeptBatches()
+    first, second, newest = opened(source(logs), kept), source(logs), kept.newest
+
+    def wait_and_claim() -> Noted | None:
+        assert first.poll(kept) is Status.READY
+        first._write_positions()
+        assert first.poll(kept) is Status.READY
+        return newest()
+
+    monkeypatch.setattr(kept, "newest", wait_and_claim)
+    read_all(opened(second, kept), kept)
+    assert sorted(kept.bodies()) == [b"app.a", b"app.b"]

@@ -1,0 +1,113 @@
+"""What Spark's calls of a write become, however many channels it writes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from spillable_stream.engine.port import SinkBatch
+from spillable_stream.errors import SpillableError
+from spillable_stream.spark.sink.spark_checkpoint import SparkCheckpoint
+from spillable_stream.spark.sink.spark_writers import BatchWriter, SinkWriter, StreamWriter
+
+
+@dataclass
+class Output(WriterCommitMessage):
+    owner: str
+    checkpoints: str = ""
+
+
+@dataclass
+class Plan:
+    transaction: SinkBatch | None = None
+    schema: StructType = field(default_factory=StructType)
+
+
+class Recording(SinkWriter[Plan]):
+    """Notes what is asked of it."""
+
+    asked: list[object]
+
+    def _stage(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> Output:
+        self.asked = [list(batches), owner, batch_id]
+        return Output(owner)
+
+    def _publish(self, messages: list[WriterCommitMessage | None], batch_id: int, sink: SinkBatch | None) -> None:
+        self.asked = [*getattr(self, "asked", []), ("publish", batch_id, sink)]
+
+    def _discard(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.asked = [("discard", messages)]
+
+    def _outputs(self, messages: list[WriterCommitMessage | None]) -> list[Output]:
+        return [m for m in messages if isinstance(m, Output)]
+
+    def _remembered(self, batch: SinkBatch) -> SinkBatch:
+        return batch._replace(query=f"{batch.query}/divided")
+
+
+class Batch(BatchWriter[Plan], Recording):
+    pass
+
+
+class Stream(StreamWriter[Plan], Recording):
+    pass
+
+
+class Told(SparkCheckpoint):
+    """Notes where tasks say that checkpoints are."""
+
+    def sync_batch(self, batch_id: int, told: Iterable[str]) -> None:
+        raise SpillableError(f"{batch_id}: {','.join(told)}")
+
+
+def test_the_tasks_of_a_batch_write_share_an_owner_that_no_other_write_has() -> None:
+    owners = set()
+    for writer in (Batch(Plan()), Batch(Plan())):
+        for _ in range(2):
+            writer.write(iter(()))
+            owners.add(writer.asked[1])
+    assert len(owners) == 2
+
+
+@pytest.mark.parametrize(
+    ("transaction", "sink"), [(None, None), (SinkBatch("txn:a", 5), SinkBatch("txn:a/divided", 5))], ids=["none", "5"]
+)
+def test_a_batch_write_is_remembered_by_the_transaction_that_it_was_given(
+    transaction: SinkBatch | None, sink: SinkBatch | None
+) -> None:
+    writer = Batch(Plan(transaction))
+    writer.commit([Output("job")])
+    assert writer.asked == [("publish", 0, sink)]
+
+
+def test_a_micro_batch_is_remembered_by_its_query_and_published_once_its_offsets_are_synced() -> None:
+    writer = Stream(Plan())
+    writer.commit([None, Output("query"), Output("query")], 7)
+    assert writer.asked == [("publish", 7, SinkBatch("query/divided", 7))]
+    writer = Stream(Plan(), Told())
+    with pytest.raises(SpillableError, match="7: here,here"):
+        writer.commit([Output("query", "here"), None, Output("query", "here")], 7)
+    assert not hasattr(writer, "asked"), "nothing was published"
+
+
+def test_a_micro_batch_without_a_message_from_any_task_is_not_published() -> None:
+    writer = Stream(Plan())
+    writer.commit([None], 7)
+    assert not hasattr(writer, "asked")
+
+
+def test_a_task_whose_query_spark_does_not_name_is_refused() -> None:
+    with pytest.raises(SpillableError, match="does not say which query and batch this is"):
+        Stream(Plan()).write(iter(()))
+
+
+def test_an_abort_discards_what_was_staged() -> None:
+    for writer in (Batch(Plan()), Stream(Plan())):
+        messages: list[WriterCommitMessage | None] = [Output("one"), None]
+        writer.abort(messages) if isinstance(writer, Batch) else writer.abort(messages, 7)
+        assert writer.asked == [("discard", messages)]
