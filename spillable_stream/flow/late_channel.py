@@ -39,7 +39,7 @@ class LateChannel:
     def __init__(self, name: str, open_channel: Callable[[], Channel]) -> None:
         self._name, self._open_channel = name, open_channel
         self._channel: Channel | None = None
-        self._trouble = "it is being opened"
+        self._why = ", but is being opened"
         self._has_tried = self._is_closed = False
         self._changed = threading.Condition()
 
@@ -55,7 +55,7 @@ class LateChannel:
             ChannelError: it is not open.
         """
         if self._channel is None:
-            raise ChannelError(f"the optional channel {self._name} is not open: {self._trouble}")
+            raise ChannelError(f"{self._name} is not open yet{self._why}")
         return self._channel
 
     def begin(self) -> None:
@@ -108,7 +108,7 @@ class LateChannel:
 
     def _failed(self, e: Exception, *, is_told: bool) -> None:
         with self._changed:
-            self._trouble, self._has_tried = f"it can't be opened, and that is tried again: {text_of(e)}", True
+            self._why, self._has_tried = f", and is tried again: {text_of(e)}", True
             self._changed.notify_all()
         if not is_told:
             _log.error(
