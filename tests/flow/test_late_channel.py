@@ -177,6 +177,25 @@ def test_a_channel_that_turns_out_to_be_another_one_of_its_source_gets_nothing_t
         late.close()
 
 
+def test_an_optional_channel_that_answers_late_is_said_to_be_open_then(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(place, OPTIONAL)
+    answers, opens = threading.Event(), assembly._opened
+
+    def open_when_it_answers(*arguments: object) -> Channel:
+        assert answers.wait(60)
+        return opens(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(assembly, "_opened", open_when_it_answers)
+    monkeypatch.setattr(wired, "_START_SECONDS", 0.01)
+    with agent(place) as running:
+        answers.set()
+        wait_until(lambda: "the optional channel c2 is open now" in caplog.text)
+        log(place, "1")
+        wait_until(lambda: "1" in written(place, "out2") or running.troubles())
+
+
 # ── a channel ───────────────────────────────────────────────────────────────────────────────────
 
 
