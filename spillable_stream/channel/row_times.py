@@ -48,6 +48,15 @@ class RowTimes(NamedTuple):
         """Return the times of the rows, which are ``count``, and of ``more`` rows behind them that have none."""
         return RowTimes(*(_followed(value, count, more) for value in self))
 
+    def slice(self, start: int, count: int) -> RowTimes:
+        """Return the times of some neighbouring rows.
+
+        Args:
+            start: the first of them, from 0.
+            count: how many.
+        """
+        return RowTimes(*(value if isinstance(value, int) else value.slice(start, count) for value in self))
+
     def divide(self, batch: pa.RecordBatch) -> Iterator[TimedRows]:
         """Yield the rows that are put now, and then those that are due later, each in order, by their ttl.
 

@@ -149,16 +149,20 @@ def send(
 @contextmanager
 def _put_into(path: str) -> Iterator[_Put]:
     from spillable_stream.channel.channel import Channel
+    from spillable_stream.flow.pieces import put_in_pieces
 
     with Channel(path, create=False) as channel:
         most = channel.options["transaction_capacity"]
 
-        def put(batch: pa.RecordBatch) -> None:
-            for start in range(0, batch.num_rows, most):
-                with channel.put_transaction() as transaction:
-                    transaction.put_batch(batch.slice(start, most))
+        def put(batch: pa.RecordBatch, _first: int) -> None:
+            with channel.put_transaction() as transaction:
+                transaction.put_batch(batch)
 
-        yield put
+        def put_all(batch: pa.RecordBatch) -> None:
+            for start in range(0, batch.num_rows, most):
+                put_in_pieces(batch.slice(start, most), put)
+
+        yield put_all
 
 
 @contextmanager
@@ -167,6 +171,7 @@ def _put_through(
 ) -> Iterator[_Put]:
     from spillable_stream.flow.assembly import opened_processor
     from spillable_stream.flow.configuration_files import runnable
+    from spillable_stream.flow.pieces import put_in_pieces
     from spillable_stream.flow.sources.base import fitting
 
     loaded = loaded_configuration(files, name, define, mapped, False)
@@ -174,7 +179,7 @@ def _put_through(
 
         def put(batch: pa.RecordBatch) -> None:
             for piece in fitting(processor, batch):
-                processor.process(piece)
+                put_in_pieces(piece, lambda some, _first: processor.process(some))
 
         yield put
 

@@ -39,8 +39,9 @@ class LateChannel:
     def __init__(self, name: str, open_channel: Callable[[], Channel]) -> None:
         self._name, self._open_channel = name, open_channel
         self._channel: Channel | None = None
-        self._trouble = "it is being opened"
+        self._why = ", but is being opened"
         self._has_tried = self._is_closed = False
+        self._is_told = False  # that it is not open
         self._changed = threading.Condition()
 
     @property
@@ -55,7 +56,7 @@ class LateChannel:
             ChannelError: it is not open.
         """
         if self._channel is None:
-            raise ChannelError(f"the optional channel {self._name} is not open: {self._trouble}")
+            raise ChannelError(f"{self._name} is not open yet{self._why}")
         return self._channel
 
     def begin(self) -> None:
@@ -74,6 +75,7 @@ class LateChannel:
             while not (self._has_tried or must_stop()):
                 left = end - time.monotonic()
                 if left <= 0:
+                    self._is_told = True
                     _log.error(
                         "the optional channel %s is still being opened, and the others run without it; check its disk "
                         "or its store",
@@ -84,18 +86,17 @@ class LateChannel:
                 self._changed.wait(min(left, look_seconds))
 
     def _open(self) -> None:
-        wait_seconds, is_told = _FIRST_RETRY_SECONDS, False
+        wait_seconds = _FIRST_RETRY_SECONDS
         while not self._is_closed:
             try:
                 self._found(self._open_channel())
                 break
             except Exception as e:
-                self._failed(e, is_told=is_told)
-            is_told = True
+                self._failed(e)
             with self._changed:
                 self._changed.wait_for(lambda: self._is_closed, wait_seconds)
             wait_seconds = min(2 * wait_seconds, _LONGEST_RETRY_SECONDS)
-        if is_told and self._channel is not None:
+        if self._is_told and self._channel is not None:
             _log.warning("the optional channel %s is open now", self._name, extra=fields(component=self._name))
 
     def _found(self, channel: Channel) -> None:
@@ -106,9 +107,10 @@ class LateChannel:
                 return
         channel.close()
 
-    def _failed(self, e: Exception, *, is_told: bool) -> None:
+    def _failed(self, e: Exception) -> None:
         with self._changed:
-            self._trouble, self._has_tried = f"it can't be opened, and that is tried again: {text_of(e)}", True
+            is_told, self._is_told = self._has_tried, True
+            self._why, self._has_tried = f", and is tried again: {text_of(e)}", True
             self._changed.notify_all()
         if not is_told:
             _log.error(

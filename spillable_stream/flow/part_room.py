@@ -11,6 +11,7 @@ from spillable_stream.counted import counted
 from spillable_stream.errors import EventTooLargeError, PutTooLargeError, SpillableError, TransactionCapacityError
 from spillable_stream.flow.event_batch import concat
 from spillable_stream.flow.interceptors.base import Rejected
+from spillable_stream.flow.late_channel import is_open
 from spillable_stream.format.batch import SURELY_FRAMED_BYTES
 from spillable_stream.option_names import named
 
@@ -45,6 +46,10 @@ class PartRoom:
             self._require_transaction(name, part)
             if (error := self._too_large(name, part)) is not None:
                 raise error
+
+    def require_of_several(self, parts: Mapping[str, pa.RecordBatch]) -> None:
+        """Do what `require` does for the optional parts that have several events, in the channels that are open."""
+        self.require({n: part for n, part in parts.items() if part.num_rows > 1 and is_open(self._channels[n])})
 
     def divide(self, parts: dict[str, pa.RecordBatch], *, except_for: str) -> list[Rejected]:
         """Take events that their channel can never hold out of its part, and return them as rejected by the channel.

@@ -317,7 +317,7 @@ class ChannelProcessor:
                 raise too_large
             raise routed.delivery_error(self.producer, failures)
         rest = {name: part for name, part in routed.optional.items() if name not in routed.done}
-        self.optional_puts.put(rest, lambda name: self._put(routed, name, rest[name], is_optional=True))
+        self.optional_puts.put(rest, lambda name: self._put_optional(routed, name))
         return routed.result
 
     def hanging(self) -> list[Channel]:
@@ -330,6 +330,18 @@ class ChannelProcessor:
         if not names:
             return {}
         return self.puts.at_once(names, lambda name: self._put(routed, name, routed.required[name], is_optional=False))
+
+    def _put_optional(self, routed: RoutedBatch, name: str) -> Exception | None:
+        """Put a part into an optional channel, without a number in pieces where it is too large; return why not."""
+        part = routed.optional[name]
+        error = self._put(routed, name, part, is_optional=True)
+        if routed.number is not None or part.num_rows < 2 or not isinstance(error, TOO_LARGE):
+            return error
+        for half in routed.optional_halves(name):
+            if (error := self._put_optional(half, name)) is not None:
+                self.left_out.add(name, half.optional[name].num_rows, error)
+        routed.done.add(name)
+        return None
 
     def _put(self, routed: RoutedBatch, name: str, part: pa.RecordBatch, *, is_optional: bool) -> Exception | None:
         """Put a part into a channel; return why that failed."""

@@ -89,6 +89,15 @@ class RoutedBatch:
         self.required, self.optional, self.times = again.required, again.optional, again.times
         self.result, self.note = again.result, again.note
 
+    def optional_halves(self, name: str) -> list[RoutedBatch]:
+        """Return both halves of an optional channel's part, which has two events or more, as batches of their own."""
+        part, found = self.optional[name], []
+        middle = part.num_rows // 2
+        for start, count in ((0, middle), (middle, part.num_rows - middle)):
+            times = {name: self.times[name].slice(start, count)} if name in self.times else None
+            found.append(RoutedBatch(None, {}, {name: part.slice(start, count)}, self.result, b"", times))
+        return found
+
     def delivery_error(self, producer: str | None, failures: Mapping[str, Exception]) -> DeliveryError:
         """Return the error for a batch that some channels did not take.
 

@@ -119,6 +119,8 @@ class Router:
             required[name] = dead if part is None else concat([part, dead])
         if must_fit:
             self._require_room(required, batch_id, comes_again)
+            if comes_again:  # in smaller batches; without a number, an optional part is put in pieces
+                self._room.require_of_several(optional)
         return Parts(required, optional, times, passed.num_rows, len(rejected))
 
     def _screen(self, batch: pa.RecordBatch, batch_id: str) -> tuple[pa.RecordBatch, list[Rejected]]:

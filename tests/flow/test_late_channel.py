@@ -51,7 +51,9 @@ def test_an_agent_runs_without_an_optional_channel_and_fills_it_when_it_can_be_o
         assert not is_open(running.places["c2"].channel)
         log(place, "1")
         wait_until(lambda: written(place) == ["1"])
-        wait_until(lambda: "the optional channel c2 did not get 1 event: the optional channel c2 is not" in caplog.text)
+        wait_until(
+            lambda: "the optional channel c2 did not get 1 event: c2 is not open yet, and is tried" in caplog.text
+        )
         assert "a1.k2" in running.troubles()
         file.unlink()
         wait_until(lambda: is_open(running.places["c2"].channel))
@@ -111,7 +113,10 @@ def test_a_reload_that_requires_a_channel_that_is_not_open_is_refused(
     with agent(place) as running:
         write(place, CONFIGURATION)
         assert running.reload() is None
-        assert "the changed configuration is refused" in caplog.text and "c2 is not open: it can't be" in caplog.text
+        assert (
+            "the changed configuration is refused" in caplog.text
+            and "c2 is not open yet, and is tried again" in caplog.text
+        )
         log(place, "1")
         wait_until(lambda: written(place) == ["1"])
 
@@ -172,6 +177,25 @@ def test_a_channel_that_turns_out_to_be_another_one_of_its_source_gets_nothing_t
         late.close()
 
 
+def test_an_optional_channel_that_answers_late_is_said_to_be_open_then(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(place, OPTIONAL)
+    answers, opens = threading.Event(), assembly._opened
+
+    def open_when_it_answers(*arguments: object) -> Channel:
+        assert answers.wait(60)
+        return opens(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(assembly, "_opened", open_when_it_answers)
+    monkeypatch.setattr(wired, "_START_SECONDS", 0.01)
+    with agent(place) as running:
+        answers.set()
+        wait_until(lambda: "the optional channel c2 is open now" in caplog.text)
+        log(place, "1")
+        wait_until(lambda: "1" in written(place, "out2") or running.troubles())
+
+
 # ── a channel ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -182,11 +206,11 @@ def test_a_channel_that_is_not_open_refuses_whatever_is_asked_of_it_and_says_why
     late = LateChannel("c2", refuse)
     asked: list[Callable[[], object]] = [late.put_transaction, lambda: late.path, lambda: late.stats()]
     for ask in asked:
-        with pytest.raises(ChannelError, match="the optional channel c2 is not open: it is being opened"):
+        with pytest.raises(ChannelError, match="c2 is not open yet, but is being opened"):
             ask()
     late.begin()
     late.wait(time.monotonic() + 60, lambda: False, 0.2)
     for ask in asked:
-        with pytest.raises(ChannelError, match="not open: it can't be opened, and that is tried again: the store is"):
+        with pytest.raises(ChannelError, match="c2 is not open yet, and is tried again: the store is away"):
             ask()
     late.close()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 
+import pyarrow as pa
+
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.checked_arguments import Count, checked
+from spillable_stream.flow.pieces import put_in_pieces
 from spillable_stream.flow.sinks.base import BatchSink, Taken
-from spillable_stream.flow.sinks.written import WrittenEvents
+from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
 
 __all__ = ["ChannelSink"]
 
@@ -49,15 +52,21 @@ class ChannelSink(BatchSink):
         self.counters.connection_created_count += 1
 
     def write(self, taken: Taken) -> None:
-        """Put a batch; see `BatchSink.write`."""
-        assert self._target is not None
-        with self._target.put_transaction() as transaction:
-            transaction.is_bounded = False
-            ttls_us = taken.transaction.ttls_left_us(taken.ids)
-            if ttls_us is None:
-                transaction.put_batch(taken.batch)
-            else:
-                transaction.put_timed(taken.batch, RowTimes(ttls_us))
+        """Put a batch, in pieces where the other channel can't hold it as a whole; see `BatchSink.write`."""
+        target, ttls_us = self._target, taken.transaction.ttls_left_us(taken.ids)
+        assert target is not None
+
+        def put(some: pa.RecordBatch, first: int) -> None:
+            with target.put_transaction() as transaction:
+                transaction.is_bounded = False
+                if ttls_us is None:
+                    transaction.put_batch(some)
+                else:
+                    transaction.put_timed(some, RowTimes(ttls_us).slice(first, some.num_rows))
+            if some.num_rows < len(taken.ids):  # the rest may be refused, and all of the take comes again
+                self.written.add(ranges_of(taken.ids.slice(first, some.num_rows)))
+
+        put_in_pieces(taken.batch, put)
 
     def close(self) -> None:
         """Close the other channel; see `Sink.close`."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 from spillable_stream.channel.channel import Channel
 from spillable_stream.flow.dead_letters import as_dead_letters
 from spillable_stream.flow.event_batch import as_event_batch
+from spillable_stream.flow.pieces import put_in_pieces
 from spillable_stream.flow.sinks.written import WrittenEvents, group_token, ranges_of, uncommitted
 from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.format.packing import MALFORMED, pack, unpack
@@ -45,7 +46,7 @@ class LetterBox:
         written.add(self._noted)
 
     def put(self, batch: pa.RecordBatch, ids: pa.Array, reason: str, now_ms: int) -> None:
-        """Put events that can't be written.
+        """Put events that can't be written; in several transactions where their channel can't hold them in one.
 
         Args:
             batch: the events.
@@ -56,6 +57,13 @@ class LetterBox:
         Raises:
             SpillableError: the channel refused.
         """
+
+        def put(some: pa.RecordBatch, first: int) -> None:
+            self._put(some, ids.slice(first, some.num_rows), reason, now_ms)
+
+        put_in_pieces(batch, put)
+
+    def _put(self, batch: pa.RecordBatch, ids: pa.Array, reason: str, now_ms: int) -> None:
         names = ids.cast(pa.string()).to_pylist()
         letters = as_dead_letters(as_event_batch(batch), self._sink, [reason] * len(ids), names, now_ms)
         ranges = ranges_of(ids)

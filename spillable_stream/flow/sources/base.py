@@ -17,6 +17,7 @@ from spillable_stream.flow.checked_arguments import Size, checked
 from spillable_stream.flow.counters import SourceCounters
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.part_room import TOO_LARGE
+from spillable_stream.flow.pieces import halves
 from spillable_stream.log_records import fields, log_of
 
 __all__ = [
@@ -26,7 +27,6 @@ __all__ = [
     "SourceBase",
     "Status",
     "fitting",
-    "halves",
     "put_held",
     "said_of",
 ]
@@ -176,12 +176,6 @@ def fitting(processor: BatchProcessor, batch: pa.RecordBatch) -> Iterator[pa.Rec
     """Yield a batch in pieces that fit a transaction of each channel: a read may bring more than one can hold."""
     for start in range(0, batch.num_rows, processor.most_events):
         yield batch.slice(start, processor.most_events)
-
-
-def halves(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Return both halves of a batch that is too large for a channel; it has two events or more."""
-    middle = batch.num_rows // 2
-    return batch.slice(0, middle), batch.slice(middle)
 
 
 def said_of(error: Exception) -> str:

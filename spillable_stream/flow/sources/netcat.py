@@ -12,7 +12,8 @@ from spillable_stream.errors import SpillableError
 from spillable_stream.flow.charsets import charset_name
 from spillable_stream.flow.checked_arguments import Count, Port, checked
 from spillable_stream.flow.part_room import TOO_LARGE
-from spillable_stream.flow.sources.base import fitting, halves, said_of
+from spillable_stream.flow.pieces import halves
+from spillable_stream.flow.sources.base import fitting, said_of
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.lines import split_lines
 from spillable_stream.flow.sources.network import StreamSource

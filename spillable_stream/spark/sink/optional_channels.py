@@ -113,7 +113,8 @@ def plan_optional(
 
 def _plan(agent: str, config: ComponentConfig, options: SinkOptions, schema: StructType) -> SinkPlan:
     (wanted,) = configured_channels(agent, [config], {})
-    with wanted.open(True) as channel:
+    # Through the pool: what took longer than a moment to open is there for the next micro-batch.
+    with visit(str(wanted.path), **wanted.options) as channel:
         return replace(plan_for(channel, str(channel.path), options, schema), keep_alive_seconds=0.0)
 
 

@@ -13,7 +13,6 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream import Event
-from spillable_stream.channel.several_channels import WantedChannel
 from spillable_stream.engine.local.local_plans import LocalStagePlan
 from spillable_stream.engine.local.local_port import LocalPort
 from spillable_stream.errors import OptionError
@@ -59,7 +58,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 def hang(monkeypatch: pytest.MonkeyPatch, gate: Gate, step: str) -> None:
     """Let a step of a write to ``may`` wait for the gate."""
     owner, name, path_of = {
-        "open": (WantedChannel, "open", lambda wanted: wanted.path),
+        "open": (optional_channels, "visit", lambda path: path),
         "ask": (LocalStagePlan, "ask_here", lambda stage: stage.layout.path),
         "commit": (LocalPort, "publish", lambda port: port._engine.path),
     }[step]
