@@ -27,6 +27,8 @@ class Doubt:
         takes_through: the last ID that a hidden take may include; 0 while unknown.
         transactions: how many transactions may be hidden.
         owned: the groups that had an owner when it was raised, or have had one since, and were not seen to be dropped.
+        untaken: what each group had yet to take at a break: what follows may speak of other events with these IDs.
+        untaken_through: the last ID before the break; 0 if there is none.
     """
 
     is_raised: bool = False
@@ -36,6 +38,8 @@ class Doubt:
     takes_through: int = 0
     transactions: int = 0
     owned: set[str] = field(default_factory=set)
+    untaken: dict[str, RangeSet] = field(default_factory=dict)
+    untaken_through: int = 0
 
     def add_bytes(self, count: int) -> None:
         """Add bytes that may have held any frames."""
@@ -47,6 +51,23 @@ class Doubt:
         """Add seeks that may be hidden: back to what the groups have taken by now."""
         for name, group in groups.items():
             self.taken[name] = self.taken.get(name, RangeSet()).union([(1, group.position), *group.ahead])
+
+    def add_break(self, groups: Mapping[str, GroupState], last_id: int) -> None:
+        """Add a place behind which a record may mean other events than those that are there: each group keeps these."""
+        self.untaken_through = last_id
+        for name, group in groups.items():
+            self.add_untaken(name, group)
+
+    def add_untaken(self, name: str, group: GroupState) -> None:
+        """Add what a group has yet to take of what is before the last break."""
+        untaken = group.ahead.gaps(group.position + 1, self.untaken_through)
+        self.untaken[name] = self.untaken.get(name, RangeSet()).union(untaken)
+
+    def give_back(self, groups: Mapping[str, GroupState]) -> None:
+        """Let each group take what it had yet to take at a break, whatever it has taken since."""
+        for name in self.untaken.keys() & groups.keys():
+            for first, last in self.untaken[name]:
+                groups[name].give_back(first, last)
 
     def record_owner(self, record: GroupRecord) -> None:
         """Record what the log says of who owns a group, or that the group was dropped."""
@@ -66,7 +87,7 @@ class Doubt:
         """Return, by group of a state, the events that it may have taken without a remaining record."""
         if not self.hides_records and not self.hides_takes:
             return {}
-        through = min(self.takes_through or state.last_id, state.last_id)
+        through = min(max(self.takes_through or state.last_id, self.untaken_through), state.last_id)
         found = {name: tuple(group.ahead.gaps(group.position + 1, through)) for name, group in state.groups.items()}
         return {name: ranges for name, ranges in found.items() if ranges}
 

@@ -34,9 +34,11 @@ class MissingFiles(NamedTuple):
 
     Args:
         text: what to say of it; "" if that is said elsewhere.
+        is_break: whether others may have given the IDs of what is missing to events before it.
     """
 
     text: str = ""
+    is_break: bool = False
 
 
 class Step(NamedTuple):

@@ -197,7 +197,7 @@ class ObjectSteps:
         if not self._was_missing:
             self.holes.append(number)
         if self._may_count(number) and not self._was_missing:
-            yield Step(0, file, MissingFiles(text))
+            yield Step(0, file, MissingFiles(text, is_break=True))
         elif number - self.holes[-1] < _SHOWN_MISSING:
             self._findings.damage(file.path, text)
 
@@ -221,7 +221,7 @@ class ObjectSteps:
         if found is None and begin:
             self._findings.damage(file.path, _HEADER, 0, begin)
         if not counts:
-            yield Step(time_us, file, MissingFiles(_OTHER_BEFORE))
+            yield Step(time_us, file, MissingFiles(_OTHER_BEFORE, is_break=True))
         if whole is not None and whole.begins_anew:  # the slot's checkpoint says the state, or a later one
             self._unsaid = file
             yield Step(time_us, file, MissingFiles())

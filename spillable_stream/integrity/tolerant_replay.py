@@ -8,7 +8,9 @@ until the next image. Up to there,
 * a COMMIT with a whole header commits, though its payload is unknown;
 * a take without a COMMIT is not committed: its events are delivered again rather than never;
 * a group that ever had an owner exists, unless a later frame says otherwise;
-* a group that takes again what it had taken was moved back by a hidden seek.
+* a group that takes again what it had taken was moved back by a hidden seek;
+* a take behind a break, as a hole in a store's log is, may mean events that are lost, and whose IDs others were given
+  since: of those before the break it counts for none.
 """
 
 from __future__ import annotations
@@ -115,6 +117,8 @@ class TolerantReplay:
                 if step.what.text:
                     self._damage.add_missing(step.file, step.what.text, self._next_id())
                 self._raise_doubt(unknown_bytes=_MISSING_FILE_BYTES)
+                if step.what.is_break:
+                    self._doubt.add_break(self.state.groups, self._next_id() - 1)
         return self._settle()
 
     # ── whole frames ────────────────────────────────────────────────────────────────────────────
@@ -186,7 +190,9 @@ class TolerantReplay:
 
     def _add_group(self, name: str) -> None:
         """Add a group whose creation is hidden, where it may have begun, or gone back to."""
-        self.state.groups.setdefault(name, GroupState(self.state.first_kept - 1))
+        if name not in self.state.groups:
+            group = self.state.groups[name] = GroupState(self.state.first_kept - 1)
+            self._doubt.add_untaken(name, group)
 
     def _hold_everything(self) -> None:
         """Keep what is kept, too: a hidden seek may have moved a group back to it."""
@@ -332,6 +338,7 @@ class TolerantReplay:
             self._damage.close(self.steps.last_id + 1)
         self.state.groups.pop(_PLACEHOLDER, None)
         self.state = self.state.copy()
+        doubt.give_back(self.state.groups)
         self.state.next_transaction += doubt.transactions
         self._skipped = doubt.skipped(self.state)
         if self.state.groups:

@@ -81,6 +81,13 @@ class GroupState:
         self.removed.remove(0, last)
         self.is_sought = False
 
+    def give_back(self, first: int, last: int) -> None:
+        """Count the events of a range as not taken."""
+        taken = self.ahead.union([(1, self.position)])
+        taken.remove(first, last)
+        self.position = min(self.position, first - 1)
+        self.ahead = RangeSet(r for r in taken if r[0] > self.position)
+
     def pass_over(self, first: int, last: int) -> None:
         """Count the expired events of a range that the group is about to take, as far as it has not."""
         self.passed += count_of(self.ahead.gaps(max(first, self.position + 1), last))

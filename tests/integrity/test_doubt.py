@@ -32,6 +32,18 @@ def test_what_a_group_has_yet_to_take_may_come_again_where_takes_may_be_hidden()
     assert doubt.repeated(state_of_nine(a=3, b=9)) == {"a": ((4, 9),)}
 
 
+def test_what_a_group_takes_behind_a_break_of_what_is_before_it_may_come_again() -> None:
+    doubt, state = Doubt(), state_of_nine(a=3, b=5)
+    doubt.add_bytes(100)
+    doubt.add_break(state.groups, 7)
+    doubt.bound_takes(commit_of_put(5))
+    state.groups["a"].took(4, 9)
+    state.groups["b"].took(8, 9)
+    doubt.give_back(state.groups)
+    assert [group.taken() for group in state.groups.values()] == [(3, [(8, 9)]), (5, [(8, 9)])]
+    assert doubt.repeated(state) == {"a": ((4, 7),), "b": ((6, 7),)}
+
+
 def test_a_put_behind_the_damage_bounds_what_may_come_again() -> None:
     doubt = Doubt(hides_takes=True)
     doubt.bound_takes(commit_of_put(6))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 
 import spillable_stream as ss
+from spillable_stream import Channel
 from spillable_stream.engine.store.object_checkpointing import ObjectCheckpointing
 from spillable_stream.objects.checkpoints import Checkpoints
 from spillable_stream.objects.slots import slot_key
@@ -112,6 +114,71 @@ def test_a_group_whose_creation_is_destroyed_is_where_a_seek_moved_it(store: Mem
     damage_object(store, slot_key(creation), DAMAGES["cut short"])
     ss.repair(URL)
     assert list(contents_of(["g"]).groups["g"]) == [4, 5]
+
+
+# ── IDs that were given out again ───────────────────────────────────────────────────────────────
+
+
+def require_that_the_group_takes(bodies: list[bytes], set_limits: SetLimits) -> None:
+    """Repair the channel, and require that its group takes events that it has not taken, which the report says."""
+    report = ss.repair(URL)
+    assert sum(last - first + 1 for first, last in report.loss.repeated["g"]) >= len(bodies)
+    set_limits(answer_seconds=0)
+    with open_here(create=False) as channel:
+        assert take(channel, group="g") == bodies
+
+
+@pytest.mark.parametrize(
+    ("lost", "before", "after"), [(1, 0, 1), (1, 1, 0), (2, 1, 0), (3, 1, 1), (3, 0, 3), (3, 3, 0)]
+)
+def test_a_take_that_notices_that_the_bucket_was_put_back_leaves_out_no_event_that_others_put_there(
+    store: MemoryStore, set_limits: SetLimits, lost: int, before: int, after: int
+) -> None:
+    """They have the IDs of those that it took, which are lost, and its slot lies behind theirs."""
+    channel, other = open_here(), open_here()
+    put(channel, b"first")
+    take(channel, group="g")
+    tx = channel.take_transaction("g")
+    tx.begin()
+    with store.put_back():
+        for _ in range(lost):
+            put(channel, b"lost")
+        assert len(tx.take_many(100)) == lost
+    for number in range(before):
+        put(other, b"%d" % number)
+    with pytest.raises((ss.CommitOutcomeUnknownError, ss.UnsafeStoreError)):
+        tx.commit()
+    for number in range(before, before + after):
+        put(other, b"%d" % number)
+    kill(channel)
+    kill(other)
+    require_that_the_group_takes(numbered(0, before + after), set_limits)
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+@pytest.mark.parametrize("use", [lambda channel: take(channel, group="g"), lambda channel: channel.seek("g", "latest")])
+def test_what_is_behind_a_hole_leaves_out_no_event_that_others_put_into_it(
+    store: MemoryStore, set_limits: SetLimits, use: Callable[[Channel], object], is_new: bool
+) -> None:
+    channel, other = open_here(), open_here()
+    put(channel, b"first")
+    if not is_new:
+        take(channel, group="g")
+    lost = keys_of("log/", store)
+    for _ in range(2):
+        put(channel, b"lost")
+    channel.consumer("g")
+    lost = keys_of("log/", store)[len(lost) :]
+    use(channel)
+    for key in lost:
+        damage_object(store, key, DAMAGES["missing"])
+    put(other, b"0")
+    kill(channel)
+    kill(other)
+    require_that_the_group_takes([*([b"first"] if is_new else []), b"0"], set_limits)
+
+
+# ── handles that were open ──────────────────────────────────────────────────────────────────────
 
 
 def test_a_handle_that_slept_before_a_hole_finds_damage_and_not_the_end_of_the_log(store: MemoryStore) -> None:

@@ -73,6 +73,16 @@ def test_an_event_that_expires_while_it_is_taken_was_taken() -> None:
     assert list(group.removed) == [(6, 8)]
 
 
+def test_events_that_are_given_back_are_taken_again_and_no_others() -> None:
+    group = GroupState(4, RangeSet([(7, 9)]))
+    for first, last, left in ((8, 8, (4, [(7, 7), (9, 9)])), (3, 3, (2, [(4, 4), (7, 7), (9, 9)])), (5, 6, None)):
+        before = group.taken()
+        group.give_back(first, last)
+        assert group.taken() == (left or before)
+    group.give_back(1, 9)
+    assert group.taken() == (0, [])
+
+
 def test_a_seek_forgets_what_was_taken_and_what_was_missed() -> None:
     group = GroupState(0)
     group.count_as_taken(5, 6)
