@@ -134,12 +134,15 @@ class LogSteps:
         for file in [f for f in self._inventory.disk if f.file_id >= start.file_id]:
             broken = before is not None and file.header is not None and named_end(file.header, before.file_id) is None
             while checkpoints and checkpoints[0].position.file_id < file.file_id:
-                yield Step(time_us, file, ExactImage(checkpoints.pop(0).image))
+                image = checkpoints.pop(0).image
+                time_us = max(time_us, _behind(image))
+                yield Step(time_us, file, ExactImage(image))
                 broken = True
             if broken or (before is None and file.file_id > start.file_id):
                 yield Step(time_us, file, MissingFiles())
             offset = start.offset if file.file_id == start.file_id else 0
             if offset == 0 and file.header is not None:
+                time_us = max(time_us, _behind(file.header.state))
                 yield Step(time_us, file, ExactImage(file.header.state))
             last: Step | None = None
             for step in self._file(file, offset, time_us):
@@ -153,6 +156,7 @@ class LogSteps:
             before = file
         if before is not None:
             for checkpoint in checkpoints:
+                time_us = max(time_us, _behind(checkpoint.image))
                 yield Step(time_us, before, ExactImage(checkpoint.image))
             if checkpoints or self._inventory.missing_end:
                 yield Step(time_us, before, MissingFiles())
@@ -201,6 +205,12 @@ def frame_steps(source: Readable, file: LogFile, offset: int, time_us: int) -> I
         yield Step(time_us, file, item, appends.fault(checked))
 
 
+def _behind(image: Mapping[str, object]) -> int:
+    """Return a time behind all that an image holds, of either tier, and not behind the next append."""
+    time_us = image.get("time")
+    return time_us + 1 if isinstance(time_us, int) else 0
+
+
 def _images(checkpoints: list[ValidCheckpoint], through: Position, last: Step | None) -> Iterator[Step]:
     """Yield the checkpoints up to a place; damage that reaches over one hides what comes after it too.
 
@@ -213,6 +223,6 @@ def _images(checkpoints: list[ValidCheckpoint], through: Position, last: Step | 
         checkpoint = checkpoints.pop(0)
         if last is None:
             continue
-        yield Step(last.time_us, last.file, ExactImage(checkpoint.image))
+        yield Step(max(last.time_us, _behind(checkpoint.image)), last.file, ExactImage(checkpoint.image))
         if isinstance(last.what, Damage) and last.what.end > checkpoint.position.offset:
             yield last

@@ -24,7 +24,7 @@ from spillable_stream.state.channel_state import ChannelState, restored
 from spillable_stream.state.ranges import Range, RangeSet
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import check_outcome, contents, contents_of_copy, damage_of, fill, repaired, three_puts
-from tests.support.damage import flip, frames, log_file, offsets
+from tests.support.damage import flip, frames, kill, log_file, offsets
 from tests.support.events import numbered, put, take
 
 Open = Callable[..., Channel]
@@ -290,3 +290,24 @@ def test_what_is_kept_for_a_group_that_a_damaged_seek_moved_back_is_not_lost(pat
     report = repaired(path)
     assert (report.loss.lost, report.loss.kept, report.loss.skipped) == ((), (), {})
     assert list(contents(path).groups["b"]) == [3, 4, 5, 6, 7, 8, 9, 10]
+
+
+def test_what_was_taken_from_memory_before_a_damaged_seek_is_not_taken_again_after_it(
+    path: Path, open_channel: Open
+) -> None:
+    channel = open_channel(**MEMORY)
+    put(channel, *numbered(0, 20))
+    put(channel, b"on disk")
+    take(channel, 1, "b")
+    take(channel, 6, "a")
+    channel.seek("a", "earliest")
+    with channel.engine().committing():
+        channel.engine().log.tiers.disk.roll(channel.engine().state.small)
+    kill(channel)
+    groups = [f for f in frames(path) if f.header.type == FrameType.GROUP]
+    with log_file(path).open("r+b") as file:
+        file.seek(groups[-1].offset)
+        file.write(bytes(frames(path)[-1].end - groups[-1].offset))
+    report = repaired(path)
+    assert (report.loss.lost, report.loss.skipped) == ((), {})
+    assert min(contents(path).groups["a"]) == 2
