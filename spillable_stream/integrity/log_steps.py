@@ -16,7 +16,10 @@ from spillable_stream.log.wal import Position
 from spillable_stream.progress import UNTOLD, Meter
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["ExactImage", "LogSteps", "MissingFiles", "Step", "Steps", "frame_steps"]
+__all__ = ["ExactImage", "HiddenRecords", "LogSteps", "MissingFiles", "Step", "Steps", "frame_steps"]
+
+
+_LAST_US = 1 << 63  # behind every time
 
 
 class ExactImage(NamedTuple):
@@ -39,6 +42,16 @@ class MissingFiles(NamedTuple):
     text: str = ""
 
 
+class HiddenRecords(NamedTuple):
+    """The end of damage in the memory tier's log: what it hides may lie behind all images of the disk tier before this.
+
+    Args:
+        size_bytes: how many bytes are damaged.
+    """
+
+    size_bytes: int
+
+
 class Step(NamedTuple):
     """The next step in a log.
 
@@ -51,7 +64,7 @@ class Step(NamedTuple):
 
     time_us: int
     file: LogFile
-    what: LocatedFrame | Damage | ExactImage | MissingFiles
+    what: LocatedFrame | Damage | ExactImage | MissingFiles | HiddenRecords
     fault: str | None = None
 
 
@@ -163,14 +176,23 @@ class LogSteps:
 
     def _memory_log(self, start: Position) -> Iterator[Step]:
         time_us = 0
+        hidden: HiddenRecords | MissingFiles | None = None
         files = [f for f in self._inventory.memory if f.file_id >= start.file_id]
         gaps = {b.file_id for a, b in pairwise(files) if a.file_id + 1 < b.file_id}
         for file in files:
             if file.file_id in gaps:
-                yield Step(time_us, file, MissingFiles())
+                hidden = MissingFiles()
+                yield Step(time_us, file, hidden)
             for step in self._file(file, start.offset if file.file_id == start.file_id else 0, time_us):
+                if hidden is not None and step.time_us > time_us:
+                    yield Step(step.time_us, file, hidden)
+                    hidden = None
                 time_us = step.time_us
                 yield step
+                if isinstance(step.what, Damage):
+                    hidden = hidden or HiddenRecords(step.what.size)
+        if hidden is not None:
+            yield Step(_LAST_US, files[-1], hidden)
 
     def _file(self, file: LogFile, offset: int, time_us: int) -> Iterator[Step]:
         """Yield the frames of a file, and its damage."""
