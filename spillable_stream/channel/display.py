@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import nlargest
 from html import escape
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ _TRACK = "rgba(128,128,128,.25)"
 
 _MOST_RUNS = 100
 _MOST_NAMES = 3
+_MOST_GROUPS = 100
 _STRIP_CHARACTERS = 90  # about the width of the strip
 _TIMES = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
 
@@ -193,6 +195,9 @@ def _run(run: int, total: int) -> str:
 def _groups(groups: Mapping[str, GroupStats]) -> str:
     if not groups:
         return _line("no groups")
+    shown = list(groups.items())
+    if len(shown) > _MOST_GROUPS:
+        shown = nlargest(_MOST_GROUPS, shown, key=lambda item: item[1].lag)
     shows_expired = any(g.expired_events for g in groups.values())
     rows = [
         _row(
@@ -200,10 +205,11 @@ def _groups(groups: Mapping[str, GroupStats]) -> str:
             escape(name),
             *(f"{n:,}" for n in (g.position, g.lag, g.in_flight, *([g.expired_events] if shows_expired else []))),
         )
-        for name, g in groups.items()
+        for name, g in shown
     ]
     head = _row("th", "group", "position", "lag", "in flight", *(["expired"] if shows_expired else []))
-    return f'<table style="margin:6px 0 0;border-collapse:collapse">{head}{"".join(rows)}</table>'
+    more = _line(f"and {counted(len(groups) - len(shown), 'more group')}") if len(groups) > len(shown) else ""
+    return f'<table style="margin:6px 0 0;border-collapse:collapse">{head}{"".join(rows)}</table>{more}'
 
 
 def _without_owner(groups: Sequence[str]) -> str:

@@ -16,7 +16,10 @@ from spillable_stream.log.wal import Position
 from spillable_stream.progress import UNTOLD, Meter
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["ExactImage", "LogSteps", "MissingFiles", "Step", "Steps", "frame_steps"]
+__all__ = ["ExactImage", "HiddenRecords", "LogSteps", "MissingFiles", "Step", "Steps", "frame_steps"]
+
+
+_LAST_US = 1 << 63  # behind every time
 
 
 class ExactImage(NamedTuple):
@@ -41,6 +44,16 @@ class MissingFiles(NamedTuple):
     is_break: bool = False
 
 
+class HiddenRecords(NamedTuple):
+    """The end of damage in the memory tier's log: what it hides may lie behind all images of the disk tier before this.
+
+    Args:
+        size_bytes: how many bytes are damaged.
+    """
+
+    size_bytes: int
+
+
 class Step(NamedTuple):
     """The next step in a log.
 
@@ -53,7 +66,7 @@ class Step(NamedTuple):
 
     time_us: int
     file: LogFile
-    what: LocatedFrame | Damage | ExactImage | MissingFiles
+    what: LocatedFrame | Damage | ExactImage | MissingFiles | HiddenRecords
     fault: str | None = None
 
 
@@ -136,12 +149,15 @@ class LogSteps:
         for file in [f for f in self._inventory.disk if f.file_id >= start.file_id]:
             broken = before is not None and file.header is not None and named_end(file.header, before.file_id) is None
             while checkpoints and checkpoints[0].position.file_id < file.file_id:
-                yield Step(time_us, file, ExactImage(checkpoints.pop(0).image))
+                image = checkpoints.pop(0).image
+                time_us = max(time_us, _behind(image))
+                yield Step(time_us, file, ExactImage(image))
                 broken = True
             if broken or (before is None and file.file_id > start.file_id):
                 yield Step(time_us, file, MissingFiles())
             offset = start.offset if file.file_id == start.file_id else 0
             if offset == 0 and file.header is not None:
+                time_us = max(time_us, _behind(file.header.state))
                 yield Step(time_us, file, ExactImage(file.header.state))
             last: Step | None = None
             for step in self._file(file, offset, time_us):
@@ -155,20 +171,30 @@ class LogSteps:
             before = file
         if before is not None:
             for checkpoint in checkpoints:
+                time_us = max(time_us, _behind(checkpoint.image))
                 yield Step(time_us, before, ExactImage(checkpoint.image))
             if checkpoints or self._inventory.missing_end:
                 yield Step(time_us, before, MissingFiles())
 
     def _memory_log(self, start: Position) -> Iterator[Step]:
         time_us = 0
+        hidden: HiddenRecords | MissingFiles | None = None
         files = [f for f in self._inventory.memory if f.file_id >= start.file_id]
         gaps = {b.file_id for a, b in pairwise(files) if a.file_id + 1 < b.file_id}
         for file in files:
             if file.file_id in gaps:
-                yield Step(time_us, file, MissingFiles())
+                hidden = MissingFiles()
+                yield Step(time_us, file, hidden)
             for step in self._file(file, start.offset if file.file_id == start.file_id else 0, time_us):
+                if hidden is not None and step.time_us > time_us:
+                    yield Step(step.time_us, file, hidden)
+                    hidden = None
                 time_us = step.time_us
                 yield step
+                if isinstance(step.what, Damage):
+                    hidden = hidden or HiddenRecords(step.what.size)
+        if hidden is not None:
+            yield Step(_LAST_US, files[-1], hidden)
 
     def _file(self, file: LogFile, offset: int, time_us: int) -> Iterator[Step]:
         """Yield the frames of a file, and its damage."""
@@ -203,6 +229,12 @@ def frame_steps(source: Readable, file: LogFile, offset: int, time_us: int) -> I
         yield Step(time_us, file, item, appends.fault(checked))
 
 
+def _behind(image: Mapping[str, object]) -> int:
+    """Return a time behind all that an image holds, of either tier, and not behind the next append."""
+    time_us = image.get("time")
+    return time_us + 1 if isinstance(time_us, int) else 0
+
+
 def _images(checkpoints: list[ValidCheckpoint], through: Position, last: Step | None) -> Iterator[Step]:
     """Yield the checkpoints up to a place; damage that reaches over one hides what comes after it too.
 
@@ -215,6 +247,6 @@ def _images(checkpoints: list[ValidCheckpoint], through: Position, last: Step | 
         checkpoint = checkpoints.pop(0)
         if last is None:
             continue
-        yield Step(last.time_us, last.file, ExactImage(checkpoint.image))
+        yield Step(max(last.time_us, _behind(checkpoint.image)), last.file, ExactImage(checkpoint.image))
         if isinstance(last.what, Damage) and last.what.end > checkpoint.position.offset:
             yield last

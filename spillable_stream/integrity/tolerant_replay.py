@@ -30,7 +30,7 @@ from spillable_stream.integrity.damage_findings import DamageFindings
 from spillable_stream.integrity.doubt import Doubt
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.inventory import LogFile
-from spillable_stream.integrity.log_steps import ExactImage, Steps
+from spillable_stream.integrity.log_steps import ExactImage, HiddenRecords, Steps
 from spillable_stream.log.append_check import parsed_commit
 from spillable_stream.log.frames import Damage, LocatedFrame
 from spillable_stream.log.wal import Position
@@ -113,6 +113,8 @@ class TolerantReplay:
                 self._pass_over(step.file, step.what)
             elif isinstance(step.what, ExactImage):
                 self._correct(step.file, step.what.image)
+            elif isinstance(step.what, HiddenRecords):
+                self._raise_doubt(unknown_bytes=step.what.size_bytes)
             else:
                 if step.what.text:
                     self._damage.add_missing(step.file, step.what.text, self._next_id())

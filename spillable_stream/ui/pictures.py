@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import nlargest
 from html import escape
 from itertools import groupby
 from typing import Any
@@ -31,6 +32,7 @@ _MOST_BODY_BYTES = 1 << 16
 _HEX_BYTES = 1024
 _MOST_FINDINGS = 50
 _MOST_SPILLS = 5
+_MOST_ROWS = 100
 _UNKNOWN = "-"
 
 
@@ -112,7 +114,7 @@ def groups(seen: Observation) -> str:
         return '<p class="s-soft">No groups: nobody has taken from this channel.</p>'
     rows = []
     shows_expired = any(group.expired_events for group in seen.stats.groups.values())
-    for name, group in sorted(seen.stats.groups.items(), key=lambda item: -item[1].lag):
+    for name, group in nlargest(_MOST_ROWS, seen.stats.groups.items(), key=lambda item: item[1].lag):
         rate = _UNKNOWN if seen.rates is None else rate_text(seen.rates.group_takes.get(name, 0.0))
         age = _UNKNOWN if group.oldest_age_seconds is None else age_text(group.oldest_age_seconds)
         cells = [f"{group.lag:,}", age, rate, f"{group.position:,}", f"{group.in_flight:,}"]
@@ -121,7 +123,7 @@ def groups(seen: Observation) -> str:
         mark += ' <span class="s-badge warn">without an owner</span>' if name in seen.stats.without_owner else ""
         rows.append([f"{escape(name)}{mark}", *cells])
     columns = ["group", "lag", "age", "taken", "position", "in flight", *(["expired"] if shows_expired else [])]
-    return _table("Lag and age of each group", columns, rows)
+    return _table("Lag and age of each group", columns, rows) + _more(len(seen.stats.groups), "group")
 
 
 def workers(seen: Observation) -> str:
@@ -129,7 +131,7 @@ def workers(seen: Observation) -> str:
     if seen.stats is None or not seen.stats.workers:
         return ""
     rows = []
-    for worker in sorted(seen.stats.workers, key=lambda worker: not worker.is_troubled):
+    for worker in nlargest(_MOST_ROWS, seen.stats.workers, key=lambda worker: worker.is_troubled):
         state = f'<span class="s-badge warn">{worker.state}</span>' if worker.is_troubled else worker.state
         counts = (worker.done_events, worker.failed_calls, worker.dead_letter_events, worker.dropped_events)
         trouble = worker.trouble or worker.last_error
@@ -137,7 +139,13 @@ def workers(seen: Observation) -> str:
         numbers = [f"{count:,}" for count in (*counts, worker.waiting_events)]
         rows.append([escape(worker.group), state, escape(where), escape(trouble) or _UNKNOWN, *numbers])
     columns = ["group", "state", "process", "last error", "done", "failed calls", "dead letters", "dropped", "waiting"]
-    return _table("What each group's worker does", columns, rows, text_columns=4)
+    table = _table("What each group's worker does", columns, rows, text_columns=4)
+    return table + _more(len(seen.stats.workers), "worker")
+
+
+def _more(count: int, what: str) -> str:
+    """Return how many rows of a table are left out; "" if none is."""
+    return f'<p class="s-soft">and {counted(count - _MOST_ROWS, f"more {what}")}</p>' if count > _MOST_ROWS else ""
 
 
 def _table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:

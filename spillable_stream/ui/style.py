@@ -60,7 +60,8 @@ h2.s { font-size: .95rem; font-weight: 650; line-height: 1.4; margin: 0; }
 .s-table th { text-align: left; font-weight: 600; color: var(--soft); }
 .s-table th, .s-table td { border-bottom: 1px solid var(--line); padding: .35rem 1rem .35rem 0; vertical-align: top; }
 .s-table .n { text-align: right; white-space: nowrap; }
-.s-table td { overflow-wrap: anywhere; } .s-table summary { cursor: pointer; }
+.s-table td { overflow-wrap: anywhere; } .s-table td:not(.n) { min-width: 5.5rem; }
+.s-table summary { cursor: pointer; }
 .s-table pre { white-space: pre-wrap; background: var(--note-ground); border-radius: 6px; padding: .5rem .75rem;
   margin: .35rem 0; max-height: 20rem; overflow: auto; }
 .s-advice { list-style: none; margin: 0; padding: 0; display: grid; gap: .5rem; }
@@ -75,5 +76,7 @@ h2.s { font-size: .95rem; font-weight: 650; line-height: 1.4; margin: 0; }
 .s-legend { display: flex; gap: 1rem; font-size: .8rem; color: var(--soft); }
 .s-legend i { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin-right: .35rem;
   vertical-align: -1px; }
+@media (max-width: 480px) { .s-tier { grid-template-columns: 4.2rem 1fr; gap: .2rem .75rem; }
+  .s-tier > .s-meter { grid-row: 2; grid-column: 1 / -1; } .s-legend { flex-wrap: wrap; gap: .2rem 1rem; } }
 @media (prefers-reduced-motion: reduce) { .s-meter > span, .s-strip > span { transition: none; } }
 """

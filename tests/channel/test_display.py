@@ -98,6 +98,12 @@ def test_a_filled_channel_shows_its_fill_and_its_groups(open_channel: Open) -> N
     ]
 
 
+def test_of_very_many_groups_those_with_most_to_take_are_shown(open_channel: Open) -> None:
+    stats = replace(open_channel().stats(), groups={f"g{i:05}": GroupStats(0, i, 0) for i in range(10_000)})
+    html = stats_html(Path("c"), False, stats)
+    assert html.count("<tr>") == 101 and "g09999" in html and "and 9,900 more groups" in html
+
+
 def test_a_spilling_channel_shows_both_tiers_and_the_drain_order(open_channel: Open, tmp_path: Path) -> None:
     channel = spilling(open_channel, tmp_path)
     shown, html = page(channel), channel._repr_html_()

@@ -325,3 +325,21 @@ def test_the_end_of_a_file_whose_successor_is_missing_is_damage_and_no_torn_tail
     repair(path)
     assert verify(path).healthy
     check_outcome(before, contents(path), report)
+
+
+def test_a_missing_file_behind_the_place_that_the_memory_tier_names_is_damage_that_a_repair_mends(
+    path: Path, open_channel: Open
+) -> None:
+    channel = open_channel(**MEMORY)
+    put(channel, *numbered(0, 10))
+    for _ in range(2):
+        with channel.engine().committing():
+            channel.engine().log.tiers.disk.roll(channel.engine().state.small)
+    kill(channel)
+    log_file(path, 2).unlink()
+    report = verify(path)
+    assert (damage_of(report).path, report.loss.lost) == (log_file(path, 2), ())
+    repair(path)
+    assert verify(path).healthy
+    with open_channel() as channel:
+        assert peek(channel) == numbered(0, 10)

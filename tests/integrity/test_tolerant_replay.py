@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,12 +12,14 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_batch
-from spillable_stream.format.frame import FrameHeader, FrameType
+from spillable_stream.format.file_names import Tier
+from spillable_stream.format.frame import FrameHeader, FrameType, file_seed
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.inventory import take_inventory
 from spillable_stream.integrity.log_steps import LogSteps
 from spillable_stream.integrity.tolerant_replay import TolerantReplay, fits
 from spillable_stream.integrity.verify import verify
+from spillable_stream.log.frames import FrameScanner
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.wal import Position
 from spillable_stream.option_types import ChannelOptions
@@ -24,7 +27,7 @@ from spillable_stream.state.channel_state import ChannelState, restored
 from spillable_stream.state.ranges import Range, RangeSet
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import check_outcome, contents, contents_of_copy, damage_of, fill, repaired, three_puts
-from tests.support.damage import flip, frames, log_file, offsets
+from tests.support.damage import flip, frames, kill, log_file, offsets
 from tests.support.events import numbered, put, take
 
 Open = Callable[..., Channel]
@@ -290,3 +293,52 @@ def test_what_is_kept_for_a_group_that_a_damaged_seek_moved_back_is_not_lost(pat
     report = repaired(path)
     assert (report.loss.lost, report.loss.kept, report.loss.skipped) == ((), (), {})
     assert list(contents(path).groups["b"]) == [3, 4, 5, 6, 7, 8, 9, 10]
+
+
+def test_what_was_taken_from_memory_before_a_damaged_seek_is_not_taken_again_after_it(
+    path: Path, open_channel: Open
+) -> None:
+    channel = open_channel(**MEMORY)
+    put(channel, *numbered(0, 20))
+    put(channel, b"on disk")
+    take(channel, 1, "b")
+    take(channel, 6, "a")
+    channel.seek("a", "earliest")
+    with channel.engine().committing():
+        channel.engine().log.tiers.disk.roll(channel.engine().state.small)
+    kill(channel)
+    groups = [f for f in frames(path) if f.header.type == FrameType.GROUP]
+    with log_file(path).open("r+b") as file:
+        file.seek(groups[-1].offset)
+        file.write(bytes(frames(path)[-1].end - groups[-1].offset))
+    report = repaired(path)
+    assert (report.loss.lost, report.loss.skipped) == ((), {})
+    assert min(contents(path).groups["a"]) == 2
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_damage_of_memory_hides_takes_behind_an_image_that_lies_within_it(
+    path: Path, open_channel: Open, goes_on: bool
+) -> None:
+    channel = open_channel(**MEMORY)
+    put(channel, *numbered(0, 20))
+    put(channel, b"on disk")
+    take(channel, 1, "b")
+    take(channel, 6, "a")
+    with channel.engine().committing():
+        channel.engine().log.tiers.disk.roll(channel.engine().state.small)
+    take(channel, 2, "a")
+    if goes_on:
+        take(channel, 1, "b")
+    kill(channel)
+    layout = read_identity(FS, path)
+    memory = layout.log_file(layout.log_files(FS, Tier.MEMORY)[-1])
+    with closing(FS.open(memory, readonly=True)) as file:
+        found = list(FrameScanner(file, file_seed(layout.channel, memory.name), 0))
+    takes = [f for f in found if f.header.type == FrameType.TAKE]
+    with memory.open("r+b") as damaged:
+        damaged.seek(takes[1].offset)
+        damaged.write(bytes((takes[3].offset if goes_on else memory.stat().st_size) - takes[1].offset))
+    report = repaired(path)
+    assert report.loss.repeated["a"] == ((8, 21),)
+    assert min(contents(path).groups["a"]) == 8

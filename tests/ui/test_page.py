@@ -85,6 +85,19 @@ def test_it_is_as_light_or_dark_as_the_browser_wants_until_somebody_chooses(
         page.wait_for_function(f"{ground} === '{grounds[other]}'")
 
 
+def test_on_a_narrow_screen_every_bar_is_seen_and_no_text_leaves_its_card(served: Served, running_browser: Any) -> None:
+    with new_tab(running_browser, viewport={"width": 320, "height": 600}) as page:
+        page.goto(served.link)
+        page.locator("section[aria-label=clicks] .s-meter").first.wait_for()
+        widths = page.locator(".s-meter").evaluate_all("all => all.map(e => e.getBoundingClientRect().width)")
+        assert min(widths) > 100
+        beyond = page.locator(".s-tier > *").evaluate_all(
+            "all => all.filter(e => e.getBoundingClientRect().right"
+            " > e.closest('.s-card').getBoundingClientRect().right).map(e => e.outerHTML)"
+        )
+        assert beyond == []
+
+
 @pytest.mark.slow
 def test_a_number_that_is_not_a_channels_is_said_so(served: Served, tab: Any) -> None:
     tab.goto(f"{served.link}channel/99")

@@ -115,6 +115,16 @@ def test_workers_are_a_table_those_in_trouble_first(stats: ChannelStats) -> None
     )
 
 
+def test_of_very_many_groups_and_workers_those_that_need_a_look_are_shown(stats: ChannelStats) -> None:
+    groups = {f"g{i:05}": GroupStats(0, i, 0) for i in range(10_000)}
+    workers = [WorkerStats(f"w{i}", "running", True, i, 0, 0, 0, 0, 0, 0) for i in range(10_000)]
+    workers[-1] = replace(workers[-1], state="died", is_healthy=False)
+    seen = Observation("c", 1.0, replace(stats, groups=groups, workers=tuple(workers)))
+    for html, first in ((pictures.groups(seen), "g09999"), (pictures.workers(seen), "w9999")):
+        shown = _Html(html)
+        assert shown.tags.count("tr") == 101 and first in shown.text and "and 9,900 more" in shown.text
+
+
 def test_advice_and_spills_are_lists(stats: ChannelStats) -> None:
     html = _Html(pictures.advice([Advice(Urgency.ERROR, EVIL, "Do it.")]))
     assert (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from itertools import count
 from pathlib import Path
@@ -119,6 +121,29 @@ def test_a_dead_letter_channel_without_room_makes_its_events_wait_and_no_call_is
         worker = made(channel, work, dead, clock)
         worker.run(until_empty=True)
         assert calls.count(b"0") == 1 and peek(dead)[-1:] == [b"0"] and worker.stats().trouble == ""
+
+
+def test_a_take_that_finds_the_disk_full_is_committed_once_there_is_room_and_no_call_is_repeated(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, calls, real = Clock(), [], os.pwritev
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def work(event: Event) -> None:
+        calls.append(event.body)
+        if event.body == b"0":
+            monkeypatch.setattr(os, "pwritev", refuse)
+        if event.body == b"1":
+            assert "No space left" in worker.stats().trouble and not worker.stats().is_healthy
+            monkeypatch.setattr(os, "pwritev", real)
+            clock.now = 1.0
+
+    worker = made(channel, work, None, clock)
+    worker.run(until_empty=True)
+    assert calls == [b"%d" % i for i in range(10)]
+    assert (worker.stats().done_events, worker.stats().trouble, lag(channel)) == (10, "", 0)
 
 
 def test_a_lane_that_let_an_event_wait_leaves_it_to_the_lane_that_called_it_again(
