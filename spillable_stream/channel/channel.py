@@ -336,7 +336,8 @@ class Channel(Generic[EventT]):
         Raises:
             DataLossError: the event with this ID has left the channel; the message names the first one that is kept.
             GroupOwnedError: another live consumer owns the group; the message names it.
-            OptionError: the channel has no such group or ID, or ``to`` is a time without a zone, or nothing of these.
+            OptionError: the channel has no such group or ID, or ``to`` is a time without a zone, or one that is still
+                to come, or nothing of these.
             ReadonlyChannelError: the handle only looks.
             StorageError: the file system refused. Whatever it raises, the group is where it was.
         """

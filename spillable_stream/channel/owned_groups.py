@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.seek_target import SeekTarget, chosen_position
+from spillable_stream.channel.seek_target import SeekTarget, to_take_from
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import drop_group
@@ -99,7 +99,7 @@ class OwnedGroups:
         """
         engine().active_calls.refuse_within("a seek")
         check_group(group)
-        choose = chosen_position(engine(), to)
+        choose = to_take_from(engine(), to)
 
         def seek() -> int:
             with self._mutex:

@@ -15,7 +15,16 @@ from spillable_stream.quantities import span_with_unit
 from spillable_stream.shown_value import shown
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["SeekTarget", "TimeOrAge", "chosen_position", "event_id", "time_of"]
+__all__ = [
+    "SeekTarget",
+    "TimeOrAge",
+    "chosen_position",
+    "event_id",
+    "is_to_come",
+    "shown_time",
+    "time_of",
+    "to_take_from",
+]
 
 TimeOrAge = datetime | timedelta | str
 """A time with a zone, or how long ago it was by the wall clock: a timedelta, or a text such as ``"15m"``."""
@@ -54,6 +63,30 @@ def chosen_position(engine: Engine, to: SeekTarget) -> Choose:
         f"nothing in {engine.path} begins at {shown(to)}: give 'earliest', 'latest', a write-order ID, a datetime "
         "with a zone, or a time back from now, as '15m' or a timedelta"
     )
+
+
+def to_take_from(engine: Engine, to: SeekTarget) -> Choose:
+    """Return what `chosen_position` does, for a group, which can't begin at a time to come: it takes what comes next.
+
+    Raises:
+        OptionError: ``to`` is a time to come, or what `chosen_position` refuses.
+    """
+    if isinstance(moment := span_with_unit(to), datetime | timedelta) and is_to_come(time_us := time_of(moment)):
+        raise OptionError(
+            f"a group can't begin at {shown_time(time_us)}, a time that is still to come: it would take what is put "
+            "before that. Give a time that has passed, or 'latest' for the next event"
+        )
+    return chosen_position(engine, to)
+
+
+def is_to_come(time_us: int) -> bool:
+    """Tell whether a time, in microseconds since 1970, is later than this host's clock."""
+    return time_us > time.time_ns() // 1000
+
+
+def shown_time(time_us: int) -> str:
+    """Return a time, in microseconds since 1970, as messages say it."""
+    return (_EPOCH + timedelta(microseconds=time_us)).isoformat()
 
 
 def _kept(found: int, state: ChannelState) -> int:

@@ -177,7 +177,7 @@ class SpillableDataSource(DataSource):
                 raise OptionError(
                     f"{given}: braces don't make a pattern here; write all of the paths, with commas between them"
                 )
-            parts = [part.strip() for part in given.split(",") if part.strip()]
+            parts = [part.strip() for part in given.split(",") if part.strip()] or [""]
         paths = [
             part if is_pattern(part) and is_location(part) and not is_file_uri(part) else self._path(part)
             for part in parts
@@ -204,7 +204,7 @@ class SpillableDataSource(DataSource):
         return paths
 
     def _path(self, given: str | None = None) -> str:
-        given = given or self._spark_option("path")
+        given = self._spark_option("path") if given is None else given
         if given is None:
             raise OptionError(
                 'a channel needs the path of a local directory, as in load("/data/orders"); of a table\'s path Spark '
@@ -317,7 +317,7 @@ def _channel_path(given: str) -> str:
     Raises:
         OptionError: a channel can't be at such an address; the message names one at which it can.
     """
-    local = local_path(given)
+    local = local_path(given) if given.strip() else ""
     return local if local or is_file_uri(given) or not is_location(given) else str(Location.parse(given))
 
 

@@ -73,6 +73,13 @@ def test_a_timedelta_is_how_long_ago_by_the_wall_clock(channel: Channel, monkeyp
     assert position(channel, timedelta.max) == 0
 
 
+def test_a_group_does_not_begin_at_a_time_to_come_since_it_would_take_what_is_put_before(channel: Channel) -> None:
+    to_come = datetime(3000, 1, 1, tzinfo=UTC)
+    with pytest.raises(OptionError, match=r"can't begin at 3000-01-01T00:00:00\+00:00, a time that is still to come: "):
+        channel.seek("g", to_come)
+    assert list(channel.read(to_come)) == []  # a read takes nothing later
+
+
 def test_a_time_before_the_first_kept_event_is_that_events(open_channel: Open) -> None:
     channel = open_channel()
     for body in numbered(0, 5):

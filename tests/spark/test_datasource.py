@@ -170,10 +170,20 @@ def test_path_is_of_this_host(path: str, expected: str) -> None:
     assert SpillableDataSource({"path": path})._path() == expected
 
 
-@pytest.mark.parametrize("path", ["", "file:", "file://", "file:a/b", "file://host/a", "file://localhost", "dbfs:/x"])
+@pytest.mark.parametrize(
+    "path", ["", " ", "\t", "file:", "file://", "file:a/b", "file://host/a", "file://localhost", "dbfs:/x"]
+)
 def test_path_elsewhere_is_refused(path: str) -> None:
     with pytest.raises(OptionError, match="a channel needs the path of a local directory"):
         SpillableDataSource({"path": path})._path()
+
+
+@pytest.mark.parametrize("path", [" ", ",", " , "])
+def test_a_path_of_nothing_but_spaces_and_commas_is_refused(path: str) -> None:
+    columns = StructType([StructField("id", LongType())])
+    for use in (SpillableDataSource.schema, lambda source: source.writer(columns, overwrite=False)):
+        with pytest.raises(OptionError, match=r"a channel needs the path of a local directory|has a comma"):
+            use(SpillableDataSource({"path": path}))
 
 
 @pytest.mark.parametrize("place", ["s3://b/c", "az://b/c/d", "gs://b/c", "object+file:///c"])

@@ -14,7 +14,7 @@ from itertools import groupby
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import ChannelPort, Delayed, DelayedChunk, KnownState, Put, SinkBatch, StagePlan
-from spillable_stream.errors import ChannelFullError, NotAChannelError, SpillableError
+from spillable_stream.errors import ChannelFullError, NotAChannelError, PutTooLargeError, SpillableError
 from spillable_stream.format.commit_record import DelayedRun, SegmentRef
 from spillable_stream.format.frame import Frame
 from spillable_stream.log_records import fields, log_of
@@ -157,6 +157,8 @@ class OpenCommit:
         keep_alive_seconds = self._commit.keep_alive_seconds
         try:
             return self._port.publish(put, min(keep_alive_seconds, _WARN_AFTER_SECONDS))
+        except PutTooLargeError:
+            raise
         except ChannelFullError as e:
             left = keep_alive_seconds - _WARN_AFTER_SECONDS
             if left <= 0:

@@ -10,9 +10,18 @@ from spillable_stream.spark.source.offset import Offset, starting_option
 from spillable_stream.spark.source.query_group import DEFAULT_GROUP, GroupOrigin, QueryGroup
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.contents import Restore
+from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range, RangeSet, listed
 
-__all__ = ["check_batch", "check_end", "check_history", "never_taken", "not_the_default", "pass_over"]
+__all__ = [
+    "check_batch",
+    "check_end",
+    "check_history",
+    "check_new_group",
+    "never_taken",
+    "not_the_default",
+    "pass_over",
+]
 
 _log = log_of(__name__)
 
@@ -140,7 +149,38 @@ def check_batch(
         CheckpointMismatchError: the channel has fewer events, or the group has taken more, or a seek moved the group.
     """
     check_end(state, max(begin, end), path)
-    known = state.groups[group.name]
+    _check_position(state, group, state.groups[group.name], begin, path, of_set=of_set)
+
+
+def check_new_group(
+    state: ChannelState, group: QueryGroup, position: int, begin: int, path: str, *, fail: bool, of_set: bool = False
+) -> None:
+    """Refuse a checkpoint that would not fit a group that is still to be created: it would hold events for nobody.
+
+    Args:
+        state: the channel's state.
+        group: the group that the options name.
+        position: where it would begin: after this event.
+        begin: the query has everything up to this event.
+        path: the channel's path, for the message.
+        fail: whether to refuse a checkpoint with events that the group would yet have to take.
+        of_set: whether the query reads a set of channels, for the message.
+
+    Raises:
+        CheckpointMismatchError: the group would begin elsewhere than where the query is.
+    """
+    check_end(state, begin, path)
+    known = GroupState(max(position, state.beginning() - 1))
+    for first, last in (*state.gone(), *state.left_after(known.position)):
+        known.count_as_taken(first, last)
+    _check_position(state, group, known, begin, path, of_set=of_set)
+    if fail:
+        pass_over(list(known.ahead.gaps(known.position + 1, begin)), group, begin, path, fail=True)
+
+
+def _check_position(
+    state: ChannelState, group: QueryGroup, known: GroupState, begin: int, path: str, *, of_set: bool
+) -> None:
     taken = list(state.gone().union(known.removed).gaps(begin + 1, known.position))
     if known.is_sought and (taken or never_taken(state, group.name, begin)):
         raise CheckpointMismatchError(
@@ -222,9 +262,10 @@ def pass_over(passed: list[Range], group: QueryGroup, begin: int, path: str, *, 
         raise CheckpointMismatchError(
             not_the_default(path, f" up to the event {begin}", f" never took {listed(passed)}")
         )
+    another = "" if group.is_automatic or group.unused else "the query had another option group before, or "
     message = (
         f"the Spark checkpoint has read {path} up to the event {begin}, but the group {group.name!r} "
-        f"never took {listed(passed)}: the channel is an older copy, or the group was dropped, or a consumer "
+        f"never took {listed(passed)}: {another}the channel is an older copy, or the group was dropped, or a consumer "
         "rolled the query's takes back"
     )
     if fail:

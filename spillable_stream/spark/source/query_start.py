@@ -8,7 +8,8 @@ and the end of the first batch remembers it.
 from __future__ import annotations
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.errors import DataLossError
+from spillable_stream.channel.seek_target import is_to_come, shown_time
+from spillable_stream.errors import DataLossError, OptionError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.source.group_reset import new_reset
 from spillable_stream.spark.source.offset import starting_id
@@ -52,7 +53,7 @@ class QueryStart:
 
         Raises:
             DataLossError: the event to start at has left the channel.
-            OptionError: the options can't mean any event.
+            OptionError: the options can't mean any event, or mean a time that is still to come.
             StorageError: the file system refused.
         """
         if self._position_id is None:
@@ -63,7 +64,7 @@ class QueryStart:
                     position_id = port.create_group(self._group.name, starting)
                     self._group.begin(position_id)
                     return position_id
-            self._position_id = port.starting_position(starting_id(channel, self._options))
+            self._position_id = port.starting_position(self._starting_id(channel))
         self._group.begin(self._position_id)
         return self._position_id
 
@@ -82,7 +83,17 @@ class QueryStart:
             known = self._group.name in state.groups
         if known:
             return "earliest"
-        return starting_id(channel, self._options) if self._position_id is None else f"{self._position_id + 1}+"
+        return self._starting_id(channel) if self._position_id is None else f"{self._position_id + 1}+"
+
+    def _starting_id(self, channel: Channel) -> str:
+        """Return what the options say, as in `starting_id`; a query can't wait for a time to come."""
+        time_us = self._options.starting_timestamp
+        if time_us is not None and is_to_come(time_us):
+            raise OptionError(
+                f"startingTimestamp, {shown_time(time_us)}, is still to come: the query would begin with what is put "
+                "before that. Give it a time that has passed, or startingOffsets=latest in its place for the next event"
+            )
+        return starting_id(channel, self._options)
 
     def make_group(self, channel: Channel) -> bool:
         """Create the group of a new query where it begins, and tell whether that was still to be done.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from pyspark.sql.types import DataType
 
 from spillable_stream.channel.read_cache import divide_cache_options
+from spillable_stream.channel.seek_target import shown_time
 from spillable_stream.engine.port import DiskCache
 from spillable_stream.errors import OptionError
 from spillable_stream.options import BATCH, SOURCE, defaults
@@ -102,14 +102,10 @@ class BatchOptions(ReadOptions):
         start, end = found.starting_timestamp, found.ending_timestamp
         if start is not None and end is not None and start > end:
             raise OptionError(
-                f"startingTimestamp, {_shown_time(start)}, is later than endingTimestamp, {_shown_time(end)}: a read "
+                f"startingTimestamp, {shown_time(start)}, is later than endingTimestamp, {shown_time(end)}: a read "
                 "can't end before it begins; give it an earlier start or a later end"
             )
         return found
-
-
-def _shown_time(time_us: int) -> str:
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)).isoformat()
 
 
 def _with_cache(options: dict[str, Any], *, in_store: bool) -> dict[str, Any]:

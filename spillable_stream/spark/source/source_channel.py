@@ -10,7 +10,7 @@ from spillable_stream.errors import CheckpointMismatchError, NotAChannelError, S
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.metadata import without_metadata
 from spillable_stream.spark.schema import check_read_schema, creation_schema
-from spillable_stream.spark.source.checkpoint_check import check_end, not_the_default
+from spillable_stream.spark.source.checkpoint_check import check_end, check_new_group, not_the_default
 from spillable_stream.spark.source.first_batch import high_water_of
 from spillable_stream.spark.source.load_identity import LoadIdentity
 from spillable_stream.spark.source.query_group import GroupOrigin, QueryGroup
@@ -98,6 +98,27 @@ class SourceChannel:
                 f"{self._path} can't be written by this process ({e}), and a stream keeps its position in the channel: "
                 "let it write there, or use a batch read (spark.read), which writes nothing"
             ) from e.__cause__
+
+    def check_new_group(self, channel: Channel, begin: int) -> None:
+        """Refuse a checkpoint that would not fit the group that the options name, before that is created.
+
+        Args:
+            channel: the channel.
+            begin: the query has everything up to this event.
+
+        Raises:
+            CheckpointMismatchError: the group is missing, and would begin elsewhere.
+        """
+        group, options, port = self._group, self._options, channel.port()
+        if group.origin is not GroupOrigin.OPTION or not group.resumes:
+            return
+        with port.snapshot() as state:
+            if group.name in state.groups:
+                return
+        starting = self._start.starting(channel)
+        with port.snapshot() as state:
+            position, fail = port.starting_position(starting), options.fail_on_data_loss
+            check_new_group(state, group, position, begin, self._path, fail=fail, of_set=options.of_set)
 
     def own(self, channel: Channel) -> Consumer:
         """Make the source the owner of its group, which is created if it is missing.

@@ -167,6 +167,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if given is not None:
             self._check_history(given, given.event_id)
             self._hear(given, given.event_id)
+            self._source.check_new_group(self._open(), given.event_id)
         elif self._query.phase is Phase.UNHEARD:  # before Spark 4.2: the query is new
             self._start.position(self._open())
         consumer, uuid = self._consumer(), self._open().uuid
@@ -351,6 +352,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             CheckpointMismatchError: the checkpoint does not fit; or ``failOnDataLoss`` is set and the group never took
                 some of the events up to ``begin``.
         """
+        self._source.check_new_group(self._open(), begin)
         consumer = self._consumer()
         with self._port().snapshot() as state:
             check_batch(state, self._group, begin, end, self._path, of_set=self._options.of_set)

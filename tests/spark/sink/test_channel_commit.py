@@ -18,7 +18,7 @@ from spillable_stream.engine.local import staged_delays
 from spillable_stream.engine.local.drained_files import DrainedFiles
 from spillable_stream.engine.port import SinkBatch
 from spillable_stream.engine.store.object_engine import ObjectEngine
-from spillable_stream.errors import ChannelFullError, LockTimeoutError
+from spillable_stream.errors import ChannelFullError, LockTimeoutError, PutTooLargeError
 from spillable_stream.objects.staged_object import SEGMENTS
 from spillable_stream.spark.sink import channel_commit as module
 from spillable_stream.spark.sink.channel_commit import ChannelCommit
@@ -285,7 +285,9 @@ def test_wait_for_room_is_told_once_it_is_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, keep_alive: float
 ) -> None:
     monkeypatch.setattr(module, "_WARN_AFTER_SECONDS", 0.2)
-    commit = commit_to(tmp_path / "c", keep_alive, overflow_capacity=2)
+    commit = commit_to(tmp_path / "c", keep_alive, overflow_capacity=3)
+    with commit.opened([staged(commit, range(1))], 6) as opened:
+        opened.publish(None)
     with (
         caplog.at_level(logging.WARNING),
         pytest.raises(ChannelFullError),
@@ -294,3 +296,13 @@ def test_wait_for_room_is_told_once_it_is_long(
         assert message.has_rows
         opened.publish(None)
     assert ("the sink waits up to 0.1 s more for room" in caplog.text) == (keep_alive > 0.2)
+
+
+def test_nobody_is_told_to_wait_where_the_rows_would_not_fit_an_empty_channel(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit = commit_to(tmp_path / "c", 300.0, overflow_capacity=2)
+    rows = staged(commit, range(3))
+    with pytest.raises(PutTooLargeError, match="however empty the channel is"), commit.opened([rows], 7) as opened:
+        opened.publish(None)
+    assert "waits up to" not in caplog.text

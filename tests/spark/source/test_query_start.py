@@ -54,6 +54,21 @@ def test_a_query_begins_where_its_options_say_or_where_its_group_is(
     assert (start.reset is not None) == options.get("reset_group", False)
 
 
+@pytest.mark.parametrize("options", [{}, {"group": "new"}, {"group": "g", "reset_group": True}])
+def test_a_time_to_come_is_refused_since_the_query_would_have_what_is_put_before_it(
+    kept: ss.Channel, options: dict[str, Any]
+) -> None:
+    start = start_of({"starting_timestamp": 32503680000 * 10**6, **options})
+    with pytest.raises(ss.OptionError, match=r"startingTimestamp, 3000-01-01T00:00:00\+00:00, is still to come: "):
+        start.position(kept)
+    with kept.port().snapshot() as state:
+        assert set(state.groups) == {"g"}
+
+
+def test_a_query_that_continues_its_group_may_keep_an_option_with_a_time_to_come(kept: ss.Channel) -> None:
+    assert start_of({"starting_timestamp": 32503680000 * 10**6, "group": "g"}).position(kept) == 10
+
+
 def test_what_options_mean_is_found_out_once(kept: ss.Channel) -> None:
     for options in ({}, {"group": "g", "reset_group": True}):
         start = start_of({"starting_offsets": "latest", **options})

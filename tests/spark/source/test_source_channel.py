@@ -392,7 +392,7 @@ def test_query_that_is_given_another_group_is_told_so_and_only_where_it_continue
     reader.commit(end)
     reader.stop()
     refused = source(channel, group="h")
-    with pytest.raises(CheckpointMismatchError, match="'h' never took 1 to 10"):
+    with pytest.raises(CheckpointMismatchError, match="'h' never took 1 to 10: the query had another option"):
         refused.latestOffset(end)
     refused.stop()
     assert "lacked" not in caplog.text
@@ -401,6 +401,33 @@ def test_query_that_is_given_another_group_is_told_so_and_only_where_it_continue
     again.stop()
     assert caplog.text.count("lacked the group 'i'") == 1
     assert "the group was dropped, or the query read as another group before, or the channel is an" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "refusal"),
+    [
+        ({}, "'h' never took 1 to 10: the query had another option group before, or "),
+        ({"startingOffsets": "latest"}, "'h' has taken 11 to 12 too: "),
+        ({"startingOffsets": "latest", "failOnDataLoss": False}, "'h' has taken 11 to 12 too: "),
+    ],
+)
+@pytest.mark.parametrize("plans", [False, True])
+def test_a_refused_query_leaves_no_group_behind_that_would_hold_events_for_nobody(
+    channel: ss.Channel, options: dict[str, Any], refusal: str, plans: bool
+) -> None:
+    reader = source(channel, group="g")
+    _, end = planned(reader)
+    reader.commit(end)
+    reader.stop()
+    put(channel, 2)
+    refused = source(channel, group="h", **options)
+    with pytest.raises(CheckpointMismatchError, match=refusal):
+        if plans:
+            del end["start"]  # of the first batch
+            refused.partitions(end, {**end, "writeOrderId": 12})
+        refused.latestOffset(end)
+    refused.stop()
+    assert "h" not in groups(channel)
 
 
 # ── a checkpoint without a name ─────────────────────────────────────────────────────────────
