@@ -51,12 +51,18 @@ __all__ = ["Channel"]
 class Channel(Generic[EventT]):
     """A durable, transactional queue of events in a directory, or in an object store.
 
-    Any number of processes may have it open, of one host, or for a store of any hosts; threads may share a handle, and
-    after ``fork`` it opens itself again in the child. In a cloud's store the child is refused.
+        with ss.Channel("orders") as channel:  # created if missing
+            with channel.put_transaction() as tx:  # commits on a clean exit, else rolls back
+                tx.put(ss.Event(b"an order", {"country": "NL"}))
+            with channel.take_transaction("billing") as tx:
+                event = tx.take()
 
-    Beside what it says itself, every call raises a `ChannelClosedError` once the handle is closed. One that looks at
-    the log raises a `StorageError` if that can't be read, a `CorruptionError` if it is damaged, and an
-    `UnsafeStoreError` if a store has lost events.
+    Any number of processes of one host may have it open, and of any hosts if it is in a store. Threads may share a
+    handle. After ``fork`` it opens itself again in the child, which a cloud's store refuses.
+
+    Every call raises a `ChannelClosedError` once the handle is closed. One that looks at the log raises a
+    `StorageError` if that can't be read, a `CorruptionError` if it is damaged, and an `UnsafeStoreError` if a store has
+    lost events.
 
     Args:
         path: the channel's directory, or its address in a store, as ``s3://bucket/orders``.
@@ -156,15 +162,15 @@ class Channel(Generic[EventT]):
         return self.engine().fixed_options()
 
     def port(self) -> ChannelPort:
-        """Return what the Spark connector and the producers ask through; raises what `engine` raises."""
+        """Return what Spark and producers ask through, for this package's own use; raises what `engine` raises."""
         return port_of(self.engine())
 
     def put_port(self) -> ChannelPort:
-        """Return the port of the channel that puts go to, which may be a spool; raises what `engine` raises."""
+        """Return the port of the channel that puts go to, which may be a spool, for this package's own use."""
         return self._open.puts().port()
 
     def put_options(self) -> ChannelOptions:
-        """Return the options of the channel that puts go to, and ask no store; raises what `engine` raises."""
+        """Return the options of the channel that puts go to, and ask no store, for this package's own use."""
         return self._open.puts().options()
 
     def engine(self) -> Engine:
@@ -322,7 +328,7 @@ class Channel(Generic[EventT]):
         self._open.owned.drop(self._open.engine, group)
 
     def seek(self, group: str, to: SeekTarget) -> int:
-        """Move a group back or forward, and return the ID of the next event that it takes, also once more.
+        """Move a group back or forward, and return the ID of the next event that it takes.
 
         It is one durable commit. What the group's consumer had claimed goes back to the queue: an open take transaction
         of this handle can only be rolled back then. Queries of Spark keep positions of their own in their checkpoints.
@@ -477,7 +483,7 @@ class Channel(Generic[EventT]):
         return self._open.puts("a flush").flush()
 
     def close(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
-        """Close the handle when the commits under way are over; its groups are free, open takes are back in the queue.
+        """Close the handle when the commits under way are over: its groups are free, open takes are back in the queue.
 
         The last handle to be closed, among all processes, moves what is in memory to disk and removes the memory tier.
         With a spool, it ships what is in the spool, for about 10 seconds at most, and leaves the rest there. A loss of
@@ -494,7 +500,7 @@ class Channel(Generic[EventT]):
         self._open.close(checkpoint=checkpoint, flush=flush)
 
     def park(self) -> None:
-        """Leave the handle as if it were closed, without a checkpoint, until `resume`.
+        """Leave the handle as if it were closed, without a checkpoint, until `resume`. For this package's own use.
 
         Only for a handle that owns no group and has no open transaction. It raises what `close` raises.
         """

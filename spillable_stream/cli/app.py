@@ -53,6 +53,16 @@ HEALTHY, UNHEALTHY, UNKNOWN = 0, 1, 2
 _UsageError: Any = typer.BadParameter.__base__  # typer has no public name for it
 _ARGUMENTS = "spillable.arguments"  # what a context remembers of the call
 
+_PANELS = {
+    "Put and take": ("put", "take", "tail", "export"),
+    "Watch": ("stats", "describe", "top", "ui", "metrics"),
+    "Configure": ("create", "alter", "groups"),
+    "Keep and mend": ("backup", "restore", "verify", "repair", "dead-letters", "check-store"),
+    "Flows from Flume's files": ("validate", "graph", "test", "agent", "tap", "send"),
+    "This program": ("help", "version"),
+}
+"""The verbs, in the order and under the headings that ``spillable --help`` has."""
+
 _HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # of pairs; the others stand for the bytes of a path
 
 
@@ -121,6 +131,14 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask. Without a terminal
 
 class _Verbs(TyperGroup):
     """The verbs, each of which Ctrl-C, SIGTERM and SIGHUP end with a line and a status, wherever they come."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the verbs as the help shows them, each with its heading."""
+        commands: dict[str, Any] = self.commands
+        for panel, verbs in _PANELS.items():
+            for verb in verbs:
+                commands[verb].rich_help_panel = panel
+        return [verb for verbs in _PANELS.values() for verb in verbs]
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **named: Any) -> Any:
         given = tuple(args)  # typer takes them out of the list

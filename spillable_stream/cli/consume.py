@@ -57,9 +57,8 @@ def take(
 ) -> None:
     """Take events and print them, a body a line (of a typed channel, a JSON object a line).
 
-    They are committed when they are printed, up to 1,000 at a time; into a file, when that is synced. If the reader of
-    a pipe ends, or a disk is full, those that were not handed over are back in the queue; what a file has of them is
-    said.
+    A commit comes when up to 1,000 are printed; into a file, when that is synced. If the reader of a pipe ends, or a
+    disk is full, those that were not handed over are back in the queue, and a message says what a file has of them.
 
     Example: `spillable take /data/orders --group audit --max 100`
 

@@ -45,7 +45,7 @@ _RACES = Annotated[int, typer.Option("--races", min=1, help="For how many object
 
 @app.command()
 def verify(path: ChannelPath, as_json: AsJson = False) -> None:
-    """Read a whole channel, live or not, and report what is wrong and where. Nothing is changed.
+    """Read a whole channel, in use or not, and report what is wrong, and where. Change nothing.
 
     Example: `spillable verify /data/orders`
 
@@ -90,7 +90,7 @@ def repair(path: ChannelPath, yes: Yes = False, as_json: AsJson = False) -> None
 
 @app.command()
 def check_store(uri: _URI, races: _RACES = FULL_RACES, as_json: AsJson = False) -> None:
-    """Test whether a channel is safe in a store of objects: race for new objects there, then delete them.
+    """Test whether a channel is safe in an object store: race for new objects there, then delete them.
 
     Example: `spillable check-store s3://bucket/orders`
 

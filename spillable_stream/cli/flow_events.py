@@ -39,7 +39,7 @@ def tap(
     from_start: Annotated[bool, typer.Option("--from-start", help="Begin with the first event that is kept.")] = False,
     no_follow: Annotated[bool, typer.Option("--no-follow", help="End at the last event.")] = False,
 ) -> None:
-    """Print events as they come, a JSON object a line. Nothing is taken or held back.
+    """Print events as they come, a JSON object a line. Take nothing, and hold back nothing.
 
     A component is a source, which shows what comes to its interceptors, an interceptor as `r1.i1`, which shows what
     leaves it, a channel, or a sink, which shows what it has written.

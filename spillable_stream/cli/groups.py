@@ -61,7 +61,7 @@ def list_groups(path: ChannelPath, as_json: AsJson = False) -> None:
 
 @groups.command("create")
 def create_group(path: ChannelPath, group: _GroupName, start: _From = "earliest", yes: Yes = False) -> None:
-    """Create a group, which holds events back from then on until it has taken them. One that is there stays as it is.
+    """Create a group, for which events wait from then on. One that exists stays as it is.
 
     Events wait for the first group of a channel. If that begins behind some of them, they leave: it asks first.
 
@@ -109,7 +109,7 @@ def drop_group(path: ChannelPath, group: _GroupName, yes: Yes = False) -> None:
 
 @groups.command("seek")
 def seek_group(path: ChannelPath, group: _GroupName, place: _Place, yes: Yes = False) -> None:
-    """Move a group: it takes every event from there on, those too that it has taken before.
+    """Move a group: it takes every event from there on, also those that it has taken before.
 
     A move forward passes over events that the group has yet to take, and they may leave the channel: it asks first. A
     Spark query that reads as the group needs a new checkpoint then.

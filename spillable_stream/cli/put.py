@@ -55,7 +55,7 @@ _Ttl = Annotated[
 _DeliverAfter = Annotated[
     float | None,
     typer.Option(
-        "--deliver-after", metavar="TIME", parser=time_span(), help="No take sees the events before that, as 90 or 2h."
+        "--deliver-after", metavar="TIME", parser=time_span(), help="How long no take sees the events, as 90 or 2h."
     ),
 ]
 
@@ -74,12 +74,13 @@ def put(
 ) -> None:
     """Put a file, or standard input, into a channel, which is created if it is missing.
 
-    A line is an event. With --typed, and in a typed channel, the rows of JSON lines, CSV, Parquet and Arrow are. In a
-    channel of events a row of CSV, Parquet and Arrow is a JSON object, unless its columns are headers and body.
+    Each line is an event. With --typed, and in a typed channel, each row of JSON lines, CSV, Parquet or Arrow is one.
+    In a channel of events a row of CSV, Parquet or Arrow becomes a JSON object, unless its columns are headers and
+    body.
 
-    The load of a file is numbered: run it again after an interrupt, and each row is stored once. So is that of standard
-    input, or a pipe, with --name. A file that grew is continued; one that changed is refused, and needs a --name of its
-    own.
+    Each row of a file is stored once, also if you run the same command again after an interrupt. So is each row of
+    standard input, or of a pipe, with --name. A file that grew is continued; one that changed is refused, and needs a
+    --name of its own.
 
     Example: `spillable put /data/orders orders.jsonl --typed`
 

@@ -54,6 +54,10 @@ _new = object.__new__
 class Producer:
     """Sends events from any thread, without waiting for them: they are batched, committed, retried and reported.
 
+        with ss.Producer("clicks") as producer:  # a path, a channel, or several
+            future = producer.send(b"a click", {"country": "NL"})  # returns in a microsecond
+            assert future.result().successful  # stored, durably
+
     It lives until it is closed or the process ends, referenced or not; docs/producer.md has a table of ends.
 
     Args:

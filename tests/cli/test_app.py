@@ -75,6 +75,15 @@ def test_every_verb_has_help_with_an_example_and_its_exit_statuses() -> None:
         assert shown.exit_code == 0 and "Example:" in shown.stdout, name
 
 
+def test_the_help_shows_every_verb_once_and_puts_and_takes_first() -> None:
+    root: Any = typer.main.get_command(app)
+    shown = root.list_commands(None)
+    assert sorted(shown) == sorted(root.commands)
+    assert shown[:4] == ["put", "take", "tail", "export"]
+    headings = re.findall(r"╭─ (.+?) ─", CliRunner().invoke(app, ["--help"]).stdout)
+    assert headings == ["Options", *dict.fromkeys(root.commands[name].rich_help_panel for name in shown)]
+
+
 def test_without_a_verb_the_help_is_shown_and_completion_can_be_installed() -> None:
     shown = CliRunner().invoke(app, [])
     assert "Usage:" in shown.output and "--install-completion" in shown.output
