@@ -178,8 +178,8 @@ OPTIONS: tuple[Option, ...] = (
            stored_at_default=False),
     Option("maxInlineBytes", (CHANNEL, SINK), 4 << 20, size(0, 1 << 30), f"{SIZE_RANGE}; 0 to 2^30",
            "A larger put transaction is staged in a file; in memory, one of more than 64 MiB. So is a larger output of "
-           "a task of Spark's sink: there the default is the channel's value, 256 KiB at most, and all tasks of a write "
-           "send 256 MiB at most.",
+           "a task of Spark's sink: there the default is the channel's value, 256 KiB at most, and all tasks of a "
+           "write send 256 MiB at most.",
            {SINK: None}),
     Option("compression", (CHANNEL,), "none", one_of("none", "lz4", "zstd"), "none, lz4 or zstd",
            "How events are compressed, in both tiers."),

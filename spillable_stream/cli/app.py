@@ -134,7 +134,7 @@ class _Verbs(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the verbs as the help shows them, each with its heading."""
-        commands: dict[str, Any] = self.commands
+        commands: Any = self.commands
         for panel, verbs in _PANELS.items():
             for verb in verbs:
                 commands[verb].rich_help_panel = panel
