@@ -11,13 +11,16 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from spillable_stream.flow.configuration.channel_options import OURS
 from spillable_stream.flow.configuration.findings import CODES
 from spillable_stream.flow.configuration.options import ComponentType, Kind, Property
 from spillable_stream.flow.configuration.registry import TYPES
+from spillable_stream.options import OPTIONS
 
 ROOT = Path(__file__).parents[1]
 _FINDINGS = re.compile(r"(<!-- findings -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _COMPONENTS = re.compile(r"(<!-- components -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_OPTIONS = {option.name: f"{option.doc} {OURS}" for option in OPTIONS}  # docs/options.md has these
 _TITLES = {
     Kind.SOURCE: "Sources",
     Kind.INTERCEPTOR: "Interceptors",
@@ -60,9 +63,12 @@ def section(known: ComponentType) -> str:
     rows = [
         f"| `{p.name.replace('*', 'NAME')}` | {_default(p)} | {_cell(p.range)} | {_cell(p.doc)} |"
         for p in known.properties
+        if _OPTIONS.get(p.name) != p.doc
     ]
     head = "| property | default | value | meaning |\n|---|---|---|---|\n"
     table = head + "\n".join(rows) + "\n\n" if rows else "It has no properties.\n\n"
+    if own := [f"`{p.name}`" for p in known.properties if _OPTIONS.get(p.name) == p.doc]:
+        table += f"These [options of a channel](options.md#of-a-channel) are properties, too: {', '.join(own)}.\n\n"
     old = ", ".join(f"`{name}` for `{new}`" for name, new in known.renamed.items())
     return f"### {_TITLES[known.kind].partition(' of ')[0].rstrip('s')}: {known.alias}\n\n{names}{table}" + (
         f"Old names that still work: {old}.\n\n" if old else ""

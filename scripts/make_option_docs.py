@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from spillable_stream.options import CHANNEL, CREATION, OPTIONS, SINK, Option
+from spillable_stream.options import BATCH, CHANNEL, CREATION, OPTIONS, SINK, SOURCE, Option
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -45,12 +45,15 @@ def files() -> Iterator[tuple[Path, str]]:
 
 
 def table(scope: str) -> str:
-    """Return a Markdown table of a scope's options."""
+    """Return a Markdown table of a scope's options; of a batch read, of those that a stream does not have."""
     rows = ["| option | default | value | meaning |", "|---|---|---|---|"]
-    for o in OPTIONS:
-        if scope in o.scopes:
-            default = o.default_in(scope)
-            rows.append(f"| `{o.name}` | {plain(default, ',')} | {o.range} | {o.doc} |")
+    shown = [o for o in OPTIONS if scope in o.scopes]
+    if scope == BATCH:
+        shared = ", ".join(f"`{o.name}`" for o in shown if SOURCE in o.scopes)
+        shown = [o for o in shown if SOURCE not in o.scopes]
+        rows.insert(0, f"A batch read has, of these, {shared}. Besides it has\n")
+    for o in shown:
+        rows.append(f"| `{o.name}` | {plain(o.default_in(scope), ',')} | {o.range} | {o.doc} |")
     return "\n".join(rows)
 
 

@@ -73,9 +73,9 @@ class ChannelKeywords(TypedDict, total=False):
     Default: 268_435_456."""
 
     max_inline_bytes: Size | None
-    """A larger put transaction is staged in a file (in memory: 64 MiB), and a larger output of a sink's task: by
-    default the channel's, 256 KiB at most; the tasks of a write send no more than 256 MiB together. Default:
-    4_194_304."""
+    """A larger put transaction is staged in a file; in memory, one of more than 64 MiB. So is a larger output of a task
+    of Spark's sink: there the default is the channel's value, 256 KiB at most, and all tasks of a write send 256 MiB at
+    most. Default: 4_194_304."""
 
     compression: Literal["none", "lz4", "zstd"] | None
     """How events are compressed, in both tiers. Default: "none"."""
@@ -88,8 +88,8 @@ class ChannelKeywords(TypedDict, total=False):
     Default: 30.0."""
 
     retention_ms: Milliseconds | None
-    """How old events get that stay readable after every group has taken them. With 0, and `retention_bytes` 0, they
-    leave when they are taken. Default: 0."""
+    """The age up to which events stay readable that every group has taken. With 0, and `retention_bytes` 0, they leave
+    when they are taken. Default: 0."""
 
     retention_bytes: Size | None
     """How many bytes of events stay readable after every group has taken them. With 0, and `retention_ms` 0, they leave

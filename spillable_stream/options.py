@@ -177,8 +177,9 @@ OPTIONS: tuple[Option, ...] = (
            "when space is short.",
            stored_at_default=False),
     Option("maxInlineBytes", (CHANNEL, SINK), 4 << 20, size(0, 1 << 30), f"{SIZE_RANGE}; 0 to 2^30",
-           "A larger put transaction is staged in a file (in memory: 64 MiB), and a larger output of a sink's task: by "
-           "default the channel's, 256 KiB at most; the tasks of a write send no more than 256 MiB together.",
+           "A larger put transaction is staged in a file; in memory, one of more than 64 MiB. So is a larger output of "
+           "a task of Spark's sink: there the default is the channel's value, 256 KiB at most, and all tasks of a "
+           "write send 256 MiB at most.",
            {SINK: None}),
     Option("compression", (CHANNEL,), "none", one_of("none", "lz4", "zstd"), "none, lz4 or zstd",
            "How events are compressed, in both tiers."),
@@ -188,7 +189,7 @@ OPTIONS: tuple[Option, ...] = (
            "How long a commit waits for other processes' commits, and an open for their recovery, before it gives up."),
     Option("retentionMs", (CHANNEL,), 0, or_zero(1000, milliseconds(0, _MOST_MILLISECONDS)),
            f"{MILLISECONDS_RANGE}; 1,000 or more, or 0",
-           "How old events get that stay readable after every group has taken them. With 0, and `retentionBytes` 0, "
+           "The age up to which events stay readable that every group has taken. With 0, and `retentionBytes` 0, "
            "they leave when they are taken.", stored_at_default=False),
     Option("retentionBytes", (CHANNEL,), 0, or_zero(_MIB, size(0)), f"{SIZE_RANGE}; 2^20 or more, or 0",
            "How many bytes of events stay readable after every group has taken them. With 0, and `retentionMs` 0, they "
@@ -240,14 +241,14 @@ OPTIONS: tuple[Option, ...] = (
            "Where a new query or group, or a batch read, starts: at the event with an ID, or after an offset; earliest "
            "is the first event that the channel keeps. A group that exists continues at its position."),
     Option("startingTimestamp", (SOURCE, BATCH), None, timestamp, _TIME,
-           "Where it starts instead: at the first event put then or later."),
+           "Where it starts instead of at `startingOffsets`: at the first event put then or later."),
     Option("resetGroup", (SOURCE,), False, boolean, _BOOLEAN,
-           "Whether a query with a new checkpoint starts there also if its `group` exists: its first batch moves the "
-           "group, once."),
+           "Whether a query with a new checkpoint starts at `startingOffsets` or `startingTimestamp` also if its "
+           "`group` exists: its first batch moves the group, once."),
     Option("endingOffsets", (BATCH,), "latest", offset("latest"), f"latest, {_OFFSETS}",
            "The last event of a batch read."),
     Option("endingTimestamp", (BATCH,), None, timestamp, _TIME,
-           "Where it ends instead: before the first event put then or later."),
+           "Where it ends instead of at `endingOffsets`: before the first event put then or later."),
     Option("failOnDataLoss", (SOURCE, BATCH), True, boolean, _BOOLEAN,
            "Fail a read if events it should return are missing. If false, warn and continue without them."),
     Option("onCorruption", (SOURCE, BATCH), "fail", one_of("fail", "quarantine"), "fail or quarantine",
@@ -270,7 +271,8 @@ OPTIONS: tuple[Option, ...] = (
            "The most events that one task reads. Kafka's name `maxRecordsPerPartition` works too.",
            alias="maxRecordsPerPartition"),
     Option("metadata", (SOURCE, BATCH), False, boolean, _BOOLEAN,
-           "Whether to add the columns `write_order_id`, `transaction_id` and `put_time`."),
+           "Whether to add the columns `write_order_id`, `transaction_id` and `put_time`; for several channels also "
+           "`channel`."),
     Option("createIfMissing", (SOURCE,), False, boolean, _BOOLEAN,
            "Whether a stream creates a channel that is missing: with the schema it is given, or for events."),
     Option("asyncProgressTrackingEnabled", (SOURCE,), False, boolean, _BOOLEAN,
@@ -286,7 +288,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("ttlColumn", (SINK,), None, not_empty, "the name of a column",
            "The column with each row's ttl: seconds, or an interval; null for `ttl`. It is not stored."),
     Option("deliverAfter", (SINK,), 0.0, delay, _SECONDS,
-           "How long after its task has written it a row is delivered: no read sees it before."),
+           "How long a row waits after its task wrote it: no read sees it before."),
     Option("deliverAtColumn", (SINK,), None, not_empty, "the name of a column",
            "The column with the time at which each row is delivered; null for at once. It is not stored."),
     Option("shards", (SINK,), None, integer(1, 256), "an integer, 1 to 256",
