@@ -81,7 +81,7 @@ class Way:
         with self._mutex:
             late = [begun.since for begun in self._under_way if not begun.is_awaited]
             if late:
-                raise SpillableError(f"a put that began {now - min(late):.0f} s ago has not ended there")
+                raise SpillableError(f"a call that began {now - min(late):.0f} s ago has not ended there")
             begun = _Begun(now, not self.is_slow)
             self._under_way.add(begun)
         try:

@@ -111,7 +111,7 @@ def test_a_put_that_hangs_is_waited_for_once_and_others_pass_it_over_until_it_en
         puts.put(PART, put)
         puts.put(PART, put)
         assert len(put_parts) == 1
-        assert re.search(r"did not get 2 events: a put that began \d+ s ago has not ended there", caplog.text)
+        assert re.search(r"did not get 2 events: a call that began \d+ s ago has not ended there", caplog.text)
         answers.set()
         wait_until(lambda: not puts.under_way())
         puts.put(PART, put)
