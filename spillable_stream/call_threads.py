@@ -87,8 +87,10 @@ class CallThreads:
 
         What one raises does not hide what others did. An interrupt waits for none, and those that wait are not made.
         """
-        begun = [self.begin_or_make(call) for call in calls]
+        begun: list[Future[_T]] = []
         try:
+            for call in calls:
+                begun.append(self.begin_or_make(call))
             wait(begun)
         except BaseException:
             for future in begun:

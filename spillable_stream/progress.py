@@ -7,12 +7,13 @@ the work. If it raises, the work ends with that error, and what it read is close
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import NamedTuple
 
 from spillable_stream.arguments import function
+from spillable_stream.block_value import block_value
 
 __all__ = ["UNTOLD", "Meter", "OnProgress", "Progress", "meter_of_open", "told_of_opens"]
 
@@ -116,17 +117,12 @@ UNTOLD = Meter("work", "bytes", None)
 _told_of_opens: ContextVar[OnProgress | None] = ContextVar("told_of_opens", default=None)
 
 
-@contextmanager
-def told_of_opens(tell: OnProgress | None) -> Iterator[None]:
-    """Have somebody told how far an open is, in this thread, while the block runs.
+def told_of_opens(tell: OnProgress | None) -> AbstractContextManager[None]:
+    """Return a block in which somebody is told how far an open is, in this thread.
 
     An open goes through many hands, and no other call replays: so it is said here rather than handed on by each.
     """
-    token = _told_of_opens.set(None if tell is None else function("progress", tell))
-    try:
-        yield
-    finally:
-        _told_of_opens.reset(token)
+    return block_value(_told_of_opens, None if tell is None else function("progress", tell))
 
 
 def meter_of_open(unit: str) -> Meter:

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
 
+from spillable_stream.block_value import block_value
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import ChannelPath
@@ -115,11 +116,8 @@ def stored_together() -> Iterator[None]:
         yield  # at the end of the outer block
         return
     waiting: list[_Change] = []
-    token = _waiting.set(waiting)
-    try:
+    with block_value(_waiting, waiting):
         yield
-    finally:
-        _waiting.reset(token)
     for change in waiting:
         if change.is_wanted:
             check_capacities(change.engine.path, _options_after(waiting, change.engine))

@@ -6,11 +6,11 @@ the log before it appends, and loads the state anew if it slept for too long.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from spillable_stream.block_value import block_value
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.objects.location import Location
 
@@ -39,17 +39,12 @@ class KnownState:
 _known: ContextVar[KnownState | None] = ContextVar("known", default=None)
 
 
-@contextmanager
-def beginning_with(known: KnownState | None) -> Iterator[None]:
-    """Let a handle that is opened in the block begin with what another process knew, if that is of its channel.
+def beginning_with(known: KnownState | None) -> AbstractContextManager[None]:
+    """Return a block in which a handle that is opened begins with what another process knew, if that is of its channel.
 
     An open goes through many hands, and this is for one of them only: so it is said here rather than handed on by each.
     """
-    token = _known.set(known)
-    try:
-        yield
-    finally:
-        _known.reset(token)
+    return block_value(_known, known)
 
 
 def known_state(path: ChannelPath) -> KnownState | None:

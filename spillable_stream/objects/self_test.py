@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 
+from spillable_stream.block_value import block_value
 from spillable_stream.call_threads import CallThreads
 from spillable_stream.errors import UnsafeStoreError
 from spillable_stream.objects.backoff import Backoff
@@ -88,14 +88,9 @@ def check_store(store: Store, *, races: int = QUICK_RACES, threads: int = _THREA
     return StoreVerdict(store.root, races, threads, check.winners, tuple(dict.fromkeys(check.faults)))
 
 
-@contextmanager
-def one_test() -> Iterator[None]:
-    """Let `require_sound` test no store twice in the block, nor in threads that run in a copy of its context."""
-    before = _sound.set(set())
-    try:
-        yield
-    finally:
-        _sound.reset(before)
+def one_test() -> AbstractContextManager[None]:
+    """Return a block in which `require_sound` tests no store twice, nor in threads with a copy of its context."""
+    return block_value(_sound, set())
 
 
 def require_sound(store: Store) -> None:

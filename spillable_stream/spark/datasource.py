@@ -74,11 +74,12 @@ class SpillableDataSource(DataSource):
         """
         self._refuse_table()
         given, place = self._read_options(SOURCE, BATCH), self._place()
+        creates = bool(given.get("create_if_missing"))
         try:
-            with visit_to_read(_first_of(place)) as channel:
+            with visit_to_read(_first_of(place, others_may_be_missing=creates)) as channel:
                 schema = struct_type(channel.schema)
         except NotAChannelError as e:
-            if not (e.is_missing and given.get("create_if_missing")):
+            if not (e.is_missing and creates):
                 from spillable_stream.spark.source.source_channel import start_first
 
                 raise start_first(e) from None
@@ -90,6 +91,7 @@ class SpillableDataSource(DataSource):
         """Return a reader for ``spark.read``."""
         place = self._place()
         options = BatchOptions.of(self._read_options(BATCH), in_store=_is_in_store(place))
+        _require_columns(schema)
         if isinstance(place, ChannelSet):
             from spillable_stream.spark.source.set_batch_reader import SpillableSetBatchReader
 
@@ -103,6 +105,7 @@ class SpillableDataSource(DataSource):
         try:
             place = self._place()
             options = StreamOptions.of(self._read_options(SOURCE), in_store=_is_in_store(place))
+            _require_columns(schema)
             if isinstance(place, ChannelSet):
                 from spillable_stream.spark.source.set_reader import SpillableSetReader
 
@@ -110,7 +113,7 @@ class SpillableDataSource(DataSource):
             from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 
             return SpillableStreamReader(place, options, schema, self._load)
-        except OptionError as e:
+        except (OptionError, SchemaError) as e:
             return _RefusedReader(e)
 
     def writer(self, schema: StructType, overwrite: bool) -> SpillableBatchWriter | ShardedBatchWriter:
@@ -283,15 +286,29 @@ def _refuse_overwrite(overwrite: bool, mode: str) -> None:
         raise OptionError(f"{mode} is refused: events in a channel are never replaced; use append")
 
 
-def _first_of(place: str | ChannelSet) -> str:
-    """Return the path of a channel, or of the first one of a set.
+def _require_columns(schema: StructType) -> None:
+    """Refuse to read without columns: Spark would find no rows.
 
     Raises:
-        NotAChannelError: there is none in the set.
+        SchemaError: the schema has none.
+    """
+    if not schema.fields:
+        raise SchemaError("a schema without columns reads no events: name some, or leave it out")
+
+
+def _first_of(place: str | ChannelSet, *, others_may_be_missing: bool) -> str:
+    """Return the path of a channel, or of the first one of a set.
+
+    Args:
+        place: a channel's path, or a set.
+        others_may_be_missing: whether one that is there is enough of a set.
+
+    Raises:
+        NotAChannelError: there is none in the set, or one of it is missing.
     """
     if isinstance(place, str):
         return place
-    members = place.find()
+    members = place.find(is_new=not others_may_be_missing) or place.find()
     if not members:
         raise none_fits(place)
     return members[0].path
@@ -331,7 +348,7 @@ class _RefusedReader(DataSourceStreamReader):
         error: what to raise.
     """
 
-    def __init__(self, error: OptionError) -> None:
+    def __init__(self, error: SpillableError) -> None:
         self._error = error
 
     def initialOffset(self) -> OffsetJson:

@@ -14,7 +14,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA, shown_schema
 from spillable_stream.spark.metadata import METADATA_TYPES, check_names_are_free, without_metadata
 from spillable_stream.spark.types import misread, type_in_spark
 
-__all__ = ["arrow_schema", "check_read_schema", "creation_schema", "struct_type"]
+__all__ = ["arrow_schema", "check_read_schema", "creation_schema", "naming_member", "struct_type"]
 
 # What marks the structs of a variant, geometry or geography, among the metadata of a part. No part is ever null, and
 # pyarrow before 20 can't cast a struct back once its parts were nullable.
@@ -127,3 +127,11 @@ def check_read_schema(schema: StructType, channel: pa.Schema, columns: Mapping[s
     for field in own:
         if why := misread(channel.field(field.name).type, field.type, field.name):
             raise SchemaError(f"{why}. The channel has ({shown_schema(channel)}); the read wants ({shown_schema(own)})")
+
+
+def naming_member(path: str, error: SchemaError) -> SchemaError:
+    """Return the error of a channel of a set whose columns are not those of the read, which names the channel."""
+    return SchemaError(
+        f"{path}: {error}. All channels of a set have to have the columns of the read: give it a schema of those that "
+        "they share, or read the channel by itself"
+    )

@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import spillable_stream as ss
 from spillable_stream.channel.open_channel import OpenChannel
-from spillable_stream.errors import NotAChannelError, OptionError
+from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.spark import explain
 from spillable_stream.spark.datasource import SpillableDataSource
@@ -71,6 +71,21 @@ def test_stream_creates_its_channel_when_it_starts_and_not_before(spark: SparkSe
     query.awaitTermination()
     with ss.Channel(tmp_path / "a", create=False) as channel:
         assert not channel.typed
+
+
+@pytest.mark.parametrize("creates", ["false", "true"])
+@pytest.mark.parametrize("paths", ["a", "a,b"])
+def test_a_read_with_a_schema_of_no_columns_is_refused(tmp_path: Path, paths: str, creates: str) -> None:
+    """Spark would find no events in it, however many there are."""
+    ss.Channel(tmp_path / "a", minimum_required_space=0).close()
+    given = {"path": ",".join(str(tmp_path / name) for name in paths.split(","))}
+    with pytest.raises(SchemaError, match="a schema without columns reads no events: name some, or leave it out"):
+        SpillableDataSource(given).reader(StructType())
+    reader = SpillableDataSource({**given, "createIfMissing": creates}).streamReader(StructType())
+    for call in (reader.initialOffset, lambda: reader.latestOffset({}, None)):
+        with pytest.raises(SchemaError, match="a schema without columns reads no events"):
+            call()
+    assert not (tmp_path / "b").exists()
 
 
 # ── tables ──────────────────────────────────────────────────────────────────────────────────

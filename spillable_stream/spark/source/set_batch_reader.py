@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel_set import ChannelSet, none_fits
 from spillable_stream.errors import OptionError, SchemaError
+from spillable_stream.spark.schema import naming_member
 from spillable_stream.spark.side_by_side import side_by_side
 from spillable_stream.spark.source.batch_reader import SpillableBatchReader
 from spillable_stream.spark.source.partition import read_planned
@@ -63,7 +64,7 @@ class SpillableSetBatchReader(DataSourceReader):
         try:
             return SpillableBatchReader(path, self._options, self._schema).partitions()
         except SchemaError as e:
-            raise SchemaError(f"{path}: {e}") from None
+            raise naming_member(path, e) from None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches, in order."""

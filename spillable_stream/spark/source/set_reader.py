@@ -31,6 +31,7 @@ from spillable_stream.channel.channel_set import ChannelSet, none_fits
 from spillable_stream.engine.port import one_look
 from spillable_stream.errors import ChannelClosedError, DataLossError, NotAChannelError, OptionError, SchemaError
 from spillable_stream.log_records import fields, log_of
+from spillable_stream.spark.schema import naming_member
 from spillable_stream.spark.side_by_side import side_by_side
 from spillable_stream.spark.source.idle_polls import IdlePolls, PolledTogether
 from spillable_stream.spark.source.latest_offset import Backlog
@@ -76,7 +77,7 @@ class _Member:
         try:
             return what(self.reader)
         except SchemaError as e:
-            raise SchemaError(f"{self.path}: {e}") from None
+            raise naming_member(self.path, e) from None
 
 
 def _whole(method: Callable[Concatenate[SpillableSetReader, P], T]) -> Callable[Concatenate[SpillableSetReader, P], T]:

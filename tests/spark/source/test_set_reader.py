@@ -240,6 +240,28 @@ def test_a_pattern_that_fits_nothing_says_so_and_proposes_no_option_that_creates
             SpillableDataSource({"path": pattern, **options}).schema()
 
 
+@pytest.mark.parametrize("order", ["ac", "ca"])
+def test_channels_of_a_set_that_a_stream_creates_have_the_columns_of_one_that_is_there(
+    open_at: Open, order: str
+) -> None:
+    """Spark asks for the columns first: a channel of events beside it would be refused, now and ever after."""
+    columns = pa.schema({"n": pa.int64()})
+    open_at("a", schema=columns)
+    path = ",".join(f"{open_at.root}/{name}" for name in order)  # type: ignore[attr-defined]
+    options = {"path": path, "createIfMissing": "true"}
+    schema = SpillableDataSource(options).schema()
+    assert schema == struct_type(columns)
+    SpillableDataSource(options).streamReader(schema).initialOffset()
+    assert open_at("c").schema == columns
+
+
+def test_where_no_channel_of_a_set_is_there_they_are_created_for_events(open_at: Open) -> None:
+    path = ",".join(f"{open_at.root}/{name}" for name in "ab")  # type: ignore[attr-defined]
+    assert SpillableDataSource({"path": path, "createIfMissing": "true"}).schema() == struct_type(EVENT_SCHEMA)
+    with pytest.raises(NotAChannelError, match=r"/a\b"):
+        SpillableDataSource({"path": path}).schema()
+
+
 def test_an_old_checkpoint_of_a_set_is_told_about_options_that_a_set_takes(open_at: Open, source: Source) -> None:
     """A set refuses startingOffsets with an ID, which a single channel is told of."""
     with open_at("orders-a") as a, open_at("orders-b") as b:
@@ -267,8 +289,12 @@ def test_a_channel_with_other_columns_is_named(open_at: Open, source: Source) ->
     columns = pa.schema({"n": pa.int64()})
     open_at("orders-a", schema=columns)
     open_at("orders-b", schema=pa.schema({"m": pa.int64()}))
-    with pytest.raises(SchemaError, match="/orders-b: the channel has no column 'n'"):
+    says = r"/orders-b: the channel has no column 'n'; .* of a set have to have the columns of the read"
+    with pytest.raises(SchemaError, match=says):
         source(schema=columns).initialOffset()
+    path = ",".join(f"{open_at.root}/orders-{letter}" for letter in "ab")  # type: ignore[attr-defined]
+    with pytest.raises(SchemaError, match=says):
+        SpillableDataSource({"path": path}).reader(struct_type(columns)).partitions()
 
 
 @pytest.mark.parametrize("starting", ["5", '{"writeOrderId": 5}'])
