@@ -61,6 +61,18 @@ class DamageFindings:
         self.files.add(file.file_id)
         self._hole = finding, next_id
 
+    def add_repeated(self, file: LogFile, offset: int, text: str, events: tuple[Range, ...]) -> None:
+        """Add an append that does not count, since what it has is in the log before.
+
+        Args:
+            file: the file that it is in.
+            offset: where it is.
+            text: what it is.
+            events: the IDs that no other event has.
+        """
+        self._findings.add(Finding(Severity.DAMAGE, file.path, text, offset, None, events))
+        self.files.add(file.file_id)
+
     def follow(self, header: FrameHeader, pending: Pending | None) -> None:
         """Add to the last damage what a frame says of it.
 

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from spillable_stream.errors import ProducerSequenceError
+from spillable_stream.format.commit_record import CommitRecord, DeliveredRun
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameHeader, FrameType
 from spillable_stream.format.record import GroupRecord
 from spillable_stream.names import is_name
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.delays import DelayedFile
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["Doubt"]
+
+
+def _may_be_of(run: DeliveredRun, file: DelayedFile) -> bool:
+    """Tell whether events of a side file can be those that were delivered."""
+    due_fits = run.due_ms == file.next_ms if run.count == 1 else run.due_ms >= file.next_ms
+    if run.next_ms:
+        return due_fits and run.due_ms <= run.next_ms and run.count < file.events
+    return due_fits and run.count == file.events
 
 
 @dataclass(slots=True)
@@ -68,6 +80,22 @@ class Doubt:
         for name in self.untaken.keys() & groups.keys():
             for first, last in self.untaken[name]:
                 groups[name].give_back(first, last)
+
+    def is_repeated(self, record: CommitRecord, state: ChannelState) -> bool:
+        """Tell whether what a COMMIT behind a break puts is in the state: its sender has sent it again meanwhile."""
+        if record.sink is not None:
+            query, batch = record.sink
+            return batch <= state.sinks.get(query, -1)
+        if record.producer is not None:
+            name, numbers, _ = record.producer
+            with suppress(ProducerSequenceError):  # it is another batch
+                return state.producers.answer(name, numbers) is not None
+        return False
+
+    def believed(self, delivered: Sequence[DeliveredRun], state: ChannelState) -> list[DeliveredRun]:
+        """Return what a COMMIT behind a break says of side files, but for those that are others than it means."""
+        files = state.delays.files
+        return [run for run in delivered if run.file not in files or _may_be_of(run, files[run.file])]
 
     def record_owner(self, record: GroupRecord) -> None:
         """Record what the log says of who owns a group, or that the group was dropped."""

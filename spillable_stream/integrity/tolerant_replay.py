@@ -16,11 +16,13 @@ until the next image. Up to there,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import cast
 
 import pyarrow as pa
 
 from spillable_stream.format.batch import decode_batch, decode_schema
+from spillable_stream.format.commit_record import CommitRecord
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameHeader, FrameType, frame_size, message_of
 from spillable_stream.format.packing import MALFORMED, pack
@@ -144,6 +146,9 @@ class TolerantReplay:
                 self._reveal(file, found)
                 if self._is_unknown_take(found):
                     return
+            if self._doubt.untaken and header.type == FrameType.COMMIT:
+                self._commit_behind_a_break(file, found)
+                return
             state.apply(file.file_id, found.offset, header, found.payload)
         except MALFORMED as e:
             self._doubt_frame(file, found, f"a {header.type.name} is invalid: {e}")
@@ -189,6 +194,21 @@ class TolerantReplay:
             return False
         record, pending = parsed_commit(found.payload), self.state.pending.get(found.header.transaction_id)
         return record is not None and record.kind == "take" and not (pending and pending.takes)
+
+    def _commit_behind_a_break(self, file: LogFile, found: LocatedFrame) -> None:
+        """Apply a COMMIT, but for what others have done since, or what it may say of their events."""
+        header, state = found.header, self.state
+        record = parse_record(header.type, found.payload)
+        assert isinstance(record, CommitRecord)
+        if self._doubt.is_repeated(record, state):
+            state.pending.pop(header.transaction_id, None)
+            first, last = max(header.write_order_id, self._next_id()), header.write_order_id + header.count - 1
+            state.next_id = max(state.next_id, last + 1)
+            events = ((first, last),) if first <= last else ()
+            self._damage.add_repeated(file, found.offset, "a batch that is in the log before was put once more", events)
+            return
+        delivered = self._doubt.believed(record.delivered, state)
+        state.apply_record(file.file_id, found.offset, header, replace(record, delivered=delivered))
 
     def _add_group(self, name: str) -> None:
         """Add a group whose creation is hidden, where it may have begun, or gone back to."""

@@ -285,7 +285,11 @@ class Appending:
                 continue
             if token == at.token:
                 return
-            unknown = self._unknown(attempt, f"slot {at.number}, on which it was planned, was collected meanwhile")
+            unknown = self._unknown(
+                attempt,
+                f"slot {at.number}, on which it was planned, is no longer there: it was collected meanwhile, or the "
+                "bucket was put back to an earlier version",
+            )
             unknown.is_lasting = True
             raise unknown
         raise self._unanswered(attempt, cause) from cause

@@ -111,9 +111,14 @@ class Collector:
         is_ripe = any(waits and waits[0][0] <= before for waits in (self._trims, self._left))
         return is_ripe or (not self._has_looked_back and trimmed.through > self.deleted_through)
 
-    def forget_trims(self) -> None:
-        """Begin to wait anew: what was trimmed before may be needed, as a repair has found."""
+    def begin_anew(self) -> None:
+        """Forget what was trimmed, deleted, and the newest slot when: the log may be another one.
+
+        A repair may have found that more is needed, or the bucket was put back, where slots have their numbers again.
+        """
         self._trims.clear()
+        self._tails.clear()
+        self._births_before, self.deleted_through = None, -1
 
     def collect(self, trimmed: Trimmed, named: Set[str], older_checkpoint: int, newest_checkpoint: int) -> None:
         """Delete what may go by now.

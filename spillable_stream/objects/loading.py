@@ -185,14 +185,15 @@ def _require_end(slots: Slots, tail: Tail) -> None:
         DataLossError: the next slot is missing, and the one behind it is there, damaged or not.
         StoreError: the store refused or failed.
     """
-    missing = tail.number + 1
+    missing, root = tail.number + 1, slots.store.root
     if not _is_there(slots, missing + 1) or _is_there(slots, missing):  # the latter appended meanwhile
         return
     require_there(slots, tail)  # last: neither was collected meanwhile
     raise DataLossError(
-        f"slot {missing} is missing, and slot {missing + 1} is there: objects of the channel were removed. Run "
-        "`spillable verify`, and `spillable repair` to continue without it",
-        f"{slots.store.root}/{slot_key(missing)}",
+        f"slot {missing} is missing, and slot {missing + 1} is there: objects of the channel were removed, or the "
+        f"bucket was put back while somebody wrote. Run `spillable verify {root}`, and `spillable repair {root}` to "
+        "continue without it",
+        f"{root}/{slot_key(missing)}",
     )
 
 

@@ -40,11 +40,14 @@ def find_overwritten(slots: Slots, chain: Chain, tail: Tail) -> UnsafeStoreError
     return UnsafeStoreError(
         f"{root}/{slot_key(tail.number)} was overwritten: the store has ignored that it was there, or was put back to "
         "an earlier version. Its acknowledged events are lost. Stop all writers, run `spillable check-store "
-        f"{root}`, and open the channel again: it continues with what is there now, or says that it needs a repair"
+        f"{root}`, and `spillable verify {root}`. If that finds damage, run `spillable repair {root}`; else the "
+        "channel continues with what is there when it is opened again"
     )
 
 
-def find_lost(slots: Slots, known: Tail, loaded: Checkpoint, *, is_gone: bool) -> UnsafeStoreError | None:
+def find_lost(
+    slots: Slots, known: Tail, loaded: Checkpoint, *, is_gone: bool, left: int = 0
+) -> UnsafeStoreError | None:
     """Return the error if a log that was loaded has lost a slot; None if it has not, or if nothing loaded tells.
 
     It asks for nothing. Where others have created a checkpoint behind the slot, the slot was not loaded. If it is gone,
@@ -56,6 +59,7 @@ def find_lost(slots: Slots, known: Tail, loaded: Checkpoint, *, is_gone: bool) -
         known: the newest slot that was known before the log was read.
         loaded: what was read.
         is_gone: whether the slot was not in its place before the log was read.
+        left: the slot of an append of this handle, planned on the one that was known; 0 if there was none.
     """
     root, last = slots.store.root, loaded.tail.number
     if last < known.number:
@@ -66,8 +70,17 @@ def find_lost(slots: Slots, known: Tail, loaded: Checkpoint, *, is_gone: bool) -
         found = f"lacks slot {known.number}, which was there, and which nobody has trimmed"
     else:
         return None
+    if left > last:
+        advice = (
+            f"The commit that noticed may have left slot {left} behind them, which the log can't pass. Close all "
+            f"handles, and run `spillable repair {root}` before anything else is put"
+        )
+    else:
+        advice = (
+            f"Close all handles, and run `spillable verify {root}`. If it finds damage, run `spillable repair {root}`; "
+            "else the channel continues with what is there when it is opened again"
+        )
     return UnsafeStoreError(
         f"{root} {found}: the bucket was put back to an earlier version, or objects of the channel were removed. "
-        "Acknowledged events are lost. Close all handles, and open the channel again: it continues with what is there; "
-        f"if it says that a slot is missing, run `spillable repair {root}`"
+        f"Acknowledged events are lost. {advice}"
     )

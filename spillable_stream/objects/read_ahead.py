@@ -92,12 +92,12 @@ class ReadAhead:
         """Return what to raise at a proven slot that no writer can have appended behind the ones before it."""
         if any(later.begins_anew for later in rest):
             return BehindError()
-        before = self._tail.number
+        before, root = self._tail.number, self._slots.store.root
         return DataLossError(
             f"slot {slot.number} was appended after a slot {before} that is not the one there now: objects of the "
-            "channel were removed or overwritten, and others took their places. Run `spillable verify`, and `spillable "
-            "repair` to continue without what is lost",
-            f"{self._slots.store.root}/{slot_key(slot.number)}",
+            "channel were removed, overwritten, or put back to an earlier version, and others took their places. Run "
+            f"`spillable verify {root}`, and `spillable repair {root}` to continue without what is lost",
+            f"{root}/{slot_key(slot.number)}",
         )
 
     def _next(self) -> Slot | None:

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
+from spillable_stream.format.commit_record import CommitRecord, DelayedRun, DeliveredRun
 from spillable_stream.format.frame import FrameHeader, FrameType
+from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.integrity.doubt import Doubt
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.block import Block
@@ -42,6 +46,36 @@ def test_what_a_group_takes_behind_a_break_of_what_is_before_it_may_come_again()
     doubt.give_back(state.groups)
     assert [group.taken() for group in state.groups.values()] == [(3, [(8, 9)]), (5, [(8, 9)])]
     assert doubt.repeated(state) == {"a": ((4, 7),), "b": ((6, 7),)}
+
+
+def test_a_batch_that_the_state_has_is_put_once_more_and_a_later_one_or_another_one_is_not() -> None:
+    state = state_of_nine()
+    state.sinks["query"] = 4
+    state.producers.record("p", Numbers(3, 3, 77), (1, 2), in_memory=False)
+    for sink, producer, is_repeated in (
+        (("query", 4), None, True),
+        (("query", 5), None, False),
+        (("other", 0), None, False),
+        (None, ("p", Numbers(3, 3, 77), b""), True),
+        (None, ("p", Numbers(3, 3, 78), b""), False),
+        (None, ("p", Numbers(4, 4, 77), b""), False),
+        (None, None, False),
+    ):
+        record = CommitRecord("put", 0, sink=sink, producer=None if producer is None else NumberedBatch(*producer))
+        assert Doubt().is_repeated(record, state) is is_repeated
+
+
+@pytest.mark.parametrize(
+    ("count", "due_ms", "next_ms", "is_believed"),
+    [(1, 50, 0, False), (2, 50, 0, True), (2, 40, 0, False), (1, 50, 70, True), (1, 51, 70, False), (1, 50, 49, False)],
+)
+def test_a_delivery_is_believed_as_far_as_it_fits_the_events_that_wait(
+    count: int, due_ms: int, next_ms: int, is_believed: bool
+) -> None:
+    state, run = state_of_nine(), DeliveredRun(1, due_ms, 0, 0, count, next_ms)
+    assert Doubt().believed([run], state) == [run], "there is no such file: it changes nothing"
+    state.delays.apply([DelayedRun(1, 0, 100, 0, 80, 2, 40, 50)], [])
+    assert Doubt().believed([run], state) == [run] * is_believed
 
 
 def test_a_put_behind_the_damage_bounds_what_may_come_again() -> None:

@@ -12,10 +12,19 @@ from spillable_stream import Channel
 from spillable_stream.engine.store.object_checkpointing import ObjectCheckpointing
 from spillable_stream.objects.checkpoints import Checkpoints
 from spillable_stream.objects.slots import slot_key
+from tests.support.delays import clock_of, deliver_all, deliveries_of, put_late
 from tests.support.events import numbered, peek, put, take
-from tests.support.faulty_store import Fault, FaultyStore, once
+from tests.support.faulty_store import Fault, FaultyStore, Request, once
 from tests.support.memory_store import MemoryStore
-from tests.support.object_channels import URL, collect_now, kill, make_two_checkpoints, stores_in_memory
+from tests.support.object_channels import (
+    URL,
+    collect_now,
+    faulty_stores_in_memory,
+    kill,
+    make_two_checkpoints,
+    store_of,
+    stores_in_memory,
+)
 from tests.support.object_damage import (
     DAMAGES,
     contents_of,
@@ -176,6 +185,63 @@ def test_what_is_behind_a_hole_leaves_out_no_event_that_others_put_into_it(
     kill(channel)
     kill(other)
     require_that_the_group_takes([*([b"first"] if is_new else []), b"0"], set_limits)
+
+
+@pytest.mark.parametrize("lost", [2, 3, 4])
+def test_a_batch_that_a_producer_has_sent_again_since_the_bucket_was_put_back_is_there_once(
+    store: MemoryStore, lost: int
+) -> None:
+    channel = open_here()
+    put(channel, b"first")
+    producer = ss.Producer(channel, producer_id="p", linger_ms=0)
+    with store.put_back():
+        for _ in range(lost):
+            put(channel, b"lost")
+    for body in (b"sent again", b"last"):
+        producer.send(ss.Event(body))
+        producer.flush()
+    with suppress(ss.SpillableError):
+        producer.close()
+    kill(channel)
+    report = ss.repair(URL)
+    assert "a batch that is in the log before was put once more" in [finding.text for finding in report.findings]
+    with open_here(create=False) as channel:
+        assert peek(channel) == [b"first", b"sent again", b"last"]
+
+
+@pytest.mark.parametrize(("lost", "new"), [(1, 1), (2, 1), (2, 2)])
+def test_a_delivery_of_lost_events_that_waited_leaves_out_none_that_others_delayed_since(lost: int, new: int) -> None:
+    """Their side objects have the same numbers."""
+    with faulty_stores_in_memory():
+        channel, other = open_here(), open_here()
+        clock = clock_of(channel, other)
+        put_late(channel, 1000, b"waits")
+        faulty = store_of(channel)
+        objects: dict[str, bytes] = faulty.inner.objects  # type: ignore[attr-defined]
+        before = dict(objects)
+        for _ in range(lost):
+            put_late(channel, 10, b"lost")
+        clock.pass_by(11)
+
+        def put_back(request: Request) -> Fault | None:
+            if request.kind == "create" and request.key.startswith("log/"):
+                faulty.schedule = None
+                objects.clear()
+                objects.update(before)
+                for number in range(new):
+                    put_late(other, 50, b"%d" % number)
+            return None
+
+        faulty.schedule = put_back
+        deliveries_of(channel).deliver()
+        kill(channel)
+        kill(other)
+        ss.repair(URL)
+        with open_here(create=False) as channel:
+            assert channel.stats().delayed.events == 1 + new
+            clock_of(channel).pass_by(1000)
+            deliver_all(channel)
+            assert peek(channel)[-1 - new :] == [*numbered(0, new), b"waits"]
 
 
 # ── handles that were open ──────────────────────────────────────────────────────────────────────

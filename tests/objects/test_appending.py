@@ -292,7 +292,7 @@ def test_a_late_repetition_is_not_taken_for_the_slot_that_others_read_before_it_
         writer.appending.append(attempt)
     assert slot_key(1) in memory.objects, "the repetition filled the place"
     assert reader.tail.number == 1
-    with pytest.raises(CommitOutcomeUnknownError, match="slot 1, on which it was planned, was collected meanwhile"):
+    with pytest.raises(CommitOutcomeUnknownError, match="slot 1, on which it was planned, is no longer there"):
         reader.appending.append(reader.attempt(b"must not be acknowledged"))
     other.follow()
     assert (other.tail.number, other.state.last_id) == (4, 4)
@@ -307,7 +307,7 @@ def test_a_writer_that_slept_while_its_place_was_used_and_collected_does_not_ack
         other.put(body)
     for number in range(3):
         other.slots.delete(number)
-    with pytest.raises(CommitOutcomeUnknownError, match="slot 0, on which it was planned, was collected meanwhile"):
+    with pytest.raises(CommitOutcomeUnknownError, match="slot 0, on which it was planned, is no longer there"):
         sleeper.appending.append(attempt)
     other.follow()
     assert (other.tail.number, other.state.last_id) == (3, 3)

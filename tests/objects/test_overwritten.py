@@ -103,13 +103,13 @@ def test_a_store_that_does_not_answer_is_an_error(log: Overwritten) -> None:
 # ── what a log that was loaded again tells ──────────────────────────────────────────────────────
 
 
-def lost(log: Overwritten, *, is_gone: bool = False) -> str:
+def lost(log: Overwritten, *, is_gone: bool = False, left: int = 0) -> str:
     """Return the error of the log as it is now, for who knew the slot that was overwritten; "" for none."""
     store = FaultyStore(log.store)
     writer = Writer(store, log.writer.slots.channel)
     loaded = load(writer.slots, writer.checkpoints)
     store.forget_counts()
-    found = find_lost(writer.slots, log.tail, loaded, is_gone=is_gone)
+    found = find_lost(writer.slots, log.tail, loaded, is_gone=is_gone, left=left)
     assert not store.counts
     return "" if found is None else str(found)
 
@@ -121,6 +121,20 @@ def test_a_log_that_has_another_slot_than_was_known_has_lost_it(log: Overwritten
 def test_a_log_that_ends_before_a_slot_that_was_known_has_lost_it(log: Overwritten) -> None:
     del log.store.objects[slot_key(3)]
     assert "ends with slot 2, and slot 3 was there" in lost(log)
+
+
+def test_whoever_left_a_slot_behind_a_loss_is_told_to_repair_the_channel_and_others_to_verify_it(
+    log: Overwritten,
+) -> None:
+    del log.store.objects[slot_key(3)]
+    root = log.store.root
+    said = lost(log, left=4)
+    assert (
+        f"left slot 4 behind them, which the log can't pass. Close all handles, and run `spillable repair {root}`"
+        in said
+    )
+    for left in (0, 2):
+        assert f"Close all handles, and run `spillable verify {root}`. If it finds damage," in lost(log, left=left)
 
 
 def test_a_log_that_has_the_slot_that_was_known_has_lost_nothing(log: Overwritten) -> None:

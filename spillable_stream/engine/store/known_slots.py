@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from spillable_stream.errors import UnsafeStoreError
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd
 from spillable_stream.format.slot import NO_TOKEN, Slot, SlotFrame
 from spillable_stream.log.tier_logs import Positions
@@ -12,6 +14,7 @@ from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.checkpoints import Checkpoint
 from spillable_stream.objects.loading import apply_frames
+from spillable_stream.objects.overwritten import find_lost
 from spillable_stream.objects.pace import Pace
 from spillable_stream.objects.slots import Slots, slot_key
 from spillable_stream.state.channel_state import ChannelState
@@ -34,7 +37,10 @@ class KnownSlots:
         must_load: whether slots were collected that this handle has not read, or a repair began the log anew, so that
             the state must be loaded.
         is_gone: whether the newest slot that is known is not there any more: it was collected, or is lost.
+        left: the slot of an append of this handle that was planned on that one, and that nobody proves any more; until
+            the state is loaded; 0 if there is none.
         is_told: whether the user was told that the newest slot that is known is lost; until the state is loaded.
+        losses: how many losses and repairs this handle has met: after each, an ID may be another event's.
         unlisted: the checkpoint from which the state was loaded, here or by the handle that told it to this one, as
             long as no listing has shown that it is the newest one; None once one has.
         must_list: whether the next load must list the checkpoints: the hint led to an older one than the newest.
@@ -46,7 +52,9 @@ class KnownSlots:
         self.unsettled: Attempt | None = None
         self.must_load: bool = False
         self.is_gone: bool = False
+        self.left: int = 0
         self.is_told: bool = False
+        self.losses: int = 0
         self.unlisted: int | None = None
         self.must_list: bool = False
         self._slots = slots
@@ -62,10 +70,11 @@ class KnownSlots:
         assert self._tail is not None
         return self._tail
 
-    @property
-    def expected(self) -> Tail | None:
-        """What a load must find again: the newest slot that is known; None if none is, or its loss was told."""
-        return None if self.is_told else self._tail
+    def expecting(self) -> Callable[[Checkpoint], UnsafeStoreError | None]:
+        """Return what finds out whether the newest slot that is known by now is lost, in a state that is loaded."""
+        if self._tail is None or self.is_told:
+            return lambda _: None
+        return partial(find_lost, self._slots, self._tail, is_gone=self.is_gone, left=self.left)
 
     def publish(self) -> None:
         """Say anew where the log ends, also whether an append waits to be settled."""
@@ -82,6 +91,7 @@ class KnownSlots:
         self._news.clear()
         self._cache.clear()  # there may be other slots of the same numbers now
         self.must_load = self.is_gone = self.is_told = self.must_list = False
+        self.left = 0
         self.unlisted = None if loaded.is_newest else loaded.base
         self._settle(loaded.tail)
         point = self._point_at(loaded.tail)
@@ -94,7 +104,8 @@ class KnownSlots:
             is_gone: whether the newest slot that is known is not there any more.
         """
         self.must_load, self.is_gone = True, self.is_gone or is_gone
-        self.unsettled = None  # its place was collected, too: nobody will ever know
+        if self.unsettled is not None:
+            self.left, self.unsettled = self.unsettled.number, None  # its place was collected, or lies behind a loss
         self.publish()
 
     def know(self, found: Sequence[Slot]) -> None:
@@ -107,6 +118,7 @@ class KnownSlots:
             if slot.number == tail.number + 1:
                 self._pace.saw_others()
                 if slot.begins_anew:
+                    self.losses += 1
                     self.begin_anew()
                     return
                 self._news[slot.number] = slot.frames()  # the cache has the events, as far as it can

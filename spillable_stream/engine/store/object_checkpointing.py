@@ -244,7 +244,7 @@ class ObjectCheckpointing:
         if self._log.chain is not self._chain:
             self._chain, self._older, self._newest = self._log.chain, 0, self._log.checkpoint_number
             self._own.clear()
-            self.collector.forget_trims()
+            self.collector.begin_anew()
 
     def _require_there(self, number: int, *, is_created: bool) -> None:
         """Take a checkpoint back that was created where the channel was removed: it would be damage in the next one.

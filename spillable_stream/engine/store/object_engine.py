@@ -69,7 +69,7 @@ class ObjectEngine(Engine):
         self.appender = appender = Appender(log, follower, self.counters)
         self.checkpointing = ObjectCheckpointing(log, follower, appender, self.active_calls, self.counters)
         self.worker_statuses: ObjectWorkerStatuses = ObjectWorkerStatuses(log.store, log.channel, follower)
-        owners = ObjectOwners(log.location, follower, appender, log.untold_loss, self.worker_statuses.forget)
+        owners = ObjectOwners(log, follower, appender, self.worker_statuses.forget)
         without = _Nothing()
         committer = Committer(
             log,

@@ -33,7 +33,6 @@ from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.loading import load
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
-from spillable_stream.objects.overwritten import find_lost
 from spillable_stream.objects.pace import Pace
 from spillable_stream.objects.slots import Slots
 from spillable_stream.objects.staged_object import StagedObjectWriter
@@ -77,6 +76,7 @@ class ObjectLog:
         is_far: True: a look is a request or two.
         poll_seconds: how long to wait before another look at first, and at most.
         recovery: "": there are no recoveries.
+        losses: returns how many losses and repairs this handle has met: after each, an ID may be another event's.
         untold_loss: what keeps a loss that no call could raise for the next one.
         checkpoint_number: the slot of the newest checkpoint that is known; 0 if none is.
     """
@@ -112,6 +112,7 @@ class ObjectLog:
         self.pace: Pace = Pace()
         self.checkpoint_number: int = 0
         self.writer: str = f"{os.uname().nodename} pid {os.getpid()}"
+        self.losses: Callable[[], int] = lambda: self._known.losses
         self._lock = HandleLock(location, lock_timeout_seconds)
         self._known = KnownSlots(self.slots, self.cache, self.pace)
         self._looks = ObjectLooks(self.slots, self._known, self._presence, self.checkpoints, self._lock)
@@ -184,11 +185,12 @@ class ObjectLog:
             UnsafeStoreError: slots are lost that were known. The next call continues with what is there.
         """
         first, self._first = self._first, None
-        known, is_gone = self._known.expected, self._known.is_gone  # first: other threads may append meanwhile
+        find_loss = self._known.expecting()  # first: other threads may append meanwhile
         loaded = first or self._found()
         self._known.begin(loaded)
         self.checkpoint_number = loaded.base
-        if known is not None and (lost := find_lost(self.slots, known, loaded, is_gone=is_gone)) is not None:
+        if (lost := find_loss(loaded)) is not None:
+            self._known.losses += 1
             raise lost
         return loaded.state, Positions.of(self._known.point)
 

@@ -81,6 +81,7 @@ class ObjectLooks:
                     self._presence.is_proven = False  # another channel's slots look damaged
                     self._presence.require()
                     if max(self._checkpoints.numbers(), default=0) > self._known.tail.number:
+                        self._known.losses += 1
                         self._begin_anew()
                     raise
                 self._presence.saw(began)
@@ -117,6 +118,7 @@ class ObjectLooks:
             UnsafeStoreError: not because slots were collected, but because the store overwrote one.
         """
         self.refuse_overwritten()
+        self._known.losses += not is_gone
         self._begin_anew(is_gone=is_gone)
 
     def refuse_overwritten(self) -> None:
@@ -130,6 +132,7 @@ class ObjectLooks:
         if overwritten is not None:
             self._begin_anew()
             known.is_told = True
+            known.losses += 1
             raise overwritten
 
     def _begin_anew(self, *, is_gone: bool = False) -> None:

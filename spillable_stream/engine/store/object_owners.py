@@ -31,10 +31,10 @@ from spillable_stream.engine.one_look import look_again, one_look
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.process_owners import is_nobodys, refusal_here
 from spillable_stream.engine.requests import Request
+from spillable_stream.engine.store.object_log import ObjectLog
 from spillable_stream.engine.store.object_ownership import ANSWER_SECONDS, ObjectGroupHold, ObjectOwnership
 from spillable_stream.engine.store.owner_inquiries import OwnerInquiries
 from spillable_stream.engine.store.owner_requests import Claim, GiveUp, Own
-from spillable_stream.engine.store.untold_loss import UntoldLoss
 from spillable_stream.errors import (
     ChannelClosedError,
     CommitOutcomeUnknownError,
@@ -59,25 +59,24 @@ class ObjectOwners:
     """The owners of the groups of a channel, and the groups that this handle owns. It implements `GroupOwners`.
 
     Args:
-        path: the channel.
+        log: the channel's log.
         follower: its state.
         appender: appends to its log.
-        untold_loss: what keeps a loss for the next call.
         forget_notes: deletes what is beside a group that is dropped.
     """
 
     def __init__(
         self,
-        path: ChannelPath,
+        log: ObjectLog,
         follower: Follower,
         appender: Appender,
-        untold_loss: UntoldLoss,
         forget_notes: Callable[[str], None],
     ) -> None:
-        self.path = path
+        self.path: ChannelPath = log.path
+        self.losses: Callable[[], int] = log.losses
         self._follower = follower
         self._appender = appender
-        self._untold_loss = untold_loss
+        self._untold_loss = log.untold_loss
         self._forget_notes = forget_notes
         # Weak: what an interrupt left without a consumer must not be answered for.
         self._mine: weakref.WeakValueDictionary[str, ObjectOwnership] = weakref.WeakValueDictionary()
@@ -150,10 +149,11 @@ class ObjectOwners:
                 self._follower.follow()
                 over = waiting.may_end(self.known(group))
                 if over is not _WAIT:
-                    request = Own(group, full, over)
+                    request = Own(group, full, over, losses=self.losses)
                     self._append(request)
                     if request.epoch:
-                        owned.epoch, owned.former = request.epoch, "" if over is None else over.note
+                        owned.epoch, owned.losses = request.epoch, request.met
+                        owned.former = "" if over is None else over.note
                         return self._keep(owned)
                 else:
                     time.sleep(waiting.pause_seconds)
@@ -253,7 +253,7 @@ class ObjectOwners:
             self._follower.follow()
         for owned in mine:
             known = self.known(owned.group)
-            if known is not None and known.epoch == owned.epoch and known.claim:
+            if known is not None and known.epoch == owned.epoch and known.claim and owned.lost is None:
                 self._append(Own(owned.group, owned.note, known, is_answer=True))
         return bool(mine)
 

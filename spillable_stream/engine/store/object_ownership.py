@@ -29,7 +29,7 @@ class ObjectOwnership:
         epoch: the number of the ownership; 0 before it is one.
         former: what an owner said of itself that has not given the group up, or has left; "" if there was none.
         left_note: what to write when the group is given up; "" for nothing.
-        lost: what `require` raised; None before it did.
+        losses: how many losses the handle had met (`ObjectLog.losses`).
     """
 
     def __init__(self, owners: ObjectOwners, group: str, note: str) -> None:
@@ -39,26 +39,42 @@ class ObjectOwnership:
         self.former: str = ""
         self.position: None = None
         self.left_note: str = ""
-        self.lost: GroupOwnedError | None = None
+        self.losses: int = 0
         self._owners = owners
         self._owner = ProcessOwner(note)
+        self._lost: GroupOwnedError | None = None
+
+    @property
+    def lost(self) -> GroupOwnedError | None:
+        """Return why it is lost: as `require` has found; or the handle has met a loss of slots, or a repair.
+
+        After that an ID that was claimed may be another event's, and the epoch another handle's.
+        """
+        if self._lost is None and self.losses != self._owners.losses():
+            self._lost = GroupOwnedError(
+                f"slots of {self._owners.path} that this handle knew were lost, or the channel was repaired, so what "
+                f"it took as the group {self.group!r} may have the IDs of other events now: roll back, and begin "
+                "another take"
+            )
+        return self._lost
 
     def require(self) -> None:
         """Prove that the state still says so, where a commit is planned.
 
         Raises:
-            GroupOwnedError: another handle took the group over, or it was dropped.
+            GroupOwnedError: another handle took the group over, it was dropped, or slots that were known are lost.
         """
         known = self._owners.known(self.group)
-        if known is None or known.epoch != self.epoch:
+        if self.lost is None and (known is None or known.epoch != self.epoch):
             by = f"{known.note} took it over" if known is not None else "it was dropped or given up"
-            self.lost = GroupOwnedError(
+            self._lost = GroupOwnedError(
                 f"this handle owns the group {self.group!r} of {self._owners.path} no more: {by}, and its events are "
                 f"in the queue again: roll back, and begin another take, which claims it again. It is lost without an "
                 f"answer to a claim for {ANSWER_SECONDS:g} s, or when its owner seems gone",
                 "" if known is None else known.note,
             )
-            raise self.lost
+        if self._lost is not None:
+            raise GroupOwnedError(self._lost.args[0], self._lost.owner)
 
     def write(self, note: str) -> None:
         """Write something else about the owner.

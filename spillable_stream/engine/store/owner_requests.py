@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
@@ -25,16 +26,20 @@ class Own(Request):
         note: what the owner says of itself.
         over: the owner, as it was seen last: if that has changed, nothing is written.
         is_answer: whether this is the owner, which lives.
+        losses: returns how many losses the handle has met.
 
     Attributes:
         epoch: set by the plan: the number of the ownership; 0 if nothing was written.
+        met: set by the plan: how many losses the handle had met.
     """
 
     group: str
     note: str
     over: OwnerRecord | None
     is_answer: bool = False
+    losses: Callable[[], int] = lambda: 0
     epoch: int = 0
+    met: int = 0
     _may_be_there: bool = False
 
     def may_repeat(self) -> bool:
@@ -48,7 +53,7 @@ class Own(Request):
 
     def plan(self, plan: AppendPlan) -> CommitResult:
         """Write it if the owner is the one that was seen last; if not, find out whether it is there already."""
-        known, self.epoch = plan.state.owners.get(self.group), 0
+        known, self.epoch, self.met = plan.state.owners.get(self.group), 0, self.losses()
         if self._may_be_there and known is not None and known.note == self.note:
             self.epoch = known.epoch
         if known != self.over:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, NotAChannelError, StorageError, UnsafeStoreError
+from spillable_stream import Channel, Event, NotAChannelError, StorageError, UnsafeStoreError
 from spillable_stream.errors import DataLossError
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
@@ -331,3 +331,31 @@ def test_a_trim_that_notices_that_the_bucket_was_put_back_leaves_its_slot_and_th
     channel.close()
     repair(URL)
     assert left in objects and put(open_handle(), b"stored")
+
+
+def test_a_handle_whose_bucket_was_put_back_refuses_no_object_that_is_younger_than_its_staging_ttl(
+    open_handle: Open, set_limits: SetLimits
+) -> None:
+    """The slots that it knew long ago had greater numbers than those that there are now."""
+    channel = open_handle(staging_ttl="1h")
+    clock = by_clock(channel)
+    set_limits(worth_a_trim=1)
+
+    def go_on() -> None:
+        put(channel, b"x")
+        take(channel)
+        clock.now += 60
+        channel.checkpoint()
+
+    go_on()
+    with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
+        for _ in range(5):
+            go_on()
+    clock.now += 3600
+    with pytest.raises(UnsafeStoreError):
+        channel.engine().follow()
+    for _ in range(2):
+        go_on()
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"later"), deliver_after="1h")
+    assert channel.stats().delayed.events == 1

@@ -275,7 +275,7 @@ def test_an_append_that_notices_a_bucket_that_was_put_back_leaves_a_slot_that_on
         put(channel, b"behind the hole")
     assert slot_key(lost + 2) in store_of(channel).inner.objects  # type: ignore[attr-defined]
     if lost > continued + 1:
-        with pytest.raises(UnsafeStoreError, match="if it says that a slot is missing, run `spillable repair"):
+        with pytest.raises(UnsafeStoreError, match=f"left slot {lost + 2} .* run `spillable repair {URL}`"):
             peek(channel)
         for _ in range(lost - continued - 1):
             put(open_handle(), b"in the hole")

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from spillable_stream import Channel, GroupOwnedError, OptionError, UnsafeStoreError, log_records
+from spillable_stream import Channel, GroupOwnedError, OptionError, UnsafeStoreError, log_records, repair
 from spillable_stream.engine.group_changes import drop_of
 from spillable_stream.engine.store import object_owners
 from spillable_stream.engine.store.object_owners import ObjectOwners
@@ -476,3 +477,76 @@ def test_a_group_that_is_missing_is_not_changed(open_handle: Open, owners_clock:
     ):
         pytest.fail("there is no such group")
     assert channel.engine().log.position() == before
+
+
+# ── what is taken, and lost ─────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("notice", [lambda _: None, Channel.stats, lambda channel: peek(channel, group="other")])
+@pytest.mark.parametrize(("lost", "new"), [(2, 3), (3, 4)])
+def test_a_take_of_lost_events_counts_for_none_that_have_their_ids_by_now(
+    open_handle: Open, notice: Callable[[Channel], object], lost: int, new: int
+) -> None:
+    channel, other = open_handle(), open_handle()
+    put(channel, b"first")
+    take(channel, group="g")
+    tx = channel.take_transaction("g")
+    tx.begin()
+    with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
+        for _ in range(lost):
+            put(channel, b"lost")
+        assert len(tx.take_many(100)) == lost
+    for number in range(new):
+        put(other, b"%d" % number)
+    with suppress(UnsafeStoreError):
+        notice(channel)
+    with pytest.raises((UnsafeStoreError, GroupOwnedError)):
+        tx.commit()
+    with pytest.raises(GroupOwnedError, match="may have the IDs of other events now: roll back, and begin another"):
+        tx.commit()
+    tx.rollback()
+    assert take(channel, group="g") == numbered(0, new)
+
+
+def test_a_take_from_before_a_repair_counts_for_no_event_that_has_its_id_by_now(open_handle: Open) -> None:
+    channel, other = open_handle(), open_handle()
+    put(channel, b"first")
+    take(channel, group="g")
+    tx = channel.take_transaction("g")
+    tx.begin()
+    with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
+        put(channel, b"lost")
+        assert len(tx.take_many(100)) == 1
+    put(other, b"0")
+    with pytest.raises(UnsafeStoreError):
+        put(channel, b"behind the loss")
+    repair(channel.path)
+    with pytest.raises(GroupOwnedError, match="or the channel was repaired, so what it took"):
+        tx.commit()
+    tx.rollback()
+    assert take(channel, group="g")[0] == b"0"
+
+
+def test_two_handles_never_own_a_group_with_one_epoch(open_handle: Open, owners_clock: OwnersClock) -> None:
+    """Epochs are transaction IDs, which are given out again when the bucket was put back."""
+    other, channel = open_handle(), open_handle()
+    put(other, *numbered(0, 4))
+    with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
+        channel.consumer("g")
+        epoch = epoch_of(channel, "g")
+    other.consumer("g")
+    assert epoch_of(other, "g") == epoch
+    with pytest.raises(UnsafeStoreError):
+        channel.stats()
+        put(channel, b"not stored")
+    txs = [handle.take_transaction("g") for handle in (channel, other)]
+    committed = 0
+    for tx in txs:
+        with suppress(GroupOwnedError):
+            tx.begin()
+            tx.take_many(2)
+    for tx in txs:
+        with suppress(GroupOwnedError):
+            tx.commit()
+            committed += 1
+    assert committed == 1
