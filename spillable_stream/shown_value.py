@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from functools import cache
 
-__all__ = ["printable", "shown"]
+__all__ = ["encodable", "printable", "shown"]
 
 _MOST = 200  # characters, or bytes, of a text
 _MOST_ELEMENTS = 20
@@ -30,6 +30,11 @@ def shown(value: object, most: int = _MOST) -> str:
 def printable(text: str) -> str:
     """Return a text as one line that commands no terminal: characters that can't be printed are escaped."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def encodable(text: str) -> str:
+    """Return a text that UTF-8 can hold: what is not UTF-8 in a path's name is escaped, and names stay different."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 class _Shortened(reprlib.Repr):

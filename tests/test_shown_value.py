@@ -12,7 +12,7 @@ import pytest
 import spillable_stream as ss
 from spillable_stream import OptionError
 from spillable_stream.options import OPTIONS, parse_options
-from spillable_stream.shown_value import printable, shown
+from spillable_stream.shown_value import encodable, printable, shown
 
 PACKAGE = Path(ss.__file__).parent
 LONG, MILLION = 10_000_000, 1_000_000
@@ -111,3 +111,9 @@ def test_each_refusal_shows_the_value_by_this_rule() -> None:
 )
 def test_a_line_that_is_printed_commands_no_terminal(text: str, said: str) -> None:
     assert printable(text) == said
+
+
+def test_a_name_that_is_not_utf_8_can_be_encoded_and_differs_from_others() -> None:
+    names = ["plain", "größe", "\udcff", "\udcfe"]
+    assert [encodable(name).encode() for name in names][:2] == [b"plain", "größe".encode()]
+    assert len({encodable(name) for name in names}) == 4

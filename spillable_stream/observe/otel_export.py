@@ -11,6 +11,7 @@ from spillable_stream.arguments import instance
 from spillable_stream.channel.channel import Channel
 from spillable_stream.observe.metric_names import METRICS, Metric, MetricKind
 from spillable_stream.observe.observer import Observer
+from spillable_stream.shown_value import encodable
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -42,7 +43,7 @@ class OtelMetrics:
                     return []
                 observations = observer.observe(max_age_seconds=_MAX_AGE_SECONDS)
                 points = [point for seen in observations for point in metric.points(seen)]
-                return [OtelPoint(value, dict(zip(metric.labels, labels, strict=True))) for labels, value in points]
+                return [OtelPoint(v, dict(zip(metric.labels, map(encodable, ls), strict=True))) for ls, v in points]
 
             return report
 

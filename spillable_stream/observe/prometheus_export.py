@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillable_stream.observe.metric_names import METRICS, MetricKind
 from spillable_stream.observe.observer import Observer
+from spillable_stream.shown_value import encodable
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -36,7 +37,7 @@ class ChannelCollector:
             found = family(metric.name, metric.text, labels=metric.labels)
             for seen in observations:
                 for labels, value in metric.points(seen):
-                    found.add_metric(labels, value)
+                    found.add_metric([encodable(label) for label in labels], value)
             if found.samples:
                 yield found
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from nicegui import ui
 
 from spillable_stream.observe.observed_channel import FAILURES
+from spillable_stream.shown_value import encodable
 from spillable_stream.ui.changes import Changes, changeable_options, creation_question
 
 __all__ = ["change_panel"]
@@ -106,7 +107,7 @@ def _button(text: str, question: Callable[[], str], change: Callable[[], str]) -
 async def _ask(question: str, change: Callable[[], str]) -> None:
     """Make a change if the answer to a question is yes, and say what came of it."""
     with ui.dialog() as dialog, ui.card().classes("s-card"):
-        ui.label(question)
+        ui.label(encodable(question))
         with ui.row().classes("w-full justify-end"):
             ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("no-caps flat autofocus")
             ui.button("Do it", on_click=lambda: dialog.submit(True)).props("no-caps unelevated color=negative")
@@ -114,6 +115,6 @@ async def _ask(question: str, change: Callable[[], str]) -> None:
     dialog.delete()
     if answer:
         try:
-            ui.notify(await asyncio.to_thread(change), type="positive")
+            ui.notify(encodable(await asyncio.to_thread(change)), type="positive")
         except FAILURES as e:
-            ui.notify(str(e), type="negative", multi_line=True, timeout=0, close_button="Close")
+            ui.notify(encodable(str(e)), type="negative", multi_line=True, timeout=0, close_button="Close")

@@ -11,6 +11,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.event_table import EventTable
 from spillable_stream.channel.place import parse_place
 from spillable_stream.observe.observed_channel import FAILURES
+from spillable_stream.shown_value import encodable
 from spillable_stream.ui import pictures
 
 __all__ = ["event_panel", "look"]
@@ -49,7 +50,7 @@ def event_panel(path: str) -> None:
             shown.clear()
             shown.extend(found.ids)
         except FAILURES as e:
-            table.set_content(f'<p role="alert">{escape(str(e))}</p>')
+            table.set_content(f'<p role="alert">{escape(encodable(str(e)))}</p>')
             shown.clear()
         finally:
             button.enable()

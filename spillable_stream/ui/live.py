@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from nicegui import ui
 
+from spillable_stream.shown_value import encodable
+
 __all__ = ["LiveHtml", "shown_path"]
 
 
@@ -19,14 +21,14 @@ class LiveHtml:
 
     def __init__(self, draw: Callable[[], str], label: str = "") -> None:
         self._draw = draw
-        self._drawn = draw()
+        self._drawn = encodable(draw())
         self._html = ui.html(self._drawn, sanitize=False).classes("s w-full")
         if label:
             self._html.props(f'role="region" aria-live="polite" aria-label="{label}"')
 
     def refresh(self) -> None:
         """Draw it again."""
-        drawn = self._draw()
+        drawn = encodable(self._draw())
         if drawn != self._drawn:
             self._drawn = drawn
             self._html.set_content(drawn)
@@ -34,4 +36,4 @@ class LiveHtml:
 
 def shown_path(path: str) -> str:
     """Return the last part of a channel's path: what people call it."""
-    return path.rstrip("/").rpartition("/")[2] or path
+    return encodable(path.rstrip("/").rpartition("/")[2] or path)

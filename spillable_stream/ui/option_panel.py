@@ -10,6 +10,7 @@ from nicegui import ui
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.observe.observed_channel import FAILURES
+from spillable_stream.shown_value import encodable
 from spillable_stream.ui import pictures
 from spillable_stream.ui.changes import changeable_options
 
@@ -34,7 +35,7 @@ def option_panel(path: str) -> None:
             stored = await asyncio.to_thread(stored_options, path)
             table.set_content(pictures.options(changeable_options(), stored))
         except FAILURES as e:
-            table.set_content(f'<p role="alert">{escape(str(e))}</p>')
+            table.set_content(f'<p role="alert">{escape(encodable(str(e)))}</p>')
 
     with ui.element("section").classes("s-card column").props('aria-label="Options"'):
         ui.button("Read again", on_click=show).props("no-caps outline dense").classes("self-start px-3")

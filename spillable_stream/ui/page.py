@@ -12,6 +12,7 @@ from nicegui import ui
 from spillable_stream.counted import counted
 from spillable_stream.observe.advice import Urgency, advice_on
 from spillable_stream.observe.observation import Observation
+from spillable_stream.shown_value import encodable
 from spillable_stream.ui import pictures
 from spillable_stream.ui.change_panel import change_panel
 from spillable_stream.ui.changes import Changes
@@ -87,7 +88,7 @@ def _frame(title: str, changes: Changes) -> Iterator[None]:
         ui.button("Light", on_click=dark.disable).props("flat dense no-caps color=inherit")
         ui.button("Dark", on_click=dark.enable).props("flat dense no-caps color=inherit")
     with ui.element("div").classes("s-main column").props('id="main" tabindex="-1"'):
-        ui.html(escape(title), sanitize=False, tag="h1").classes("s")
+        ui.html(escape(encodable(title)), sanitize=False, tag="h1").classes("s")
         yield
 
 

@@ -11,6 +11,7 @@ from spillable_stream.channel.figures import size_text
 from spillable_stream.integrity.verify import verify
 from spillable_stream.observe.observed_channel import FAILURES
 from spillable_stream.progress import Progress
+from spillable_stream.shown_value import encodable
 from spillable_stream.ui import pictures
 
 __all__ = ["Verification", "verify_panel"]
@@ -74,7 +75,7 @@ def verify_panel(path: str) -> None:
         result.set_content("")
         timer.activate()
         try:
-            result.set_content(await asyncio.to_thread(verification.run))
+            result.set_content(encodable(await asyncio.to_thread(verification.run)))
         finally:
             running.clear()
             timer.deactivate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -61,3 +62,10 @@ def test_without_opentelemetry_the_error_names_the_extra(open_channel: Open, mon
     monkeypatch.setitem(sys.modules, "opentelemetry.metrics", None)
     with pytest.raises(ImportError, match=r"spillable-stream\[otel\]"):
         otel_metrics([open_channel()])
+
+
+def test_the_name_of_a_channel_that_is_not_utf_8_is_text_for_an_exporter(tmp_path: Path) -> None:
+    reader = InMemoryMetricReader()
+    with otel_metrics([os.fsdecode(os.fsencode(tmp_path) + b"/\xff")], MeterProvider([reader])):
+        ((path,),) = collected(reader)["spillable.channel.up"]
+    assert path.encode().startswith(os.fsencode(tmp_path))

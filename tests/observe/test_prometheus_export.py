@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -60,3 +61,11 @@ def test_without_prometheus_client_the_error_names_the_extra(
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with Observer([open_channel()]) as observer, pytest.raises(ImportError, match=r"spillable-stream\[prometheus\]"):
         prometheus_registry(observer)
+
+
+def test_channels_whose_names_are_not_utf_8_have_series_of_their_own(tmp_path: Path) -> None:
+    names = [os.fsdecode(os.fsencode(tmp_path) + name) for name in (b"/\xff", b"/\xfe", b"/good")]
+    with Observer(names) as observer:
+        text = generate_latest(prometheus_registry(observer)).decode()
+    ups = [line for line in text.splitlines() if line.startswith("spillable_channel_up{")]
+    assert len(set(ups)) == 3 and any("/good" in line for line in ups)

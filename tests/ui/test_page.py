@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spillable_stream import Channel
-from tests.support.browser import NEEDS_BROWSER, Served, new_tab
+from tests.support.browser import NEEDS_BROWSER, Served, new_tab, serving
 from tests.support.events import numbered, put, take
 
 pytestmark = NEEDS_BROWSER
@@ -32,6 +33,17 @@ def test_a_channel_that_is_missing_is_one_card_that_says_why(served: Served, tab
     missing = tab.locator("section[aria-label=missing]")
     missing.get_by_text("is not a channel: it is missing").wait_for()
     missing.get_by_text("Check the path").wait_for()
+
+
+def test_a_channel_whose_name_is_not_utf_8_keeps_no_other_from_the_page(tmp_path: Path, running_browser: Any) -> None:
+    strange = os.fsdecode(os.fsencode(tmp_path) + b"/strange\xff")
+    for path in (strange, tmp_path / "plain"):
+        Channel(path, minimum_required_space=0).close()
+    with serving(tmp_path, tmp_path / "*") as served, new_tab(running_browser) as page:
+        page.goto(served.link)
+        page.locator("section[aria-label=plain]").get_by_text("up", exact=True).wait_for()
+        page.get_by_role("link", name="strange").click()
+        page.get_by_role("heading", level=1).get_by_text("strange").wait_for()
 
 
 @pytest.mark.slow
@@ -91,9 +103,9 @@ def test_on_a_narrow_screen_every_bar_is_seen_and_no_text_leaves_its_card(served
         page.locator("section[aria-label=clicks] .s-meter").first.wait_for()
         widths = page.locator(".s-meter").evaluate_all("all => all.map(e => e.getBoundingClientRect().width)")
         assert min(widths) > 100
-        beyond = page.locator(".s-tier > *").evaluate_all(
-            "all => all.filter(e => e.getBoundingClientRect().right"
-            " > e.closest('.s-card').getBoundingClientRect().right).map(e => e.outerHTML)"
+        beyond = page.locator(".s-card").evaluate_all(
+            "cards => cards.flatMap(card => [...card.querySelectorAll('.s-tier > *')].filter("
+            "e => e.getBoundingClientRect().right > card.getBoundingClientRect().right).map(e => e.outerHTML))"
         )
         assert beyond == []
 
