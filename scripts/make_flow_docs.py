@@ -8,6 +8,7 @@ A test compares the files with what this makes of the tables in `spillable_strea
 from __future__ import annotations
 
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from spillable_stream.options import OPTIONS
 ROOT = Path(__file__).parents[1]
 _FINDINGS = re.compile(r"(<!-- findings -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _COMPONENTS = re.compile(r"(<!-- components -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_short = runpy.run_path(str(ROOT / "scripts" / "make_option_docs.py"))["short"]
 _OPTIONS = {option.name: f"{option.doc} {OURS}" for option in OPTIONS}  # docs/options.md has these
 _TITLES = {
     Kind.SOURCE: "Sources",
@@ -61,7 +63,7 @@ def section(known: ComponentType) -> str:
     """Return the section of a type: its names, and a table of its properties."""
     names = f"Also `{'`, `'.join(known.java_names)}`.\n\n" if known.java_names else ""
     rows = [
-        f"| `{p.name.replace('*', 'NAME')}` | {_default(p)} | {_cell(p.range)} | {_cell(p.doc)} |"
+        f"| `{p.name.replace('*', 'NAME')}` | {_default(p)} | {_cell(_short(p.range))} | {_cell(p.doc)} |"
         for p in known.properties
         if _OPTIONS.get(p.name) != p.doc
     ]

@@ -53,8 +53,13 @@ def table(scope: str) -> str:
         shown = [o for o in shown if SOURCE not in o.scopes]
         rows.insert(0, f"A batch read has, of these, {shared}. Besides it has\n")
     for o in shown:
-        rows.append(f"| `{o.name}` | {plain(o.default_in(scope), ',')} | {o.range} | {o.doc} |")
+        rows.append(f"| `{o.name}` | {plain(o.default_in(scope), ',')} | {short(o.range)} | {o.doc} |")
     return "\n".join(rows)
+
+
+def short(values: str) -> str:
+    """Return what is allowed without the units of times and sizes, which docs/options.md lists once."""
+    return re.sub(r", or a number with [^;]*", "", values)
 
 
 def configuration() -> str:

@@ -76,8 +76,8 @@ def tail(path: Path, channel: ss.Channel, follow: bool) -> None:
 def main() -> None:
     """Tail the file that the command line names."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("file", type=Path)
-    parser.add_argument("channel", type=Path)
+    parser.add_argument("file", type=Path, help="the log file")
+    parser.add_argument("channel", help="the channel's directory, or its address in a store; it is created if missing")
     parser.add_argument("--once", action="store_true", help="end at the end of the file")
     arguments = parser.parse_args()
     with ss.exit_on_sigterm(), ss.Channel(arguments.channel) as channel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -17,17 +17,19 @@ from spillable_stream.channel.seek_target import SeekTarget
 from spillable_stream.channel.taken_events import ID_FIELD
 from spillable_stream.counted import counted
 from spillable_stream.engine.engine import Engine
+from spillable_stream.shown_value import printable
 
 __all__ = ["EventTable", "body_text", "events_from", "last_events", "value_text"]
 
 _MOST_CHARACTERS = 200
-_MOST_ROWS = 100
+_MOST_ROWS = 100  # of HTML
+_MOST_LINES = 20
 _BATCH_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class EventTable:
-    """Some events of a channel, in order. A notebook shows it as a table.
+    """Some events of a channel, in order. A notebook shows it as a table, and a shell as lines.
 
     Args:
         channel: the channel's path.
@@ -37,7 +39,7 @@ class EventTable:
 
     channel: str
     typed: bool
-    table: pa.Table = field(repr=False)
+    table: pa.Table
 
     def __len__(self) -> int:
         """Return how many events there are."""
@@ -63,6 +65,13 @@ class EventTable:
     def columns(self) -> list[str]:
         """Return the names of the columns as they are shown: the ID is the first one."""
         return [ID_COLUMN, *(name for name in self.table.column_names if name != ID_COLUMN)]
+
+    def first(self, n: int) -> EventTable:
+        """Return the first ``n`` of these events, or all if there are fewer."""
+        return EventTable(self.channel, self.typed, self.table.slice(0, n))
+
+    def __repr__(self) -> str:
+        return _lines(self)
 
     def _repr_html_(self) -> str:
         return _html(self)
@@ -139,6 +148,18 @@ def value_text(value: object) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
 
 
+def _lines(events: EventTable) -> str:
+    """Return events as lines of text: the channel, the columns' names, and a line for each of the first."""
+    columns = events.columns()
+    rows = [[value_text(row[name]) for name in columns] for row in events.first(_MOST_LINES).rows()]
+    more = len(events) - _MOST_LINES
+    return "\n".join([
+        f"{counted(len(events), 'event')} of {events.channel}",
+        *(printable(" | ".join(row)) for row in ([columns, *rows] if rows else [])),
+        *([f"… and {counted(more, 'more event')}"] if more > 0 else []),
+    ])  # fmt: skip
+
+
 def _html(events: EventTable) -> str:
     """Return events as a table of self-contained HTML."""
     line = "border:0;border-bottom:1px solid rgba(128,128,128,.25);padding:2px 16px 2px 0;text-align:left"
@@ -146,7 +167,7 @@ def _html(events: EventTable) -> str:
     head = "".join(f'<th scope="col" style="{line}">{escape(name)}</th>' for name in columns)
     rows = [
         "".join(f'<td style="{line};vertical-align:top">{escape(value_text(row[name]))}</td>' for name in columns)
-        for row in EventTable(events.channel, events.typed, events.table.slice(0, _MOST_ROWS)).rows()
+        for row in events.first(_MOST_ROWS).rows()
     ]
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     more = len(events) - _MOST_ROWS

@@ -32,6 +32,21 @@ def test_head_and_tail_are_the_first_and_the_last_events_and_take_nothing(open_c
     assert channel.stats().groups["default"].lag == 47
 
 
+def test_a_shell_shows_the_first_events_a_line_each(open_channel: Open) -> None:
+    channel = open_channel()
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"an order", {"country": "NL"}))
+        tx.put_many(Event(b"two\nlines") for _ in range(20))
+    assert repr(channel.head(2)).splitlines() == [
+        f"2 events of {channel.path}",
+        "write_order_id | headers | body",
+        "1 | country: NL | an order",
+        "2 |  | two\\nlines",
+    ]
+    assert repr(channel.head(21)).splitlines()[-1] == "… and 1 more event"
+    assert repr(channel.head(1, start="latest")) == f"0 events of {channel.path}"
+
+
 def test_a_channel_without_events_has_none_to_show(open_channel: Open) -> None:
     channel = open_channel()
     assert len(channel.head()) == len(channel.tail()) == 0
