@@ -88,8 +88,8 @@ class ChannelKeywords(TypedDict, total=False):
     Default: 30.0."""
 
     retention_ms: Milliseconds | None
-    """The age up to which events stay readable that every group has taken. With 0, and `retention_bytes` 0, they leave
-    when they are taken. Default: 0."""
+    """The age up to which events stay readable after every group has taken them. With 0, and `retention_bytes` 0, they
+    leave when they are taken. Default: 0."""
 
     retention_bytes: Size | None
     """How many bytes of events stay readable after every group has taken them. With 0, and `retention_ms` 0, they leave

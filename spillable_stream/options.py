@@ -189,7 +189,7 @@ OPTIONS: tuple[Option, ...] = (
            "How long a commit waits for other processes' commits, and an open for their recovery, before it gives up."),
     Option("retentionMs", (CHANNEL,), 0, or_zero(1000, milliseconds(0, _MOST_MILLISECONDS)),
            f"{MILLISECONDS_RANGE}; 1,000 or more, or 0",
-           "The age up to which events stay readable that every group has taken. With 0, and `retentionBytes` 0, "
+           "The age up to which events stay readable after every group has taken them. With 0, and `retentionBytes` 0, "
            "they leave when they are taken.", stored_at_default=False),
     Option("retentionBytes", (CHANNEL,), 0, or_zero(_MIB, size(0)), f"{SIZE_RANGE}; 2^20 or more, or 0",
            "How many bytes of events stay readable after every group has taken them. With 0, and `retentionMs` 0, they "

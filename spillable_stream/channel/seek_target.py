@@ -66,12 +66,17 @@ def chosen_position(engine: Engine, to: SeekTarget) -> Choose:
 
 
 def to_take_from(engine: Engine, to: SeekTarget) -> Choose:
-    """Return what `chosen_position` does, for a group, which can't begin at a time to come: it takes what comes next.
+    """Return what `chosen_position` does, but refuse a time to come: a group would begin with what is put before that.
+
+    Args:
+        engine: the channel.
+        to: the event that the group takes next.
 
     Raises:
         OptionError: ``to`` is a time to come, or what `chosen_position` refuses.
     """
-    if isinstance(moment := span_with_unit(to), datetime | timedelta) and is_to_come(time_us := time_of(moment)):
+    target = span_with_unit(to)
+    if isinstance(target, datetime | timedelta) and is_to_come(time_us := time_of(target)):
         raise OptionError(
             f"a group can't begin at {shown_time(time_us)}, a time that is still to come: it would take what is put "
             "before that. Give a time that has passed, or 'latest' for the next event"

@@ -171,7 +171,7 @@ def _is_late(way: Way, begun: tuple[_Begun, Future[_T]] | Exception) -> bool:
 
 def _outcome(result: Callable[[], _T], is_late: bool) -> _T | Exception:
     if is_late:
-        return LateCallError("it has not answered for a moment, and is not waited for")
+        return LateCallError("it has not answered within a second, and is not waited for any more")
     try:
         return result()
     except Exception as e:

@@ -20,11 +20,12 @@ __all__ = ["Doubt"]
 
 
 def _may_be_of(run: DeliveredRun, file: DelayedFile) -> bool:
-    """Tell whether events of a side file can be those that were delivered."""
-    due_fits = run.due_ms == file.next_ms if run.count == 1 else run.due_ms >= file.next_ms
-    if run.next_ms:
-        return due_fits and run.due_ms <= run.next_ms and run.count < file.events
-    return due_fits and run.count == file.events
+    """Tell, by their number and due times, whether events of a side file can be those that were delivered."""
+    if run.due_ms < file.next_ms or (run.count == 1 and run.due_ms != file.next_ms):
+        return False
+    if run.next_ms == 0:  # the rest of the file
+        return run.count == file.events
+    return run.due_ms <= run.next_ms and run.count < file.events
 
 
 @dataclass(slots=True)

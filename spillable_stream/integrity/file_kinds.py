@@ -1,8 +1,8 @@
-"""Names that a channel needs, at which something of another kind is: a directory for a file, a link, a pipe.
+"""Refuses a channel where a directory, a link or a pipe has the name of one of its files.
 
-No damage does that, and no use of the channel passes over it. So whoever did it is told the names, and nothing else is
-read: a repair would have to remove what it does not know. Other names, as that of a log file that is yet to come, are
-passed over by every use of the channel, and so they are here.
+No damage does that, no handle can use the channel then, and a repair would have to remove what it does not know. So the
+error names all such paths, and nothing else is read. Names that the channel does not use yet, such as that of a later
+log file, are passed over, as by every handle.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ def require_kinds(fs: FileSystem, path: Path) -> None:
         path: the channel's directory.
 
     Raises:
-        CorruptionError: there is; says what to do.
+        CorruptionError: there is such a name; the message says what to do.
         UnsupportedFormatError: a newer version wrote the channel.
     """
     layout = usual_layout(path)
-    _refuse(_none_of_files(fs, _files(layout)))
+    _refuse(_other_than_files(fs, _files(layout)))
     with contextlib.suppress(CorruptionError, NotAChannelError):
         layout = read_identity(fs, path)
-    _refuse(_none_of_directories(fs, _directories(layout)))
-    _refuse(_none_of_files(fs, _log_files(fs, layout)))
+    _refuse(_other_than_directories(fs, _directories(layout)))
+    _refuse(_other_than_files(fs, _log_files(fs, layout)))
 
 
 def _directories(layout: Layout) -> list[Path]:
-    outside = {layout.backup_checkpoint_dir or layout.checkpoint_dir, layout.checkpoint_dir, *layout.data_dirs}
-    return sorted({*outside, layout.groups, layout.path / "producers", layout.memory})
+    backup = () if layout.backup_checkpoint_dir is None else (layout.backup_checkpoint_dir,)
+    own = (layout.groups, layout.path / "producers", layout.memory)
+    return sorted({*layout.data_dirs, layout.checkpoint_dir, *backup, *own})
 
 
 def _files(layout: Layout) -> Iterator[Path]:
@@ -59,7 +60,7 @@ def _files(layout: Layout) -> Iterator[Path]:
 
 
 def _log_files(fs: FileSystem, layout: Layout) -> Iterator[Path]:
-    """Yield the names of the disk tier's log files, up to the newest one, in its directories."""
+    """Yield what has the name of a log file of the disk tier in the data directories, up to the newest file."""
     newest = max([_published(fs, layout), *layout.log_files(fs)])
     for directory in set(layout.data_dirs):
         for name in fs.list(directory):
@@ -69,19 +70,19 @@ def _log_files(fs: FileSystem, layout: Layout) -> Iterator[Path]:
 
 
 def _published(fs: FileSystem, layout: Layout) -> int:
-    """Return the number of the newest log file that the head says; 0 without a head."""
+    """Return the number of the newest log file by the head; 0 without a head."""
     with contextlib.suppress(FileNotFoundError):
         head = parse_head(fs.read_file(layout.head))
         return head.published.disk.file_id if head else 0
     return 0
 
 
-def _none_of_files(fs: FileSystem, paths: Iterable[Path]) -> list[str]:
+def _other_than_files(fs: FileSystem, paths: Iterable[Path]) -> list[str]:
     kinds = {path: fs.kind(path) for path in paths}
     return [f"{path} is {kind}, and not a file" for path, kind in kinds.items() if kind not in ("", A_FILE)]
 
 
-def _none_of_directories(fs: FileSystem, paths: Iterable[Path]) -> list[str]:
+def _other_than_directories(fs: FileSystem, paths: Iterable[Path]) -> list[str]:
     kinds = {path: fs.kind(fs.real_path(path) if fs.kind(path) == A_LINK else path) for path in paths}
     return [f"{path} is {kind}, and not a directory" for path, kind in kinds.items() if kind not in ("", A_DIRECTORY)]
 

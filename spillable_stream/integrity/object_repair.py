@@ -45,7 +45,7 @@ from spillable_stream.state.ranges import RangeSet
 
 __all__ = ["repair_objects"]
 
-_PATIENCE_SECONDS = 30.0
+_TIMEOUT_SECONDS = 30.0
 _NO_SLOT = (
     b"This slot was missing when the channel was repaired. What it held is in quarantine/, as far as it was there.\n"
 )
@@ -155,7 +155,7 @@ class _Repair:
     def _append(self, tail: Tail) -> tuple[Tail, ChannelState]:
         """Append what is lost, and from where on slots are needed; return the log's end and the state there."""
         state = self._inspection.state.copy()
-        appending = Appending(self._slots, self._writer, Backoff(_PATIENCE_SECONDS))
+        appending = Appending(self._slots, self._writer, Backoff(_TIMEOUT_SECONDS))
         state.trimmed = trimmed = self._trimmed(state, tail.number + 1)
         plan = AppendPlan(state, Tier.DISK, start=appending.begin_bytes(tail))
         Control(FrameType.LOST, self._lost()).plan(plan)

@@ -112,7 +112,7 @@ class Collector:
         return is_ripe or (not self._has_looked_back and trimmed.through > self.deleted_through)
 
     def begin_anew(self) -> None:
-        """Forget what was trimmed, deleted, and the newest slot when: the log may be another one.
+        """Forget what was trimmed and deleted, and which slot was the newest at what time: the log may be another one.
 
         A repair may have found that more is needed, or the bucket was put back, where slots have their numbers again.
         """

@@ -104,11 +104,11 @@ class ChannelDiscovery:
     def _patterns(self) -> list[_Pattern]:
         return [given for given in self._given.values() if isinstance(given, _Pattern)]
 
-    def search(self, patience_seconds: float) -> list[ObservedChannel]:
+    def search(self, timeout_seconds: float) -> list[ObservedChannel]:
         """Find out what fits the patterns, unless that was done a moment ago, and return the channels that are gone.
 
         Args:
-            patience_seconds: how long to wait; what takes longer counts when it is there.
+            timeout_seconds: how long to wait; what takes longer counts when it is there.
         """
         patterns = self._patterns()
         if patterns and self._monotonic() >= self._due:
@@ -117,7 +117,7 @@ class ChannelDiscovery:
                 if pattern.search is None:
                     pattern.search = self._threads.begin(partial(channels_matching, pattern.text))
         searches = [pattern.search for pattern in patterns if pattern.search is not None]
-        wait(searches, patience_seconds)
+        wait(searches, timeout_seconds)
         before = self.channels()
         for pattern in patterns:
             if pattern.search is not None and pattern.search.done():

@@ -18,7 +18,7 @@ from spillable_stream.state.ranges import count_of
 __all__ = ["METRICS", "MOST_GROUPS", "Metric", "MetricKind", "Point"]
 
 MOST_GROUPS = 100
-"""Of so many groups of a channel there are series: of those with most to take, and whose workers are in trouble."""
+"""So many groups of a channel have series, those with most to take; and so many workers, those in trouble first."""
 
 
 class MetricKind(StrEnum):

@@ -82,17 +82,13 @@ class ObservedChannel:
         )
 
     def _count(self, stats: ChannelStats) -> None:
-        """Add what each group took since the last look; one that a seek moved has taken nothing."""
+        """Add what each group took since the last look, and forget the groups that are gone."""
+        taken = {}
         for name, group in stats.groups.items():
-            before = self._groups.get(name, group)
-            moved = stats.last_id - group.lag - (self._last_id - before.lag) if before.token == group.token else 0
-            missed = RangeSet((*before.lost, *before.removed))
-            for first, last in (*group.lost, *group.removed):
-                moved -= count_of(missed.gaps(first, last))
-            self._taken[name] = self._taken.get(name, 0) + (max(0, moved) if name in self._groups else 0)
-        for name in self._taken.keys() - stats.groups.keys():
-            del self._taken[name]
-        self._groups, self._last_id = dict(stats.groups), stats.last_id
+            before = self._groups.get(name)
+            took = 0 if before is None else _taken_between(before, self._last_id, group, stats.last_id)
+            taken[name] = self._taken.get(name, 0) + took
+        self._taken, self._groups, self._last_id = taken, dict(stats.groups), stats.last_id
 
     def close(self) -> None:
         """Close the handle that was opened here."""
@@ -100,3 +96,20 @@ class ObservedChannel:
         if handle is not None and handle is not self._own:
             with contextlib.suppress(SpillableError, OSError):
                 handle.close()
+
+
+def _taken_between(before: GroupStats, before_last_id: int, now: GroupStats, now_last_id: int) -> int:
+    """Return how many events a group took between two looks: neither what a seek passed, nor what went untaken.
+
+    Args:
+        before: the group at the earlier look.
+        before_last_id: the last event of the channel then.
+        now: the group at the later look.
+        now_last_id: the last event of the channel then.
+    """
+    if now.token != before.token:
+        return 0  # a seek moved it, or it was created anew
+    passed = (now_last_id - now.lag) - (before_last_id - before.lag)
+    known = RangeSet((*before.lost, *before.removed))
+    untaken = sum(count_of(known.gaps(first, last)) for first, last in (*now.lost, *now.removed))
+    return max(0, passed - untaken)

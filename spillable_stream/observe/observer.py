@@ -30,7 +30,7 @@ class Observer:
     Args:
         channels: handles, which stay open, paths, and patterns of paths, such as ``/data/orders-*``: what fits one is
             looked up again every few seconds.
-        patience_seconds: how long to wait for a look; a channel whose look takes longer is shown as such meanwhile.
+        timeout_seconds: how long to wait for a look; a channel whose look takes longer is shown as such meanwhile.
         clock: returns the time in seconds since 1970, for tests.
 
     Raises:
@@ -41,13 +41,13 @@ class Observer:
         self,
         channels: Iterable[Channel | str | PathLike[str]],
         *,
-        patience_seconds: float = 2.0,
+        timeout_seconds: float = 2.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._threads = CallThreads(_MOST_THREADS, "spillable-observer")
         self._discovery = ChannelDiscovery(channels, clock, self._threads)
         self._clock = clock
-        self._patience_seconds = patience_seconds
+        self._timeout_seconds = timeout_seconds
         self._mutex = threading.Lock()
         self._looks: dict[ObservedChannel, Future[Observation]] = {}  # those under way
         self._latest: list[Observation] = []
@@ -64,8 +64,8 @@ class Observer:
         with self._mutex:
             if self._latest and 0 <= self._clock() - self._looked_at < max_age_seconds:
                 return self._latest
-            deadline = time.monotonic() + self._patience_seconds
-            for gone in self._discovery.search(self._patience_seconds / 2):
+            deadline = time.monotonic() + self._timeout_seconds
+            for gone in self._discovery.search(self._timeout_seconds / 2):
                 self._close(gone)
             channels = self._discovery.channels()
             for channel in channels:
@@ -82,7 +82,7 @@ class Observer:
         except TimeoutError:
             if not look.running() and not look.done():  # others are before it
                 return channel.latest or Observation(channel.path, self._clock())
-            waited = f"has not answered for more than {self._patience_seconds:g} s; check its disk or its store"
+            waited = f"has not answered for more than {self._timeout_seconds:g} s; check its disk or its store"
             return Observation(channel.path, self._clock(), problem=f"{channel.path} {waited}")
         del self._looks[channel]
         return found

@@ -19,18 +19,18 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, or refuse to."""
         super().connection_made(transport)
-        self._patience = self.loop.call_later(_REQUEST_SECONDS, self._close_idle)
+        self._idle_timer = self.loop.call_later(_REQUEST_SECONDS, self._close_idle)
         if len(self.connections) > _MOST_CONNECTIONS:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
-        self._patience.cancel()
+        self._idle_timer.cancel()
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self, event: Any) -> None:
         """Become a websocket, which may be silent."""
-        self._patience.cancel()
+        self._idle_timer.cancel()
         super().handle_websocket_upgrade(event)
 
     def _close_idle(self) -> None:

@@ -81,14 +81,14 @@ class WorkerThreads:
         return [thread for thread in self.at_work if thread.deadline is not None and now >= thread.deadline]
 
     def leave_idle(self) -> bool:
-        """Leave those without work, which get none then, and tell whether there are any with."""
+        """Leave those without work, which get none from then on, and tell whether any have work."""
         idle = {thread for thread in self.at_work if thread.work is None}
         for thread in idle:
             thread.is_left = True
         return idle != self.at_work
 
     def leave(self, thread: WorkerThread) -> Work:
-        """Leave a thread behind in its call, and return its work, which is another one's then."""
+        """Leave a thread behind in its call, and return its work, which another thread gets."""
         thread.is_left, work = True, thread.work
         assert work is not None
         thread.work = thread.deadline = None

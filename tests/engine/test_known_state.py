@@ -52,8 +52,8 @@ def known(channel: Channel) -> KnownState:
     return pickle.loads(pickle.dumps(found))  # type: ignore[no-any-return]
 
 
-def begun(handed: KnownState | None) -> Channel:
-    with beginning_with(handed):
+def begun(earlier: KnownState | None) -> Channel:
+    with beginning_with(earlier):
         return Channel(URL, create=False)
 
 
@@ -61,10 +61,10 @@ def test_a_handle_begins_with_it_without_a_request_and_looks_before_it_appends(
     opened: list[FaultyStore], channel: Channel
 ) -> None:
     put(channel, b"1")
-    handed = known(channel)
+    earlier = known(channel)
     put(channel, b"2")
     opened.clear()
-    with begun(handed) as other:
+    with begun(earlier) as other:
         assert [request for store in opened for request in asked(store)] == []
         put(other, b"3")
         (store,) = [store for store in opened if store.requests]
@@ -82,9 +82,9 @@ def test_whoever_begins_with_it_lists_the_checkpoints_before_an_append_unless_th
     with Channel(URL, create=False, commit_interval=0, gc_delay=0) as hinted:
         if has_listed:
             put(hinted, b"2")
-        handed = known(hinted)
+        earlier = known(hinted)
     opened.clear()
-    with begun(handed) as other:
+    with begun(earlier) as other:
         for _ in range(2):
             put(other, b"3")
         assert sum(store.counts["list"] for store in opened) == 1 - has_listed
@@ -102,19 +102,19 @@ def test_whoever_begins_with_what_began_with_an_older_checkpoint_refuses_to_appe
         for _ in range(3):
             put(earlier, b"in its place")
     with Channel(URL, create=False) as hinted:
-        handed = known(hinted)
+        earlier = known(hinted)
     for _ in range(hands - 1):
-        with begun(handed) as other:
-            handed = known(other)
-    with begun(handed) as other, pytest.raises(DataLossError, match="the newest checkpoint is of"):
+        with begun(earlier) as other:
+            earlier = known(other)
+    with begun(earlier) as other, pytest.raises(DataLossError, match="the newest checkpoint is of"):
         put(other, b"behind the loss")
 
 
 def test_it_is_for_its_own_channel_in_its_own_block(channel: Channel) -> None:
-    handed = known(channel)
+    earlier = known(channel)
     assert known_state(PLACE) is None
-    with beginning_with(handed):
-        assert known_state(PLACE) == handed
+    with beginning_with(earlier):
+        assert known_state(PLACE) == earlier
         assert known_state(Location.parse(f"{URL}-2")) is None
         with beginning_with(None):
             assert known_state(PLACE) is None
@@ -123,13 +123,13 @@ def test_it_is_for_its_own_channel_in_its_own_block(channel: Channel) -> None:
 
 def test_a_handle_that_begins_behind_what_was_collected_loads_anew(channel: Channel) -> None:
     put(channel, b"1")
-    handed = known(channel)
+    earlier = known(channel)
     take(channel, 1)
     for _ in range(3):
         put(channel, b"x")
         take(channel, 1)
         collect_now(channel)
-    with begun(handed) as other:
+    with begun(earlier) as other:
         put(other, b"new")
         assert take(channel) == [b"new"]
 
@@ -149,10 +149,10 @@ def test_a_channel_that_was_removed_meanwhile_gets_nothing(
     opened: list[FaultyStore], channel: Channel, instead: str
 ) -> None:
     put(channel, b"1")
-    handed = known(channel)
+    earlier = known(channel)
     memory = remove(opened, instead)
     before = dict(memory.objects)
-    with begun(handed) as other, pytest.raises(NotAChannelError, match="is no longer at s3://bucket/orders"):
+    with begun(earlier) as other, pytest.raises(NotAChannelError, match="is no longer at s3://bucket/orders"):
         put(other, b"2")
     assert memory.objects == before
 
@@ -164,25 +164,23 @@ def test_what_a_removed_channel_remembers_of_a_batch_counts_for_nothing(
     """A batch that is remembered is stored without an append, and so without the proof of one."""
     batch = SinkBatch("job", 1)
     assert channel.port().publish(Put([Frame.of(FrameType.PUT, b"one", 1)], sink=batch), 0.0)
-    handed = known(channel)
+    earlier = known(channel)
     remove(opened, instead)
-    with begun(handed) as other, pytest.raises(NotAChannelError, match="is no longer at s3://bucket/orders"):
+    with begun(earlier) as other, pytest.raises(NotAChannelError, match="is no longer at s3://bucket/orders"):
         other.port().publish(Put([Frame.of(FrameType.PUT, b"one", 1)], sink=batch), 0.0)
 
 
 def test_what_cannot_be_read_is_asked_of_the_store(opened: list[FaultyStore], channel: Channel) -> None:
     put(channel, b"1")
-    handed = known(channel)
-    for state in (b"", handed.state[:-8], handed.state[:60] + b"?" + handed.state[61:]):
+    earlier = known(channel)
+    for state in (b"", earlier.state[:-8], earlier.state[:60] + b"?" + earlier.state[61:]):
         opened.clear()
-        with begun(replace(handed, state=state)) as other:
+        with begun(replace(earlier, state=state)) as other:
             assert other.range_of() == (1, 1)
         assert any(("get", IDENTITY) in asked(store) for store in opened)
 
 
-def test_nothing_is_handed_over_of_a_channel_with_a_large_state(
-    channel: Channel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_known_of_a_channel_with_a_large_state(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         put(channel, b"%d" % number)
         take(channel, 1, group=f"g{number}")
@@ -202,14 +200,14 @@ def test_the_newest_checkpoint_is_known_so_that_none_is_created_too_soon(
     channel.checkpoint()
     put(channel, b"5")
     newest = log_of(channel).checkpoint_number
-    handed = known(channel)
-    assert (handed.checkpoint, newest) == (5, 5)
-    found = accept(handed)
+    earlier = known(channel)
+    assert (earlier.checkpoint, newest) == (5, 5)
+    found = accept(earlier)
     assert found is not None and found.checkpoint.base == 5
     monkeypatch.setattr("spillable_stream.engine.store.object_checkpointing._MOST_SLOTS", 4)
     made: list[ObjectCheckpointing] = []
     monkeypatch.setattr(ObjectCheckpointing, "_create", made.append)
-    with begun(handed) as other:
+    with begun(earlier) as other:
         put(other, b"6")
         other.port().checkpoint_if_due()
         assert not made

@@ -61,7 +61,7 @@ def test_a_look_that_hangs_holds_up_no_other(
     slow = open_channel()
     free = hold_up(slow, monkeypatch)
     other = Channel(tmp_path / "other", minimum_required_space=0)
-    with other, Observer([slow, other], patience_seconds=0.05) as o:
+    with other, Observer([slow, other], timeout_seconds=0.05) as o:
         for _ in range(2):
             while (fine := (found := o.observe())[1]).stats is None:
                 assert "has not answered" in fine.problem or fine.is_to_come  # as on a busy machine
@@ -78,7 +78,7 @@ def test_of_more_channels_than_can_be_looked_at_at_once_the_others_have_their_tu
     free = hold_up(slow, monkeypatch)
     monkeypatch.setattr("spillable_stream.observe.observer._MOST_THREADS", 1)
     other = Channel(tmp_path / "other", minimum_required_space=0)
-    with other, Observer([slow, other], patience_seconds=0.05) as observer:
+    with other, Observer([slow, other], timeout_seconds=0.05) as observer:
         while (found := observer.observe())[0].is_to_come:  # its thread has yet to begin
             assert found[1].is_to_come
         assert "has not answered" in found[0].problem and found[1].is_to_come
@@ -141,7 +141,7 @@ def test_a_process_ends_though_a_look_hangs(path: Path) -> None:
         from spillable_stream.observe.observer import Observer
 
         ObservedChannel.look = lambda self: threading.Event().wait()
-        with Observer(sys.argv[1:], patience_seconds=0.05) as observer:
+        with Observer(sys.argv[1:], timeout_seconds=0.05) as observer:
             print(observer.observe()[0].problem.endswith("check its disk or its store"), flush=True)
     """
     done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, timeout=60)
@@ -156,7 +156,7 @@ def test_a_close_does_not_wait_for_a_search_that_hangs(tmp_path: Path, monkeypat
         return []
 
     monkeypatch.setattr("spillable_stream.observe.channel_discovery.channels_matching", hang)
-    observer = Observer([f"{tmp_path}/c*"], patience_seconds=0.05)
+    observer = Observer([f"{tmp_path}/c*"], timeout_seconds=0.05)
     assert "has not been found out yet" in observer.observe()[0].problem
     closing = threading.Thread(target=observer.close, daemon=True)
     closing.start()

@@ -96,8 +96,8 @@ class ReadonlyView:
                 held.close()
             busy = isinstance(failure, ChannelBusyError)
             settled = unchanged and failure is not None and not busy
-            patience_seconds = min(timeout_seconds, _SETTLED_SECONDS) if busy else timeout_seconds
-            if settled or time.monotonic() > began + patience_seconds:
+            wait_seconds = min(timeout_seconds, _SETTLED_SECONDS) if busy else timeout_seconds
+            if settled or time.monotonic() > began + wait_seconds:
                 raise failure or ChannelBusyError(
                     f"{layout.path} is being recovered or repaired, or its head is damaged; wait for those who have it "
                     "open, or close them"

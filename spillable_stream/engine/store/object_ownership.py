@@ -46,7 +46,7 @@ class ObjectOwnership:
 
     @property
     def lost(self) -> GroupOwnedError | None:
-        """Return why it is lost: as `require` has found; or the handle has met a loss of slots, or a repair.
+        """Return why it is lost: what `require` found, or that the handle has met a loss of slots or a repair.
 
         After that an ID that was claimed may be another event's, and the epoch another handle's.
         """

@@ -147,8 +147,8 @@ class FlowStreamWriter(ShardedStreamWriter):
                 )
         commit_optional(self._flow.optional, _optional_parts(staged), batch_id, sink)
 
-    def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        super()._abort(messages)
+    def _discard(self, messages: list[WriterCommitMessage | None]) -> None:
+        super()._discard(messages)
         discard_optional(self._flow.optional, _optional_parts([m for m in messages if isinstance(m, FlowStaged)]))
 
 

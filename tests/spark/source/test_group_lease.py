@@ -202,7 +202,7 @@ def test_calls_that_come_while_the_group_is_given_up_find_everything_as_it_was(
     own(channel)
 
 
-def test_a_call_that_takes_longer_than_the_patience_keeps_what_is_open(
+def test_a_call_that_takes_longer_than_a_lease_lasts_keeps_what_is_open(
     channel: ss.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_lease, "IDLE_SECONDS", 0.0)
