@@ -47,9 +47,8 @@ def require_kinds(fs: FileSystem, path: Path) -> None:
 
 
 def _directories(layout: Layout) -> list[Path]:
-    backup = () if layout.backup_checkpoint_dir is None else (layout.backup_checkpoint_dir,)
-    own = (layout.groups, layout.path / "producers", layout.memory)
-    return sorted({*layout.data_dirs, layout.checkpoint_dir, *backup, *own})
+    """Return the directories that a channel needs; not that of backup checkpoints, which may be dead."""
+    return sorted({*layout.data_dirs, layout.checkpoint_dir, layout.groups, layout.path / "producers", layout.memory})
 
 
 def _files(layout: Layout) -> Iterator[Path]:

@@ -149,7 +149,8 @@ def test_starting_timestamp_begins_with_the_first_event_since(channel: ss.Channe
     since = datetime.fromtimestamp(times[3], UTC).isoformat()
     assert batches(source(channel, startingTimestamp=since)) == [(4, 5)]
     assert batches(source(channel, group="all", startingTimestamp=0)) == [(1, 5)]
-    assert batches(source(channel, group="none", startingTimestamp="2999-01-01T00:00:00Z")) == []
+    with pytest.raises(ss.OptionError, match="is still to come"):
+        batches(source(channel, group="none", startingTimestamp="2999-01-01T00:00:00Z"))
 
 
 @pytest.mark.parametrize("value", ["yesterday", "2026-11-21T08:00:00", "-5", "2026-11-21"])
