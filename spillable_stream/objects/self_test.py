@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -35,7 +36,6 @@ _THREADS = 8
 _CONFLICTS = 5  # in a row, before "nobody could create it" is a fault
 _LIMITED_SECONDS = 30.0  # for which a creation is tried again: Google takes one change of an object a second
 _LAST_SECONDS = 1.0  # for writers that are under way at an interrupt, before the objects are deleted
-_PATIENCE_SECONDS = 120.0  # of a thread that waits for the others of its race
 _NOT_FOUND = "it does not return an object that was just created"
 _NOT_CREATED = "it does not create an object that is not there"
 
@@ -176,13 +176,7 @@ class _Check:
     def _race(self, threads: CallThreads, key: str) -> None:
         contents = [b"%d of %d" % (i, self._threads) for i in range(self._threads)]
         for _ in range(_CONFLICTS):
-            start = threading.Barrier(self._threads)
-            try:
-                tried = threads.settled([partial(self._try, start, key, content) for content in contents])
-            except BaseException:
-                start.abort()  # after an interrupt, those that were begun would wait for the others
-                raise
-            answers = [attempt.result() for attempt in tried]
+            answers = self._created_at_once(threads, key, contents)
             won = [content for content, answer in zip(contents, answers, strict=True) if answer is True]
             found = self._found(key)
             if won or found is not None:
@@ -201,10 +195,32 @@ class _Check:
         elif found not in (won or contents):
             self.faults.append("it returns another object than the one that it said was created")
 
-    def _try(self, start: threading.Barrier, key: str, content: bytes) -> bool | StoreError:
+    def _created_at_once(self, threads: CallThreads, key: str, contents: list[bytes]) -> list[bool | StoreError]:
+        """Let each thread create an object with its content, and return their answers in order.
+
+        They start when all are begun. Where the process can't have so many threads, the rest create it after them.
+
+        Raises:
+            RuntimeError: there is no thread at all.
+            StoreError: the store refused or failed.
+        """
+        start, begun = threading.Event(), list[Future[bool | StoreError]]()
+        try:
+            for content in contents:
+                begun.append(threads.begin(partial(self._try, start, key, content)))
+            start.set()
+            wait(begun)
+        except BaseException:
+            for attempt in begun:
+                attempt.cancel()
+            raise
+        finally:
+            start.set()
+        return [attempt.result() for attempt in begun]
+
+    def _try(self, start: threading.Event, key: str, content: bytes) -> bool | StoreError:
         """Create an object together with others; return the error of a store that is asked too often."""
-        with suppress(threading.BrokenBarrierError):
-            start.wait(_PATIENCE_SECONDS)
+        start.wait()
         try:
             return self._store.create(key, content)
         except StoreError as e:

@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +18,6 @@ import pytest
 
 from spillable_stream.call_threads import CallThreads
 from spillable_stream.errors import UnsafeStoreError
-from spillable_stream.objects import self_test
 from spillable_stream.objects.cloud_store import CloudStore
 from spillable_stream.objects.directory_store import DirectoryStore
 from spillable_stream.objects.location import Location
@@ -55,7 +55,7 @@ def test_a_sound_store_is_found_sound_and_left_as_it_was() -> None:
 
 @pytest.mark.timeout(30)
 def test_an_interrupt_ends_it_though_some_writers_wait_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    store, begin, begun = MemoryStore(), CallThreads.begin_or_make, list[object]()
+    store, begin, begun = MemoryStore(), CallThreads.begin, list[object]()
 
     def interrupted(threads: CallThreads, call: Callable[[], Any]) -> Future[Any]:
         begun.append(call)
@@ -63,11 +63,25 @@ def test_an_interrupt_ends_it_though_some_writers_wait_for_the_others(monkeypatc
             raise KeyboardInterrupt
         return begin(threads, call)
 
-    monkeypatch.setattr(self_test, "_PATIENCE_SECONDS", None)
-    monkeypatch.setattr(CallThreads, "begin_or_make", interrupted)
+    monkeypatch.setattr(CallThreads, "begin", interrupted)
     with pytest.raises(KeyboardInterrupt):
         check_store(store)
     assert store.objects == {}
+
+
+@pytest.mark.timeout(30)
+def test_where_a_process_can_have_two_threads_the_other_writers_come_after_them() -> None:
+    start, started = threading.Thread.start, list[str]()
+
+    def start_two(thread: threading.Thread) -> None:
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(thread.name)
+        start(thread)
+
+    with mock.patch.object(threading.Thread, "start", start_two):
+        verdict = check_store(MemoryStore(), races=3)
+    assert verdict.sound and len(started) == 2
 
 
 def test_ctrl_c_ends_a_process_whose_store_has_no_answer_for_some_writers() -> None:

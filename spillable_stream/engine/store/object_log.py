@@ -187,10 +187,11 @@ class ObjectLog:
         first, self._first = self._first, None
         find_loss = self._known.expecting()  # first: other threads may append meanwhile
         loaded = first or self._found()
+        if (lost := find_loss(loaded)) is not None:
+            self._known.losses += 1  # before it is forgotten which slot is lost: an interrupt may come in between
         self._known.begin(loaded)
         self.checkpoint_number = loaded.base
-        if (lost := find_loss(loaded)) is not None:
-            self._known.losses += 1
+        if lost is not None:
             raise lost
         return loaded.state, Positions.of(self._known.point)
 

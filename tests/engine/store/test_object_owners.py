@@ -18,9 +18,11 @@ import pytest
 from spillable_stream import Channel, GroupOwnedError, OptionError, UnsafeStoreError, log_records, repair
 from spillable_stream.engine.group_changes import drop_of
 from spillable_stream.engine.store import object_owners
+from spillable_stream.engine.store.known_slots import KnownSlots
 from spillable_stream.engine.store.object_owners import ObjectOwners
 from spillable_stream.engine.store.object_ownership import ANSWER_SECONDS
 from spillable_stream.engine.store.owner_requests import Claim
+from spillable_stream.objects.checkpoints import Checkpoint
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, Request
 from tests.support.interrupts import Interrupts
@@ -506,6 +508,39 @@ def test_a_take_of_lost_events_counts_for_none_that_have_their_ids_by_now(
         tx.commit()
     tx.rollback()
     assert take(channel, group="g") == numbered(0, new)
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["before it knows the state", "after"])
+def test_a_take_of_lost_events_counts_for_none_after_an_interrupt_of_the_load_that_finds_the_loss(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    channel, other = open_handle(), open_handle()
+    put(channel, b"first")
+    take(channel, group="g")
+    tx = channel.take_transaction("g")
+    tx.begin()
+    with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
+        for _ in range(3):
+            put(channel, b"lost")
+        assert len(tx.take_many(100)) == 3
+    put(other, b"0")
+    begin = KnownSlots.begin
+
+    def interrupted(known: KnownSlots, loaded: Checkpoint) -> None:
+        if is_known:
+            begin(known, loaded)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(KnownSlots, "begin", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            channel.stats()
+    with pytest.raises((UnsafeStoreError, GroupOwnedError)):
+        tx.commit()
+    with pytest.raises(GroupOwnedError):
+        tx.commit()
+    tx.rollback()
+    assert take(channel, group="g") == [b"0"]
 
 
 def test_a_take_from_before_a_repair_counts_for_no_event_that_has_its_id_by_now(open_handle: Open) -> None:
