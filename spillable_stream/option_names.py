@@ -47,7 +47,7 @@ def named_like(given: str, name: str) -> str:
     return name if given != given.lower() or "_" in name else named(name)
 
 
-def nearest_name(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+def nearest_name(given: str, known: Iterable[str], cutoff: float = 0.7) -> str:
     """Return the known name that is most like another, for a message; "" if none is.
 
     Args:

@@ -110,6 +110,42 @@ def test_an_unknown_name_gets_the_nearest_valid_one() -> None:
         parse_options({"maxEventsPerTriger": 1}, [SOURCE], where="a Spark source")
 
 
+@pytest.mark.parametrize(
+    ("scopes", "given", "nearest"),
+    [
+        ([CHANNEL, CREATION], "keep_alve", "keep_alive"),
+        ([CHANNEL, CREATION], "memoryCapcity", "memoryCapacity"),
+        ([CHANNEL, CREATION], "compress", "compression"),
+        ([CHANNEL, CREATION], "dataDir", "dataDirs"),
+        ([CHANNEL, CREATION], "retentionDays", "retentionMs"),
+        ([SOURCE], "groupId", "group"),
+        ([SOURCE], "startOffset", "startingOffsets"),
+        ([SOURCE], "minPartition", "minPartitions"),
+        ([SOURCE], "onCorrupt", "onCorruption"),
+        ([SINK, CHANNEL, CREATION], "txnVer", "txnVersion"),
+        ([SINK, CHANNEL, CREATION], "shardKey", "shardBy"),
+        ([PRODUCER], "linger", "linger_ms"),
+        ([PRODUCER], "codec", ""),
+        ([PRODUCER], "acks", ""),
+        ([PRODUCER], "token", ""),
+        ([PRODUCER], "batchSize", ""),
+        ([SOURCE], "subscribe", ""),
+        ([SOURCE], "maxRows", ""),
+        ([SOURCE], "consumerGroup", ""),
+        ([SINK, CHANNEL, CREATION], "dirs", ""),
+        ([SINK, CHANNEL, CREATION], "headers", ""),
+        ([SINK, CHANNEL, CREATION], "maxEvents", ""),
+        ([SINK, CHANNEL, CREATION], "partitions", ""),
+        ([SINK, CHANNEL, CREATION], "url", ""),
+    ],
+)
+def test_a_name_that_is_like_none_gets_no_advice(scopes: list[str], given: str, nearest: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        parse_options({given: 1}, scopes, where="a test")
+    _, _, found = str(refused.value).partition("the nearest is ")
+    assert found.strip("'") == nearest
+
+
 def test_a_misplaced_name_is_told_where_it_belongs() -> None:
     with pytest.raises(OptionError, match="group is not an option of a channel but of a streaming source or a b"):
         parse_options({"group": "g"}, [CHANNEL], where="a channel")

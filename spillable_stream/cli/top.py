@@ -50,7 +50,8 @@ def top(paths: ChannelPaths, interval: _INTERVAL = 1.0, once: _ONCE = False, as_
 
     Example: `spillable top /data/orders '/data/clicks-*'`
 
-    Exit status: 0 it ended as asked; with --once, 1 if a channel can't be looked at; 2 the arguments can't be used.
+    Exit status: 0 it ended as asked; with --once, 1 if a channel can't be looked at, and 2 if none is there; 2 the
+    arguments can't be used.
     """
     from rich.console import Console
 
@@ -76,12 +77,18 @@ def top(paths: ChannelPaths, interval: _INTERVAL = 1.0, once: _ONCE = False, as_
         if once:
             found = _after_two_looks(observer, interval)
             show(found)
-            raise typer.Exit(HEALTHY if all(seen.stats is not None for seen in found) else UNHEALTHY)
+            raise typer.Exit(_status_of(found))
         with until_signal():
             if as_json or not console.is_terminal:
                 _show_each(observer, interval, show)
             else:
                 run(observer, interval, console)
+
+
+def _status_of(found: Sequence[Observation]) -> int:
+    if all(seen.missing for seen in found):
+        return UNKNOWN
+    return HEALTHY if all(seen.stats is not None for seen in found) else UNHEALTHY
 
 
 def _after_two_looks(observer: Observer, interval_seconds: float) -> list[Observation]:

@@ -167,7 +167,7 @@ class Follower:
             looked: whether `look` was called just now.
 
         Raises:
-            ChannelClosedError: the channel was closed or removed, or its log failed.
+            ChannelClosedError: the channel was closed, removed or replaced, or its log failed.
             CorruptionError: the log is damaged.
         """
         log = self._log
@@ -264,6 +264,8 @@ class Follower:
             self.state, self.positions = self._log.load()
             self.half_applied = False
         except CorruptionError as e:
+            if not self._is_view:
+                self._log.require_in_place()  # raises if the path leads elsewhere by now: that is why, then
             e.advise(self._log.path)
             raise
         finally:

@@ -25,6 +25,9 @@ __all__ = ["ChannelDiscovery"]
 _SEARCH_SECONDS = 5.0  # between two searches for what fits a pattern
 
 
+_NONE_FITS = "no channel fits it, so far"
+
+
 @dataclass(slots=True)
 class _Pattern:
     """A pattern, and what fitted it at the last search.
@@ -94,7 +97,9 @@ class ChannelDiscovery:
     def problems(self) -> list[Observation]:
         """Return what is wrong with patterns that no channel fits, as a look at each."""
         patterns = [pattern for pattern in self._patterns() if not pattern.channels]
-        return [Observation(pattern.text, self._clock(), problem=pattern.problem) for pattern in patterns]
+        return [
+            Observation(p.text, self._clock(), problem=p.problem, missing=p.problem == _NONE_FITS) for p in patterns
+        ]
 
     @property
     def is_searching(self) -> bool:
@@ -134,7 +139,7 @@ class ChannelDiscovery:
             return
         known = pattern.channels
         pattern.channels = {path: known.get(path) or ObservedChannel(path, self._clock) for path in paths}
-        pattern.problem = "" if paths else "no channel fits it, so far"
+        pattern.problem = "" if paths else _NONE_FITS
 
 
 def _is_search(text: str) -> bool:

@@ -47,6 +47,7 @@ class Observation:
         taken: how many events each group took since the first look, by name.
         rates: the rates since the look before; None if there is none.
         damaged: whether the problem is damage, and not that it is missing, or can't be reached.
+        missing: whether there is no channel there, or none that fits a pattern.
     """
 
     path: str
@@ -58,6 +59,7 @@ class Observation:
     taken: Mapping[str, int] = field(default_factory=dict)
     rates: Rates | None = None
     damaged: bool = False
+    missing: bool = False
 
     @property
     def is_to_come(self) -> bool:

@@ -8,7 +8,7 @@ from os import PathLike, fspath
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.stats import ChannelStats, GroupStats
-from spillable_stream.errors import CorruptionError, SpillableError
+from spillable_stream.errors import CorruptionError, NotAChannelError, SpillableError
 from spillable_stream.observe.observation import Observation, rates_between
 from spillable_stream.state.ranges import RangeSet, count_of
 
@@ -78,7 +78,11 @@ class ObservedChannel:
         if self._own is None:
             self.close()
         return Observation(
-            self.path, at, problem=f"{type(error).__name__}: {error}", damaged=isinstance(error, CorruptionError)
+            self.path,
+            at,
+            problem=f"{type(error).__name__}: {error}",
+            damaged=isinstance(error, CorruptionError),
+            missing=isinstance(error, NotAChannelError),
         )
 
     def _count(self, stats: ChannelStats) -> None:

@@ -2,8 +2,9 @@
 
 Spark shows a user the whole trace of whatever Python raised. The message of an error of this package says what
 happened, to what, and what to do; where in the package that was is for the log, at the level DEBUG. So `short_traces`
-takes the package's frames off, and says in the message what a note of it advises: a sentence is one line. Any other
-exception keeps its trace.
+takes the package's frames off, and says in the message what a note of it advises: a sentence is one line. Where a
+message advises what a program would do with its handle, a user of Spark starts the query again. Any other exception
+keeps its trace.
 
 Spark wraps the error in one of its own: its text begins with Spark's words and ends with the query's plan, or with
 traces of the JVM. `explain` finds this package's sentence in it.
@@ -32,6 +33,19 @@ _OURS = re.compile(
     r"^spillable_stream(?:\.\w+)+\.\w+(?:Error|Warning): (.*?)(?=\n SQLSTATE: |\n\n|\n\tat |\n=== |\n*\Z)", re.M | re.S
 )
 _TRACES = "\nJVM stacktrace:"
+
+_OF_HANDLES = tuple(  # what messages advise, and what that is to a query
+    (re.compile(rf"\b{advice}\b", re.I), of_query)
+    for advice, of_query in (
+        ("(?:close the handle, and )?open the channel where it is now", "start the query again where the channel is"),
+        ("open (?:it|the channel) again", "start the query again"),
+        ("failed and must be opened again", "failed, and the query must be started again"),
+        (
+            "roll (?:it )?back, and begin another (?:take|one)(?:, which (?:owns|claims) it again)?",
+            "start the query again",
+        ),
+    )
+)
 
 
 def short_traces(decorated: C) -> C:
@@ -72,10 +86,22 @@ def _keep_trace(error: SpillableError) -> None:
 
 
 def _as_shown(error: SpillableError) -> SpillableError:
-    """Return an error without its trace, and with its notes in its message."""
+    """Return an error without its trace, with its notes in its message, and with advice that a query can follow."""
     if isinstance(error, CorruptionError) and (notes := getattr(error, "__notes__", ())):
         error = type(error)(f"{error}: {'; '.join(notes)}")
+    if error.args and isinstance(text := error.args[0], str):
+        error.args = (_as_of_queries(text), *error.args[1:])
     return error.with_traceback(None)
+
+
+def _as_of_queries(text: str) -> str:
+    """Return a message with the advice for whom a query runs, and not for a program that has a handle."""
+    for advice, of_query in _OF_HANDLES:
+        found = advice.search(text)
+        if found is not None:
+            of_query = of_query.capitalize() if found[0][0].isupper() else of_query
+            text = f"{text[: found.start()]}{of_query}{text[found.end() :]}"
+    return text
 
 
 def explain(error: BaseException | None) -> str:

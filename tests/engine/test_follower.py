@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 from spillable_stream import Channel, TransactionStateError
 from spillable_stream.engine import deliveries, follower
+from spillable_stream.errors import ChannelClosedError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from tests.support.damage import log_file
 from tests.support.events import numbered, peek, put, take
@@ -386,3 +388,20 @@ def test_a_state_that_is_being_changed_is_not_looked_at_by_the_same_thread(
     monkeypatch.setattr(log, "follow", follow)
     assert channel.engine().follow().last_id == 1
     assert refused == [1]
+
+
+@pytest.mark.parametrize("created_again", [True, False])
+def test_a_state_that_is_loaded_after_its_channel_was_removed_or_replaced_is_not_called_damaged(
+    path: Path, open_channel: Open, created_again: bool
+) -> None:
+    """As in upkeep, which looks at the channel, and follows it a moment later."""
+    old = open_channel()
+    put(old, b"x")
+    followed = old.engine().follower
+    followed.half_applied = True  # an interrupt left it so
+    shutil.rmtree(path)
+    if created_again:
+        put(open_channel(), b"y")
+    with pytest.raises(ChannelClosedError, match=r"was moved, removed or replaced, or its disk unmounted"):
+        followed.follow(unchecked=True)
+    old.engine().close()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import logging
 import re
+import shutil
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +18,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import spillable_stream as ss
-from spillable_stream.errors import CorruptionError, OptionError, SpillableError, StorageError
+from spillable_stream.errors import (
+    ChannelClosedError,
+    CorruptionError,
+    GroupOwnedError,
+    OptionError,
+    SpillableError,
+    StorageError,
+)
 from spillable_stream.spark import explain
 from spillable_stream.spark.datasource import SpillableDataSource
+from spillable_stream.spark.source.read_limits import ReadAllAvailable
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 from spillable_stream.spark.spark_errors import short_traces
 from tests.support.damage import flip, log_file
@@ -102,6 +112,83 @@ def test_what_a_note_advises_is_in_the_message_once_however_often_the_error_pass
         "a frame is damaged [/c/data/log-000001, offset 48]: see what is lost with 'spillable verify /c'"
     )
     assert not hasattr(e.value, "__notes__")
+
+
+ADVICE = {
+    "/a was removed, or its head was; open it again": "/a was removed, or its head was; start the query again",
+    "it is damaged; open the channel again to rebuild it": "it is damaged; start the query again to rebuild it",
+    "not at /a any more. Open it again for the one that is there": (
+        "not at /a any more. Start the query again for the one that is there"
+    ),
+    "/a failed and must be opened again: EIO": "/a failed, and the query must be started again: EIO",
+    "/a was moved; close the handle, and open the channel where it is now": (
+        "/a was moved; start the query again where the channel is"
+    ),
+    "lock was moved; close every handle, and open the channel where it is now": (
+        "lock was moved; close every handle, and start the query again where the channel is"
+    ),
+    "in the queue: roll back, and begin another take, which claims it again. It is": (
+        "in the queue: start the query again. It is"
+    ),
+    "the IDs of other events: roll back, and begin another take": "the IDs of other events: start the query again",
+    "nothing of it is committed. Roll it back, and begin another one": (
+        "nothing of it is committed. Start the query again"
+    ),
+    "the rows do not fit": "the rows do not fit",
+}
+
+
+@pytest.mark.parametrize(("said", "shown"), ADVICE.items())
+def test_what_a_program_would_do_with_its_handle_is_told_as_what_a_user_of_spark_can_do(said: str, shown: str) -> None:
+    error = GroupOwnedError(said, "an owner")
+    for _ in range(2):  # the same error may pass again
+        with pytest.raises(GroupOwnedError) as e:
+            Raising(error).commit()
+        assert (str(e.value), e.value.owner) == (shown, "an owner")
+
+
+@short_traces
+class Raising:
+    """A source whose every call raises an error."""
+
+    def __init__(self, error: SpillableError) -> None:
+        self._error = error
+
+    def commit(self) -> None:
+        raise self._error
+
+
+def test_every_advice_about_a_handle_has_its_words_in_spark() -> None:
+    """A message that is worded anew in another module is noticed here."""
+    package = Path(inspect.getfile(ss)).parent
+    about_handles = re.compile(
+        r"open (it|the channel) again|be opened again|open the channel where|close the handle,|roll (it )?back,", re.I
+    )
+    found = set()
+    for room in ("channel", "engine", "log", "storage", "objects"):
+        for module in sorted((package / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(module.read_text())):
+                if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Error"):
+                    texts = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+                    text = "".join(t for t in texts if isinstance(t, str))
+                    if about_handles.search(text):
+                        found.add(text)
+                        with pytest.raises(SpillableError) as e:
+                            Raising(SpillableError(text)).commit()
+                        assert not about_handles.search(str(e.value)), module
+    assert len(found) > 5
+
+
+def test_a_source_whose_channel_was_removed_advises_to_start_the_query_again(tmp_path: Path) -> None:
+    with ss.Channel(tmp_path / "c") as channel, channel.put_transaction() as tx:
+        tx.put(ss.Event(b"x"))
+    schema = SpillableDataSource({"path": str(tmp_path / "c")}).schema()
+    reader = SpillableDataSource({"path": str(tmp_path / "c")}).streamReader(schema)
+    start = reader.initialOffset()
+    reader.latestOffset(start, ReadAllAvailable())
+    shutil.rmtree(tmp_path / "c")
+    with pytest.raises(ChannelClosedError, match="start the query again"):
+        reader.latestOffset(start, ReadAllAvailable())
 
 
 def test_own_error_of_an_iterator_has_one_frame() -> None:

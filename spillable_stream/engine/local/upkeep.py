@@ -27,7 +27,7 @@ from spillable_stream.engine.local.local_log import FILES_OF_A_LIMIT, LocalLog
 from spillable_stream.engine.local.moving import Moving
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.retention import Retention
-from spillable_stream.errors import LockTimeoutError, SpillableError
+from spillable_stream.errors import ChannelClosedError, LockTimeoutError, SpillableError
 from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.boot import since_boot_us
@@ -135,10 +135,19 @@ class Upkeep:
             return False
 
     def _acts(self) -> bool:
-        """Tell whether this process is the one that acts; one whose log has failed lets others."""
+        """Tell whether this process is the one that acts; one whose log has failed lets others.
+
+        Raises:
+            ChannelClosedError: the channel was moved, removed or replaced: one that has its place is for others.
+        """
         if self._log.failed:
             self._let_others()
             return False
+        try:
+            self._log.require_in_place()
+        except ChannelClosedError:
+            self._let_others()
+            raise
         if self._lock is not None and self._lock.is_in_place():
             return True
         self._let_others()

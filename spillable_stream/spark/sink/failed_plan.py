@@ -17,6 +17,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from spillable_stream.errors import SpillableError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.sink.writer import SpillableStreamWriter
+from spillable_stream.spark.spark_errors import short_traces
 
 __all__ = ["FailedPlanWriter", "ends_a_batch"]
 
@@ -38,6 +39,7 @@ def ends_a_batch() -> bool:
     return False
 
 
+@short_traces
 class FailedPlanWriter(SpillableStreamWriter):
     """Commits nothing, and says why; what tasks staged is left to a checkpoint of the channel.
 

@@ -48,6 +48,11 @@ class ShardedStaged(WriterCommitMessage):
         """Where the session keeps checkpoints, as the task was told; "" where it has no rows."""
         return next((staged.checkpoints for staged in self.of_shards.values()), "")
 
+    @property
+    def run(self) -> str:
+        """The run of the streaming query; "" where it has no rows."""
+        return next((staged.run for staged in self.of_shards.values()), "")
+
 
 class DividedPlan(WritePlan, Protocol):
     """A plan of a write into several channels, however rows are divided; `ShardedPlan` says what is in it."""
@@ -133,6 +138,10 @@ class _ShardedWriter(SinkWriter[DividedPlan]):
 
     def _outputs(self, messages: list[WriterCommitMessage | None]) -> list[ShardedStaged]:
         return [m for m in messages if isinstance(m, ShardedStaged)]
+
+    def _written(self, messages: list[WriterCommitMessage | None]) -> dict[str, str]:
+        channels, staged = self._plan.channels, _by_shard(self._outputs(messages))
+        return {channels[shard].path: found[0].channel for shard, found in staged.items()}
 
     def _remembered(self, batch: SinkBatch) -> SinkBatch:
         return self._plan.remembered(batch)

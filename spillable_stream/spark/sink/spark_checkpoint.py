@@ -22,7 +22,6 @@ that Spark writes late (``asyncProgressTrackingEnabled``).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -56,17 +55,17 @@ class SparkCheckpoint:
         path = local_path(self.location or of_session, is_encoded=False)  # as Hadoop takes it
         return Path(path) if path else None
 
-    def sync_batch(self, batch_id: int, told: Iterable[str]) -> None:
+    def sync_batch(self, batch_id: int, checkpoints: str) -> None:
         """Return once the offsets of a batch, and the query's ID, are on the medium; at once where they are not here.
 
         Args:
             batch_id: the number of the batch.
-            told: where the session keeps checkpoints, as each of its tasks was told; "" where one does not know.
+            checkpoints: where the session keeps checkpoints, as a task was told; "" if none knows.
 
         Raises:
             StorageError: the disk failed.
         """
-        directory = self.directory(next(filter(None, told), ""))
+        directory = self.directory(checkpoints)
         if directory is None or not (directory / "offsets" / str(batch_id)).is_file():
             return
         offsets, metadata = directory / "offsets", directory / "metadata"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from spillable_stream.engine.port import SinkBatch
 from spillable_stream.errors import SpillableError
 from spillable_stream.spark.query_task import QueryTask
 from spillable_stream.spark.sink.spark_checkpoint import NOWHERE, SparkCheckpoint
+from spillable_stream.spark.sink.written_channels import WrittenChannels
 from spillable_stream.spark.spark_errors import short_traces
 
 try:
@@ -55,6 +56,10 @@ class TaskOutput(Protocol):
     @property
     def checkpoints(self) -> str:
         """Where the session keeps checkpoints, as the task was told; "" where that is not known."""
+
+    @property
+    def run(self) -> str:
+        """The run of the streaming query; "" where that is not known."""
 
 
 P = TypeVar("P", bound=WritePlan)
@@ -98,6 +103,10 @@ class SinkWriter(Generic[P]):
     @abstractmethod
     def _outputs(self, messages: list[WriterCommitMessage | None]) -> Sequence[TaskOutput]:
         """Return the messages of the tasks that say something."""
+
+    @abstractmethod
+    def _written(self, messages: list[WriterCommitMessage | None]) -> Mapping[str, str]:
+        """Return the UUIDs of the channels that the tasks staged rows for, by path."""
 
     def _remembered(self, batch: SinkBatch) -> SinkBatch:
         """Return by what a channel remembers a batch."""
@@ -159,15 +168,22 @@ class StreamWriter(SinkWriter[P], DataSourceStreamArrowWriter):
         """Publish the micro-batch where it was not published before.
 
         Raises:
+            NotAChannelError: a channel that has earlier batches of this run was removed or replaced.
             IncompleteWriteError: some shards have their rows, and others failed; a repetition completes the batch.
             ChannelFullError: there was no room within ``keepAlive``; nothing was published.
             StorageError: the disk failed, that of Spark's checkpoint among them.
         """
         outputs = self._outputs(messages)
-        self._checkpoint.sync_batch(batchId, (output.checkpoints for output in outputs))
+        told = next((output.checkpoints for output in outputs if output.checkpoints), "")
+        self._checkpoint.sync_batch(batchId, told)
         queries = {output.owner for output in outputs}
         if queries:
+            run = next((output.run for output in outputs if output.run), "")
+            before = WrittenChannels(run, self._checkpoint.directory(told))
+            channels = self._written(messages)
+            before.require_same(channels, batchId)
             self._publish(messages, batchId, self._remembered(SinkBatch(queries.pop(), batchId)))
+            before.note(channels)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove the staged files of a failed write."""

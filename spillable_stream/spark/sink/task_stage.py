@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -58,6 +58,7 @@ class Staged(WriterCommitMessage):
         delayed: the rows of a small output that are due later, with payloads that can be pickled.
         runs: the staged side files of a large one.
         checkpoints: where the session keeps checkpoints, as the task was told (`QueryTask`).
+        run: the run of the streaming query, if any.
     """
 
     channel: str
@@ -68,6 +69,7 @@ class Staged(WriterCommitMessage):
     delayed: list[DelayedChunk] = field(default_factory=list, repr=False)
     runs: list[DelayedRun] = field(default_factory=list)
     checkpoints: str = ""
+    run: str = ""
 
     @property
     def has_rows(self) -> bool:
@@ -207,8 +209,10 @@ class _Output:
         frames = [_portable(frame) for frame in self.now.held]
         delayed = [c._replace(frames=(c.frames[0], _portable(c.frames[1]))) for c in self.later.held]
         runs = list(self.later.result.runs) if self.later.result is not None else []
-        query, checkpoints = (task.query, task.checkpoints) if task is not None else (None, "")
-        return Staged(self._stage.channel, owner, query, frames, self.now.result, delayed, runs, checkpoints)
+        staged = Staged(self._stage.channel, owner, None, frames, self.now.result, delayed, runs)
+        if task is None:
+            return staged
+        return replace(staged, query=task.query, checkpoints=task.checkpoints, run=task.run)
 
 
 class _Part(Generic[_Item, _Result]):

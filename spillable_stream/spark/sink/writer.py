@@ -43,6 +43,9 @@ class _ChannelWriter(SinkWriter[SinkPlan]):
     def _outputs(self, messages: list[WriterCommitMessage | None]) -> list[Staged]:
         return [m for m in messages if isinstance(m, Staged)]
 
+    def _written(self, messages: list[WriterCommitMessage | None]) -> dict[str, str]:
+        return dict([(self._plan.path, m.channel) for m in self._outputs(messages) if m.has_rows])
+
 
 class SpillableBatchWriter(BatchWriter[SinkPlan], _ChannelWriter):
     """Appends a DataFrame to a channel as one put transaction."""

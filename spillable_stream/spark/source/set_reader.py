@@ -48,7 +48,7 @@ from spillable_stream.spark.source.read_limits import (
 from spillable_stream.spark.source.read_options import StreamOptions
 from spillable_stream.spark.source.set_limits import limits_of_each
 from spillable_stream.spark.source.set_offset import MemberOffset, SetOffset
-from spillable_stream.spark.source.source_channel import make_channel
+from spillable_stream.spark.source.source_channel import make_channel, require_fit
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 from spillable_stream.spark.source.worker_end import at_end, not_at_end
 from spillable_stream.spark.spark_errors import short_traces
@@ -334,6 +334,8 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._at_end is None:  # here, since the threads that open the channels can't heed signals
             self._at_end = at_end(self.stop)
         create = self._create if self._options.create_if_missing and known is None else None
+        if create is not None:  # none is created beside one that is refused
+            side_by_side([partial(self._require_fit, path) for path, _ in self._channels.find(is_new=False)])
         read_at = {uuid: at.path for uuid, at in (known.offsets.items() if known else ())}
         read_at |= {uuid: member.path for uuid, member in self._members.items()}
         for path, uuid in self._channels.find(create, is_new=known is None, read_at=read_at):
@@ -354,6 +356,12 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not joins:
             return self._options
         return replace(self._options, starting_offsets="earliest", starting_timestamp=None, reset_group=False)
+
+    def _require_fit(self, path: str) -> None:
+        try:
+            require_fit(path, self._schema, self._options)
+        except SchemaError as e:
+            raise naming_member(path, e) from None
 
     def _create(self, path: str) -> None:
         make_channel(path, self._schema, self._options).close()

@@ -17,7 +17,7 @@ from spillable_stream.spark.source.query_group import GroupOrigin, QueryGroup
 from spillable_stream.spark.source.query_start import QueryStart
 from spillable_stream.spark.source.read_options import StreamOptions
 
-__all__ = ["START_FIRST", "SourceChannel", "make_channel", "start_first"]
+__all__ = ["START_FIRST", "SourceChannel", "make_channel", "require_fit", "start_first"]
 
 _log = log_of(__name__)
 
@@ -38,6 +38,18 @@ def make_channel(path: str, schema: StructType, options: StreamOptions) -> Chann
         options: the stream's options.
     """
     return Channel(path, schema=creation_schema(without_metadata(schema, options.metadata_types)))
+
+
+def require_fit(path: str, schema: StructType, options: StreamOptions) -> None:
+    """Refuse a channel that has not the columns that Spark expects; it is only looked at.
+
+    The arguments are those of `make_channel`.
+
+    Raises:
+        SchemaError: it has not.
+    """
+    with Channel(path, create=False, readonly=True) as channel:
+        check_read_schema(schema, channel.schema, options.metadata_types)
 
 
 class SourceChannel:

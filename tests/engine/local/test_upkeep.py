@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -261,3 +262,19 @@ def test_a_handle_whose_log_has_failed_lets_another_one_act(open_channel: Open) 
     failed.engine().upkeep.look()
     other.engine().upkeep.look()
     assert other.engine().state.kept().payload_bytes < 2 * MIB
+
+
+def test_a_handle_whose_channel_was_replaced_says_so_and_leaves_the_new_one_to_others(
+    open_channel: Open, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = open_channel(retention_ms=60_000)
+    old.engine().upkeep.stop()
+    shutil.rmtree(path)
+    new = open_channel(retention_ms=60_000).engine()
+    new.upkeep.stop()
+    for _ in range(2):
+        old.engine().upkeep.look()
+        assert "was moved, removed or replaced" in caplog.text and "damaged" not in caplog.text
+        assert new.upkeep._acts()
+        new.upkeep.stop()
+    old.engine().close()

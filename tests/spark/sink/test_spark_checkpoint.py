@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -78,12 +78,12 @@ def test_a_batchs_offsets_and_its_querys_id_are_on_the_medium_before_the_sink_ha
 
 def test_what_stays_the_same_is_synced_once_for_each_query(checkpoint: Path, synced: list[str]) -> None:
     spark = SparkCheckpoint(str(checkpoint))
-    spark.sync_batch(3, ())
+    spark.sync_batch(3, "")
     synced.clear()
-    spark.sync_batch(3, ())
+    spark.sync_batch(3, "")
     assert synced == [str(checkpoint / "offsets" / "3"), str(checkpoint / "offsets")]
     (checkpoint / "metadata").write_text('{"id":"2"}')  # another query, at the same place
-    spark.sync_batch(3, ())
+    spark.sync_batch(3, "")
     assert str(checkpoint / "metadata") in synced
 
 
@@ -165,9 +165,9 @@ def test_a_sync_that_failed_is_not_believed_the_next_time(
 
     with monkeypatch.context() as failing, pytest.raises(ss.StorageError):
         failing.setattr(os, "fsync", fails)
-        spark.sync_batch(3, ())
+        spark.sync_batch(3, "")
     os.utime(checkpoint / file, ns=(0, 0))
-    spark.sync_batch(3, ())
+    spark.sync_batch(3, "")
     assert (checkpoint / file).stat().st_mtime_ns > 0, "it was synced, and not written"
     assert (checkpoint / file).read_bytes() == content
 
@@ -192,8 +192,8 @@ def test_a_file_system_that_cannot_sync_stops_no_query(
 class TellingCheckpoint(SparkCheckpoint):
     """Says what is in the offsets that a sink's commit syncs, in a file beside the checkpoint."""
 
-    def sync_batch(self, batch_id: int, told: Iterable[str]) -> None:
-        directory = self.directory(next(iter(told)))
+    def sync_batch(self, batch_id: int, checkpoints: str) -> None:
+        directory = self.directory(checkpoints)
         assert directory is not None
         directory.with_name("told").write_text(" ".join(os.listdir(directory / "offsets")))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spillable_stream.engine.port import SinkBatch
-from spillable_stream.errors import SpillableError
+from spillable_stream.errors import NotAChannelError, SpillableError
 from spillable_stream.spark.sink.spark_checkpoint import SparkCheckpoint
 from spillable_stream.spark.sink.spark_writers import BatchWriter, SinkWriter, StreamWriter
 
@@ -20,6 +20,8 @@ from spillable_stream.spark.sink.spark_writers import BatchWriter, SinkWriter, S
 class Output(WriterCommitMessage):
     owner: str
     checkpoints: str = ""
+    run: str = ""
+    channel: str = "uuid"
 
 
 @dataclass
@@ -46,6 +48,9 @@ class Recording(SinkWriter[Plan]):
     def _outputs(self, messages: list[WriterCommitMessage | None]) -> list[Output]:
         return [m for m in messages if isinstance(m, Output)]
 
+    def _written(self, messages: list[WriterCommitMessage | None]) -> dict[str, str]:
+        return dict([("path", output.channel) for output in self._outputs(messages)])
+
     def _remembered(self, batch: SinkBatch) -> SinkBatch:
         return batch._replace(query=f"{batch.query}/divided")
 
@@ -61,8 +66,8 @@ class Stream(StreamWriter[Plan], Recording):
 class Told(SparkCheckpoint):
     """Notes where tasks say that checkpoints are."""
 
-    def sync_batch(self, batch_id: int, told: Iterable[str]) -> None:
-        raise SpillableError(f"{batch_id}: {','.join(told)}")
+    def sync_batch(self, batch_id: int, checkpoints: str) -> None:
+        raise SpillableError(f"{batch_id}: {checkpoints}")
 
 
 def test_the_tasks_of_a_batch_write_share_an_owner_that_no_other_write_has() -> None:
@@ -90,8 +95,8 @@ def test_a_micro_batch_is_remembered_by_its_query_and_published_once_its_offsets
     writer.commit([None, Output("query"), Output("query")], 7)
     assert writer.asked == [("publish", 7, SinkBatch("query/divided", 7))]
     writer = Stream(Plan(), Told())
-    with pytest.raises(SpillableError, match="7: here,here"):
-        writer.commit([Output("query", "here"), None, Output("query", "here")], 7)
+    with pytest.raises(SpillableError, match="7: here"):
+        writer.commit([Output("query"), None, Output("query", "here")], 7)
     assert not hasattr(writer, "asked"), "nothing was published"
 
 
@@ -99,6 +104,16 @@ def test_a_micro_batch_without_a_message_from_any_task_is_not_published() -> Non
     writer = Stream(Plan())
     writer.commit([None], 7)
     assert not hasattr(writer, "asked")
+
+
+def test_a_micro_batch_is_refused_before_anything_is_published_where_its_run_wrote_to_another_channel() -> None:
+    Stream(Plan()).commit([Output("query", run="a run")], 6)
+    writer = Stream(Plan())
+    with pytest.raises(NotAChannelError, match="path was removed or replaced while the query ran"):
+        writer.commit([None, Output("query", run="a run", channel="another")], 7)
+    assert not hasattr(writer, "asked"), "nothing was published"
+    writer.commit([Output("query", run="the next run", channel="another")], 7)
+    assert writer.asked == [("publish", 7, SinkBatch("query/divided", 7))]
 
 
 def test_a_task_whose_query_spark_does_not_name_is_refused() -> None:

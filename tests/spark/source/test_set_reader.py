@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 
+from spillable_stream import Channel
 from spillable_stream.errors import (
     CheckpointMismatchError,
     NotAChannelError,
@@ -253,6 +255,29 @@ def test_channels_of_a_set_that_a_stream_creates_have_the_columns_of_one_that_is
     assert schema == struct_type(columns)
     SpillableDataSource(options).streamReader(schema).initialOffset()
     assert open_at("c").schema == columns
+
+
+@pytest.mark.parametrize("order", ["ac", "ca"])
+def test_no_channel_of_a_set_is_created_for_columns_that_one_that_is_there_does_not_have(
+    open_at: Open, order: str
+) -> None:
+    open_at("a", schema=pa.schema({"n": pa.int64()}))
+    root = open_at.root  # type: ignore[attr-defined]
+    options = {"path": ",".join(f"{root}/{name}" for name in order), "createIfMissing": "true"}
+    reader = SpillableDataSource(options).streamReader(struct_type(EVENT_SCHEMA))
+    with pytest.raises(SchemaError, match="/a: the channel has no column 'headers'"):
+        reader.initialOffset()
+    with pytest.raises(NotAChannelError):
+        open_at("c", create=False)
+
+
+def test_no_channel_of_a_set_is_created_beside_a_channel_and_its_copy(tmp_path: Path) -> None:
+    Channel(tmp_path / "a").close()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    options = {"path": ",".join(f"{tmp_path}/{name}" for name in "cab"), "createIfMissing": "true"}
+    with pytest.raises(OptionError, match="one is a copy of the other"):
+        SpillableDataSource(options).streamReader(struct_type(EVENT_SCHEMA)).initialOffset()
+    assert not (tmp_path / "c").exists()
 
 
 def test_where_no_channel_of_a_set_is_there_they_are_created_for_events(open_at: Open) -> None:

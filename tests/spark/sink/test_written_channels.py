@@ -1,0 +1,227 @@
+"""A channel that is deleted under its query does not begin anew, with the later rows only."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import spillable_stream as ss
+from spillable_stream.archive.backup import backup
+from spillable_stream.archive.restore import restore
+from spillable_stream.errors import NotAChannelError
+from spillable_stream.spark import explain
+from spillable_stream.spark.sink import written_channels as module
+from spillable_stream.spark.sink.written_channels import NOTE, WrittenChannels
+
+Put = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def other_process() -> Iterator[Callable[[], None]]:
+    """Forget what this process knows, as another one does not know it."""
+    yield module._known.clear
+    module._known.clear()
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    (tmp_path / "checkpoint").mkdir()
+    return tmp_path / "checkpoint"
+
+
+def test_a_run_may_write_to_the_same_channels_again_and_to_more(checkpoint: Path) -> None:
+    written = WrittenChannels("run", checkpoint)
+    for channels in ({"a": "1"}, {"a": "1", "b": "2"}, {"b": "2"}):
+        written.require_same(channels, 7)
+        written.note(channels)
+    with pytest.raises(NotAChannelError):
+        written.require_same({"a": "3", "b": "2"}, 8)
+
+
+def test_the_refusal_says_what_happened_and_what_to_do() -> None:
+    written = WrittenChannels("run", None)
+    written.note({"/data/a": "1"})
+    with pytest.raises(NotAChannelError) as refused:
+        written.require_same({"/data/b": "5", "/data/a": "2"}, 8)
+    assert str(refused.value) == (
+        "/data/a was removed or replaced while the query ran: the rows of earlier batches are in the channel 1, and 2 "
+        "is there now. The batch 8 is not stored: put the earlier channel back, or start the query again, which "
+        "continues with the one that is there"
+    )
+
+
+def test_another_process_knows_it_from_the_checkpoint(checkpoint: Path, other_process: Callable[[], None]) -> None:
+    WrittenChannels("run", checkpoint).note({"a": "1"})
+    other_process()
+    with pytest.raises(NotAChannelError):
+        WrittenChannels("run", checkpoint).require_same({"a": "2"}, 1)
+    assert [path.name for path in checkpoint.iterdir()] == [NOTE]
+
+
+@pytest.mark.parametrize("checkpoint_is_here", [True, False])
+def test_a_query_that_is_started_again_may_find_another_channel(checkpoint: Path, checkpoint_is_here: bool) -> None:
+    where = checkpoint if checkpoint_is_here else None
+    WrittenChannels("run", where).note({"a": "1"})
+    again = WrittenChannels("another run", where)
+    again.require_same({"a": "2"}, 1)
+    again.note({"a": "2"})
+    again.require_same({"a": "2"}, 2)
+
+
+def test_two_queries_may_write_to_one_path_at_different_times() -> None:
+    WrittenChannels("run", None).note({"a": "1"})
+    WrittenChannels("run of another query", None).note({"a": "2"})
+    WrittenChannels("run", None).require_same({"a": "1"}, 2)
+
+
+def test_nothing_is_known_of_a_run_that_spark_does_not_name(checkpoint: Path) -> None:
+    WrittenChannels("", checkpoint).note({"a": "1"})
+    WrittenChannels("", checkpoint).require_same({"a": "2"}, 1)
+    assert list(checkpoint.iterdir()) == []
+
+
+@pytest.mark.parametrize("found", ["", "{", "[]", "{}", '{"run": "run"}', '{"run": "run", "channels": 3}'])
+def test_a_note_that_was_cut_says_nothing_and_is_written_again(
+    checkpoint: Path, found: str, other_process: Callable[[], None]
+) -> None:
+    (checkpoint / NOTE).write_text(found)
+    written = WrittenChannels("run", checkpoint)
+    written.require_same({"a": "1"}, 0)
+    written.note({"a": "1"})
+    other_process()
+    with pytest.raises(NotAChannelError):
+        written.require_same({"a": "2"}, 1)
+
+
+def test_a_checkpoint_that_can_not_be_written_is_no_error(tmp_path: Path, checkpoint: Path) -> None:
+    (checkpoint / NOTE).mkdir()
+    for where in (checkpoint, tmp_path / "away"):
+        written = WrittenChannels(f"run at {where}", where)
+        written.note({"a": "1"})
+        with pytest.raises(NotAChannelError):
+            written.require_same({"a": "2"}, 1)
+    assert not (tmp_path / "away").exists()
+
+
+def test_what_a_process_knows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_RUNS", 3)
+    for run in range(9):
+        WrittenChannels(f"{run}", None).note({"a": f"{run}"})
+    assert list(module._known) == ["6", "7", "8"]
+
+
+# ── on Spark ────────────────────────────────────────────────────────────────────────────────────
+
+
+def start(spark: SparkSession, tmp_path: Path, target: Path, **options: str) -> StreamingQuery:
+    stream = spark.readStream.format("spillable").load(str(tmp_path / "a"))
+    writer = stream.writeStream.format("spillable").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    return writer.option("minimumRequiredSpace", 0).options(**options).start(str(target))
+
+
+def bodies(*paths: Path) -> list[bytes]:
+    found = []
+    for path in paths:
+        with ss.Channel(path, create=False) as channel:
+            found += [body for batch in channel.read() for body in batch["body"].to_pylist()]
+    return sorted(found)
+
+
+@pytest.mark.spark
+def test_a_query_whose_channel_is_deleted_fails_and_continues_when_it_is_started_again(
+    spark: SparkSession, put: Put, tmp_path: Path
+) -> None:
+    put("a", b"1")
+    query = start(spark, tmp_path, tmp_path / "b")
+    try:
+        query.processAllAvailable()
+        shutil.rmtree(tmp_path / "b")
+        put("a", b"2")
+        with pytest.raises(PySparkException) as failed:
+            query.processAllAvailable()
+        assert f"{tmp_path}/b was removed or replaced while the query ran" in explain(failed.value)
+        assert bodies(tmp_path / "b") == []
+    finally:
+        query.stop()
+    again = start(spark, tmp_path, tmp_path / "b")
+    try:
+        again.processAllAvailable()
+    finally:
+        again.stop()
+    assert bodies(tmp_path / "b") == [b"2"]
+
+
+@pytest.mark.spark
+def test_a_shard_that_is_deleted_fails_the_query_before_any_shard_has_the_batch(
+    spark: SparkSession, put: Put, tmp_path: Path
+) -> None:
+    shards = [tmp_path / f"b-{n}" for n in range(3)]
+    put("a", *[b"%d" % n for n in range(10)])
+    query = start(spark, tmp_path, tmp_path / "b", shards="3", shardBy="body")
+    try:
+        query.processAllAvailable()
+        left = bodies(*shards[1:])
+        shutil.rmtree(shards[0])
+        put("a", *[b"%d" % n for n in range(10, 20)])
+        with pytest.raises(PySparkException) as failed:
+            query.processAllAvailable()
+        assert f"{shards[0]} was removed or replaced while the query ran" in explain(failed.value)
+        assert bodies(*shards) == left
+    finally:
+        query.stop()
+
+
+@pytest.mark.spark
+def test_a_channel_that_is_restored_from_a_backup_under_its_query_is_the_same_one(
+    spark: SparkSession, put: Put, tmp_path: Path
+) -> None:
+    put("a", b"1")
+    query = start(spark, tmp_path, tmp_path / "b")
+    try:
+        query.processAllAvailable()
+        backup(tmp_path / "b", tmp_path / "saved")
+        shutil.rmtree(tmp_path / "b")
+        restore(tmp_path / "saved", tmp_path / "b")
+        put("a", b"2")
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert bodies(tmp_path / "b") == [b"1", b"2"]
+
+
+@pytest.mark.spark
+def test_a_query_that_is_started_again_may_write_to_another_path(spark: SparkSession, put: Put, tmp_path: Path) -> None:
+    for name, body in (("b", b"1"), ("c", b"2")):
+        put("a", body)
+        query = start(spark, tmp_path, tmp_path / name)
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+    assert (bodies(tmp_path / "b"), bodies(tmp_path / "c")) == ([b"1"], [b"2"])
+
+
+@pytest.mark.spark
+def test_a_batch_write_in_foreach_batch_is_a_write_of_its_own_that_creates_what_is_missing(
+    spark: SparkSession, put: Put, tmp_path: Path
+) -> None:
+    def write(df: DataFrame, batch_id: int) -> None:
+        shutil.rmtree(tmp_path / "b", ignore_errors=True)
+        df.write.format("spillable").option("minimumRequiredSpace", 0).mode("append").save(str(tmp_path / "b"))
+
+    put("a", b"1")
+    stream = spark.readStream.format("spillable").load(str(tmp_path / "a"))
+    query = stream.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        query.processAllAvailable()
+        put("a", b"2")
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert bodies(tmp_path / "b") == [b"2"]
