@@ -15,12 +15,10 @@ from spillable_stream.flow import assembly, late_channel, wired
 from spillable_stream.flow.assembly import opened_processor
 from spillable_stream.flow.late_channel import LateChannel, is_open
 from spillable_stream.flow.loading import load
-from tests.flow.test_agent import CONFIGURATION, agent, log, place, write, written
 from tests.support.events import peek
+from tests.support.flow_agents import CONFIGURATION, agent, log, write, written
 from tests.support.flow_batches import batch_of
 from tests.support.waiting import wait_until
-
-__all__ = ["place"]  # a fixture
 
 OPTIONAL = CONFIGURATION + "a1.sources.r1.selector.optional = c2\n"
 
