@@ -46,7 +46,7 @@ def test_an_agent_runs_without_an_optional_channel_and_fills_it_when_it_can_be_o
 ) -> None:
     file = away(place)
     with agent(place) as running:
-        assert not is_open(running.places["c2"].channel)
+        assert not is_open(running.channels["c2"].channel)
         log(place, "1")
         wait_until(lambda: written(place) == ["1"])
         wait_until(
@@ -54,7 +54,7 @@ def test_an_agent_runs_without_an_optional_channel_and_fills_it_when_it_can_be_o
         )
         assert "a1.k2" in running.troubles()
         file.unlink()
-        wait_until(lambda: is_open(running.places["c2"].channel))
+        wait_until(lambda: is_open(running.channels["c2"].channel))
         running.supervisor._now = lambda: time.monotonic() + 3600  # its sink is due
         log(place, "2")
         wait_until(lambda: (written(place), written(place, "out2")) == (["1", "2"], ["2"]))
