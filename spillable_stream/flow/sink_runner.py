@@ -11,6 +11,7 @@ from typing import Protocol
 from spillable_stream.channel.channel import Channel
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import SpillableError
+from spillable_stream.flow.late_channel import is_open
 from spillable_stream.flow.runner import Backoff, RoundsRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
@@ -87,6 +88,11 @@ class SinkRunner(RoundsRunner):
         """The names of the channels that its sinks take from now: not those of sinks that only stand by."""
         standing_by = () if self._group is None else self._group.standing_by
         return {sink.channel_name for sink in self.sinks if sink not in standing_by}
+
+    @property
+    def may_start(self) -> bool:
+        """See `Runner.may_start`. A group must start once one of its channels is open, which may be a required one."""
+        return any(map(is_open, self.channels))
 
     @property
     def finished(self) -> bool:

@@ -13,6 +13,7 @@ import pytest
 from spillable_stream import Channel, Event
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.flow import sink_runner
+from spillable_stream.flow.late_channel import LateChannel
 from spillable_stream.flow.sink_processors import Failover, LoadBalance, SinkProcessor
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import BatchSink, Taken
@@ -191,6 +192,17 @@ def test_a_group_wakes_for_events_of_each_of_its_channels_though_some_of_its_sin
     assert runner.stop(30)
     for channel in opened:
         channel.close()
+
+
+def test_sinks_may_start_once_a_channel_of_theirs_is_open(
+    open_channel: Callable[..., Channel],
+) -> None:
+    """That of a group may be required: nobody would see that its events are not taken."""
+    away: Channel = LateChannel("c2", open_channel)  # type: ignore[assignment]
+    one, two = (Kept(), away, WrittenEvents()), (Kept(), open_channel(), WrittenEvents())
+    assert not SinkRunner([one], None, "a1.k1").may_start
+    assert SinkRunner([two], None, "a1.k2").may_start
+    assert SinkRunner([one, two], Failover(), "a1.g").may_start
 
 
 def waits_of(runner: SinkRunner, monkeypatch: pytest.MonkeyPatch, most: int) -> list[tuple[int, float]]:
