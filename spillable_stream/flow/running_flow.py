@@ -86,6 +86,7 @@ class RunningFlow:
     def _end(self, wired: Wired, seconds: float, may_drain: Callable[[], bool] = lambda: False) -> bool:
         ended = self._end_sources(wired.sources.values(), seconds)
         while (drains := may_drain()) and not self.is_drained():
+            self.supervisor.look()  # the thread looks no more, and a sink may have yet to start
             time.sleep(_DRAIN_LOOK_SECONDS)
         if drains:
             self._tell_left()

@@ -11,7 +11,7 @@ import pytest
 
 from spillable_stream import Channel, flow
 from spillable_stream.errors import ChannelError, NotAChannelError, StorageError
-from spillable_stream.flow import assembly, late_channel, wired
+from spillable_stream.flow import assembly, late_channel, supervisor, wired
 from spillable_stream.flow.assembly import opened_processor
 from spillable_stream.flow.late_channel import LateChannel, is_open
 from spillable_stream.flow.loading import load
@@ -146,6 +146,22 @@ def test_a_drain_does_not_wait_for_an_optional_channel_that_was_never_open(place
     log(place, "1")
     wait_until(lambda: written(place) == ["1"])
     assert running.stop(drain=True)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_drain_starts_the_sinks_of_an_optional_channel_that_was_opened_just_before(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_LOOK_SECONDS", 600.0)
+    file = away(place)
+    running = agent(place)
+    running.start()
+    file.unlink()
+    wait_until(lambda: is_open(running.channels["c2"].channel))
+    log(place, "1")
+    wait_until(lambda: running.channels["c2"].channel.stats().channel_size == 1)
+    assert running.stop(drain=True)
+    assert written(place, "out2") == ["1"]
 
 
 def test_events_are_sent_through_a_source_without_its_optional_channel(place: Path) -> None:
