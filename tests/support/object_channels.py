@@ -101,9 +101,12 @@ def store_of(channel: Channel) -> FaultyStore:
     return store
 
 
+_limits_mutex = threading.RLock()  # of two threads that changed them, one would restore what the other had set
+
+
 def collect_now(channel: Channel) -> None:
     """Delete all slots that nobody needs any more; every group has taken what is in them."""
-    with pytest.MonkeyPatch.context() as patch:
+    with _limits_mutex, pytest.MonkeyPatch.context() as patch:
         set_limits(patch, worth_a_trim=1)
         make_two_checkpoints(channel)
 
