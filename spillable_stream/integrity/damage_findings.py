@@ -62,7 +62,7 @@ class DamageFindings:
         self._hole = finding, next_id
 
     def add_repeated(self, file: LogFile, offset: int, text: str, events: tuple[Range, ...]) -> None:
-        """Add an append that does not count, since what it has is in the log before.
+        """Add an append that does not count, or not all of it, since the log before has such events.
 
         Args:
             file: the file that it is in.

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from spillable_stream.errors import ProducerSequenceError
-from spillable_stream.format.commit_record import CommitRecord, DeliveredRun
+from spillable_stream.format.commit_record import CommitRecord, DeliveredRun, Merged, MergedRun
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameHeader, FrameType
 from spillable_stream.format.record import GroupRecord
 from spillable_stream.names import is_name
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.delays import DelayedFile
+from spillable_stream.state.delays import DelayedFile, Delays
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["Doubt"]
+
+_IsThere = Callable[[int | str], bool]
 
 
 def _may_be_of(run: DeliveredRun, file: DelayedFile) -> bool:
@@ -26,6 +28,30 @@ def _may_be_of(run: DeliveredRun, file: DelayedFile) -> bool:
     if run.next_ms == 0:  # the rest of the file
         return run.count == file.events
     return run.due_ms <= run.next_ms and run.count < file.events
+
+
+def _delays_apart(record: CommitRecord, delays: Delays, is_there: _IsThere) -> CommitRecord:
+    """Return a COMMIT of copies of delayed events such that all old objects that are there count yet.
+
+    The copies count, too, if one of the old objects is not there, and they can be.
+    """
+    copies = {run.file for run in record.delayed}
+    old = {run.file for run in record.delivered} - copies
+    there = {number for number in old & delays.files.keys() if is_there(delays.files[number].name)}
+    count = min(copies) >= delays.next_number and all(is_there(run.name) for run in record.delayed)
+    if old == there or not count:
+        return replace(record, delayed=[], delivered=[])
+    return replace(record, delivered=[run for run in record.delivered if run.file not in there])
+
+
+def _only_copies(run: MergedRun, state: ChannelState, is_there: _IsThere) -> Iterator[MergedRun]:
+    """Yield a run of copies without those under whose IDs other objects have events, or had events that were taken."""
+    first_id, last_id = max(run.first_id, state.first_kept), run.first_id + run.count - 1
+    blocks = state.blocks.between(first_id, last_id)
+    held = RangeSet((block.first_id, block.last_id) for block in blocks if is_there(block.file))
+    for first, last in held.gaps(first_id, last_id):
+        count = last - first + 1
+        yield run._replace(first_id=first, count=count, payload_bytes=run.payload_bytes * count // run.count)
 
 
 @dataclass(slots=True)
@@ -93,10 +119,22 @@ class Doubt:
                 return state.producers.answer(name, numbers) is not None
         return False
 
-    def believed(self, delivered: Sequence[DeliveredRun], state: ChannelState) -> list[DeliveredRun]:
-        """Return what a COMMIT behind a break says of side files, but for those that are others than it means."""
+    def believed(self, record: CommitRecord, state: ChannelState, is_there: _IsThere) -> CommitRecord:
+        """Return a COMMIT behind a break without what it says of others' events that have the IDs or numbers it means.
+
+        Args:
+            record: the COMMIT.
+            state: the state before it.
+            is_there: tells whether a log file, by number, or a segment, by name, is there.
+        """
+        if record.merged is not None:
+            runs = [part for run in record.merged.runs for part in _only_copies(run, state, is_there)]
+            return replace(record, merged=Merged(record.merged.name, runs))
+        if record.kind == "merge" and record.delayed:
+            return _delays_apart(record, state.delays, is_there)
         files = state.delays.files
-        return [run for run in delivered if run.file not in files or _may_be_of(run, files[run.file])]
+        delivered = [run for run in record.delivered if run.file not in files or _may_be_of(run, files[run.file])]
+        return replace(record, delivered=delivered)
 
     def record_owner(self, record: GroupRecord) -> None:
         """Record what the log says of who owns a group, or that the group was dropped."""

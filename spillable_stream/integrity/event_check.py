@@ -174,7 +174,9 @@ class EventCheck:
                     through = first - 1 if good else first + header.count - 1
                     self._add_damage(path, hole, through, block)
                     hole = None
-                if good and unbroken:
+                if first < block.first_id or first + header.count - 1 > block.last_id:
+                    unbroken = False  # others have some of its IDs: it comes as a whole, or not at all
+                elif good and unbroken:
                     found[-1].count += header.count
                     found[-1].payload_bytes += header.length
                 elif good:

@@ -94,6 +94,9 @@ class Steps(Protocol):
     def since(self, disk: Position, memory: Position | None = None) -> Iterator[Step]:
         """Yield the steps from a place of each log on, in the order of the appends."""
 
+    def is_there(self, file: int | str) -> bool:
+        """Tell whether a log file, by number, or a segment, by name, is there."""
+
 
 class LogSteps:
     """Reads the logs of both tiers as one, past damage.
@@ -129,6 +132,10 @@ class LogSteps:
         """The last write-order ID that the head published; None if there is no head."""
         known = self._inventory.known
         return None if known is None else known.last_id
+
+    def is_there(self, file: int | str) -> bool:
+        """Tell whether a log file, by number, or a segment, by name, is there."""
+        return self._fs.exists(self._inventory.layout.file(file))
 
     def since(self, disk: Position, memory: Position | None = None) -> Iterator[Step]:
         """Yield the steps from a place of each log on, in the order of the appends.

@@ -17,12 +17,14 @@ from spillable_stream.format.slot import HEADER_READ_BYTES, Slot, SlotHeader, pa
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.inventory import LogFile
 from spillable_stream.integrity.log_steps import ExactImage, MissingFiles, Step, frame_steps
+from spillable_stream.integrity.object_files import is_there
 from spillable_stream.integrity.object_inventory import ObjectInventory
 from spillable_stream.log.append_check import parsed_commit
 from spillable_stream.log.frames import Damage, LocatedFrame, walk
 from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.checkpoints import Checkpoint, checkpoint_key
+from spillable_stream.objects.object_reader import object_key
 from spillable_stream.objects.parallel import in_parallel, most_at_once
 from spillable_stream.objects.salvage import ObjectBytes
 from spillable_stream.objects.slots import slot_key
@@ -86,6 +88,7 @@ class ObjectSteps:
         self._store = store
         self._channel = inventory.channel
         self._listed = inventory.slots
+        self._sizes = inventory.sizes
         self._checkpoints: dict[int, Checkpoint] = {c.tail.number: c for c in inventory.checkpoints}
         self._findings = findings
         self._owned_groups = owned_groups
@@ -103,6 +106,11 @@ class ObjectSteps:
     def last_id(self) -> int | None:
         """None: only the log says it."""
         return None
+
+    def is_there(self, file: int | str) -> bool:
+        """Tell whether a slot, by number, or a segment, by key, is there; raises `StoreError`."""
+        key = object_key(file)
+        return key in self._sizes or is_there(self._store, key)
 
     def since(self, disk: Position, memory: Position | None = None) -> Iterator[Step]:
         """Yield the steps after a slot, in order.

@@ -10,13 +10,13 @@ until the next image. Up to there,
 * a group that ever had an owner exists, unless a later frame says otherwise;
 * a group that takes again what it had taken was moved back by a hidden seek;
 * a take behind a break, as a hole in a store's log is, may mean events that are lost, and whose IDs others were given
-  since: of those before the break it counts for none.
+  since: of those before the break it counts for none;
+* a merge behind a break may have copied lost events: those that are there stay where they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import cast
 
 import pyarrow as pa
@@ -207,8 +207,13 @@ class TolerantReplay:
             events = ((first, last),) if first <= last else ()
             self._damage.add_repeated(file, found.offset, "a batch that is in the log before was put once more", events)
             return
-        delivered = self._doubt.believed(record.delivered, state)
-        state.apply_record(file.file_id, found.offset, header, replace(record, delivered=delivered))
+        believed = self._doubt.believed(record, state, self.steps.is_there)
+        if record.kind == "merge" and believed != record:
+            text = "a merge may have copied lost events: the events that are there stay where they are"
+            self._damage.add_repeated(file, found.offset, text, ())
+        state.apply_record(file.file_id, found.offset, header, believed)
+        if believed.merged:
+            state.next_id = max([state.next_id, *(run.first_id + run.count for run in believed.merged.runs)])
 
     def _add_group(self, name: str) -> None:
         """Add a group whose creation is hidden, where it may have begun, or gone back to."""

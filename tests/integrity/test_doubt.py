@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spillable_stream.format.commit_record import CommitRecord, DelayedRun, DeliveredRun
+from spillable_stream.format.commit_record import CommitRecord, DelayedRun, DeliveredRun, Merged, MergedRun
 from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.integrity.doubt import Doubt
@@ -19,6 +19,10 @@ def state_of_nine(**positions: int) -> ChannelState:
     state.next_id, state.blocks = 10, Blocks([Block(1, 9, 1, 0, 90, 0)])
     state.groups.update({name: GroupState(position) for name, position in positions.items()})
     return state
+
+
+def no_file(_: int | str) -> bool:
+    return False
 
 
 def commit_of_put(first_id: int) -> FrameHeader:
@@ -73,9 +77,54 @@ def test_a_delivery_is_believed_as_far_as_it_fits_the_events_that_wait(
     count: int, due_ms: int, next_ms: int, is_believed: bool
 ) -> None:
     state, run = state_of_nine(), DeliveredRun(1, due_ms, 0, 0, count, next_ms)
-    assert Doubt().believed([run], state) == [run], "there is no such file: it changes nothing"
+    record = CommitRecord("put", 0, delivered=[run])
+    assert Doubt().believed(record, state, no_file) == record, "there is no such file: it changes nothing"
     state.delays.apply([DelayedRun(1, 0, 100, 0, 80, 2, 40, 50)], [])
-    assert Doubt().believed([run], state) == [run] * is_believed
+    assert Doubt().believed(record, state, no_file).delivered == [run] * is_believed
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        ({1, 2, 3}, [(10, 3, 30)]),
+        ({2}, [(2, 2, 20), (7, 6, 60)]),
+        (set[int](), [(2, 11, 110)]),
+    ],
+)
+def test_a_merge_is_believed_where_no_object_that_is_there_has_the_ids(
+    there: set[int], expected: list[tuple[int, int, int]]
+) -> None:
+    state = state_of_nine()
+    state.blocks = Blocks([Block(1 + 3 * n, 3, 1 + n, 0, 30, 0) for n in range(3)])
+    state.first_kept = 2
+    record = CommitRecord("merge", 0, merged=Merged("segment", [MergedRun(1, 12, 0, 120, 0, 0)]))
+    believed = Doubt().believed(record, state, there.__contains__).merged
+    assert believed is not None
+    assert [(run.first_id, run.count, run.payload_bytes) for run in believed.runs] == expected
+
+
+@pytest.mark.parametrize(
+    ("there", "copied", "number", "counts", "left"),
+    [
+        ({"a", "b", "copy"}, [1, 2], 3, False, [1, 2]),
+        ({"a", "b", "copy"}, [1, 2, 9], 10, True, [1, 2]),
+        ({"a", "copy"}, [1, 2], 3, True, [1]),
+        ({"copy"}, [1, 2], 3, True, []),
+        ({"copy"}, [1, 2], 2, False, [1, 2]),
+        (set[str](), [1, 2], 3, False, [1, 2]),
+    ],
+)
+def test_copies_of_delayed_events_count_besides_the_old_ones_that_are_there_if_one_is_not(
+    there: set[str], copied: list[int], number: int, counts: bool, left: list[int]
+) -> None:
+    state = state_of_nine()
+    state.delays.apply([DelayedRun(1, 0, 0, 0, 80, 2, 40, 50, "a"), DelayedRun(2, 0, 0, 0, 80, 2, 40, 50, "b")], [])
+    copy = DelayedRun(number, 0, 0, 0, 200, 4, 80, 50, "copy")
+    delivered = [DeliveredRun(old, 60, 0, 1, 2, 0) for old in copied]
+    record = CommitRecord("merge", 0, delayed=[copy], delivered=delivered)
+    believed = Doubt().believed(record, state, there.__contains__)
+    state.delays.apply(believed.delayed, believed.delivered)
+    assert list(state.delays.files) == left + [number] * counts
 
 
 def test_a_put_behind_the_damage_bounds_what_may_come_again() -> None:

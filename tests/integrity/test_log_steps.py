@@ -53,6 +53,11 @@ def files(path: Path) -> Path:
     return path
 
 
+def test_a_file_is_there_if_the_disk_has_it(files: Path) -> None:
+    steps = log_steps(files)
+    assert [steps.is_there(number) for number in (1, 3, 4)] == [True, True, False]
+
+
 def test_every_file_begins_with_an_exact_image_and_then_come_its_frames(files: Path) -> None:
     steps = log_steps(files)
     found = list(steps.since(Position(1, 0)))

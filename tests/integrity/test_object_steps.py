@@ -178,3 +178,10 @@ def test_a_checkpoint_of_another_slot_is_damage_and_no_image(store: MemoryStore)
     read = Read(store)
     assert "2 image" not in read.told
     assert read.said[0] == "damage 2: the checkpoint belongs to a slot that is not the one there now"
+
+
+def test_an_object_is_there_if_the_store_has_it_whatever_the_listing_showed(store: MemoryStore) -> None:
+    steps = Read(store).steps
+    assert [steps.is_there(file) for file in (4, 5, "segments/a")] == [True, False, False]
+    store.objects |= {slot_key(5): b"", "segments/a": b""}
+    assert [steps.is_there(file) for file in (5, "segments/a")] == [True, True]

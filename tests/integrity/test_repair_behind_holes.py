@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from spillable_stream import Channel
 from spillable_stream.engine.store.object_checkpointing import ObjectCheckpointing
 from spillable_stream.objects.checkpoints import Checkpoints
 from spillable_stream.objects.slots import slot_key
+from tests.support.delay_merging import put_two
 from tests.support.delays import clock_of, deliver_all, deliveries_of, put_late
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, FaultyStore, Request, once
@@ -242,6 +245,127 @@ def test_a_delivery_of_lost_events_that_waited_leaves_out_none_that_others_delay
             clock_of(channel).pass_by(1000)
             deliver_all(channel)
             assert peek(channel)[-1 - new :] == [*numbered(0, new), b"waits"]
+
+
+def merging_of(channel: Channel) -> ObjectCheckpointing:
+    checkpointing = channel.engine().checkpointing
+    assert isinstance(checkpointing, ObjectCheckpointing)
+    return checkpointing
+
+
+def merge_after_the_bucket_was_put_back(
+    merging: Any, store: MemoryStore, before: dict[str, bytes], meanwhile: Callable[[], object]
+) -> None:
+    """Copy small objects together; before the commit the bucket is put back, but for the copies, and others use it."""
+    copied = merging._copied
+
+    def copied_meanwhile(*arguments: object, **named: object) -> object:
+        known = set(store.objects)
+        found = copied(*arguments, **named)
+        copies = {key: data for key, data in store.objects.items() if key not in known}
+        store.objects.clear()
+        store.objects.update(before | copies)
+        meanwhile()
+        return found
+
+    merging._copied = copied_meanwhile
+    with suppress(ss.SpillableError):
+        merging.merge()
+
+
+@pytest.mark.parametrize("is_staged", [False, True])
+@pytest.mark.parametrize(("lost", "new"), [(1, 1), (2, 1), (2, 2), (3, 1), (3, 3)])
+def test_a_merge_of_lost_events_replaces_none_that_others_put_under_their_ids(
+    store: MemoryStore, set_limits: SetLimits, lost: int, new: int, is_staged: bool
+) -> None:
+    set_limits(many_slots=1, quiet_seconds=-1)
+    channel, other = open_here(max_inline_bytes=1000), open_here()
+    put(channel, b"first")
+    before = dict(store.objects)
+    bodies = [body * (2000 if is_staged else 1) for body in numbered(0, new)]
+    for number in range(lost):
+        put(channel, b"lost %d" % number)
+    merge_after_the_bucket_was_put_back(
+        merging_of(channel).merging, store, before, lambda: [put(other, body) for body in bodies]
+    )
+    kill(channel)
+    kill(other)
+    report = ss.repair(URL)
+    with open_here(create=False) as channel:
+        copies = [b"lost %d" % number for number in range(new, lost)]
+        assert peek(channel) == [b"first", *bodies, *copies]
+        put(channel, b"later")
+        assert peek(channel)[-1] == b"later"
+    assert "the events that are there stay where they are" in str([finding.text for finding in report.findings])
+    assert ss.verify(URL).healthy
+
+
+@pytest.mark.parametrize(("new", "back"), [(1, [b"last"]), (2, [b"last"]), (4, [])])
+def test_a_merge_brings_no_part_of_a_lost_transaction_back(
+    store: MemoryStore, set_limits: SetLimits, new: int, back: list[bytes]
+) -> None:
+    set_limits(many_slots=1, quiet_seconds=-1)
+    channel, other = open_here(), open_here()
+    put(channel, b"first")
+    before = dict(store.objects)
+    put(channel, *[b"lost"] * 3)
+    put(channel, b"last")
+    merge_after_the_bucket_was_put_back(
+        merging_of(channel).merging, store, before, lambda: put(other, *numbered(0, new))
+    )
+    kill(channel)
+    kill(other)
+    lost = ss.repair(URL).loss.lost
+    assert sum(last - first + 1 for first, last in lost) == max(0, 3 - new)
+    with open_here(create=False) as channel:
+        assert peek(channel) == [b"first", *numbered(0, new), *back]
+
+
+@pytest.mark.parametrize(("lost", "new"), [(1, 1), (2, 1), (2, 2), (1, 2), (2, 4)])
+def test_a_merge_of_lost_events_that_waited_replaces_none_that_others_delayed_since(
+    store: MemoryStore, set_limits: SetLimits, lost: int, new: int
+) -> None:
+    """Their side objects, or the copies, have the same numbers."""
+    set_limits(many_puts=1)
+    channel, other = open_here(), open_here()
+    put_two(channel, 0)
+    before = dict(store.objects)
+    for _ in range(lost):
+        put_two(channel, 900)
+    for _ in range(new - lost):  # as many slots are lost as others fill
+        put(channel, b"lost")
+
+    def meanwhile() -> None:
+        for number in range(2, 2 * new + 2, 2):
+            put_two(other, number)
+
+    merge_after_the_bucket_was_put_back(merging_of(channel).delay_merging, store, before, meanwhile)
+    kill(channel)
+    kill(other)
+    report = ss.repair(URL)
+    with open_here(create=False) as channel:
+        clock_of(channel).pass_by(2_000_000)
+        deliver_all(channel)
+        bodies = {body: count for body, count in Counter(peek(channel)).items() if body[-3:] != b"900"}
+    expected = {b"%d" % (seconds + number) for seconds in (1_000, 1_000_000) for number in range(0, 2 * new + 2, 2)}
+    assert bodies.keys() == expected
+    assert sorted(body for body, count in bodies.items() if count > 1) == [b"1000", b"1000000"] * (lost > new)
+    assert "the events that are there stay where they are" in str([finding.text for finding in report.findings])
+    assert ss.verify(URL).healthy
+
+
+def test_a_merge_behind_a_hole_brings_back_the_events_that_were_in_it(store: MemoryStore) -> None:
+    channel = open_here()
+    for number in range(6):
+        put(channel, b"%d" % number)
+    merge_now(channel)
+    for key in keys_of("checkpoints/", store):
+        damage_object(store, key, DAMAGES["missing"])
+    kill(channel)
+    damage_object(store, slot_key(3), DAMAGES["missing"])
+    ss.repair(URL)
+    with open_here(create=False) as channel:
+        assert peek(channel) == numbered(0, 6)
 
 
 # ── handles that were open ──────────────────────────────────────────────────────────────────────
