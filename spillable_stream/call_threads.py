@@ -15,7 +15,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-__all__ = ["CallThreads"]
+__all__ = ["CallThreads", "make", "settled"]
 
 _T = TypeVar("_T")
 _Calls = SimpleQueue[Callable[[], None] | None]
@@ -50,7 +50,7 @@ class CallThreads:
         with self._mutex:
             if self._is_closed:
                 raise RuntimeError(f"the threads {self._name} were closed")
-            work = partial(_make, call, done)
+            work = partial(make, call, done)
             if self._idle.acquire(blocking=False) or not self._is_begun_by_another_one(work):
                 self._calls.put(work)
         return done
@@ -79,24 +79,12 @@ class CallThreads:
             return self.begin(call)
         except RuntimeError:
             done: Future[_T] = Future()
-            _make(call, done)
+            make(call, done)
             return done
 
     def settled(self, calls: Sequence[Callable[[], _T]]) -> list[Future[_T]]:
-        """Make calls in the threads, and return their futures in order when all have ended.
-
-        What one raises does not hide what others did. An interrupt waits for none, and those that wait are not made.
-        """
-        begun: list[Future[_T]] = []
-        try:
-            for call in calls:
-                begun.append(self.begin_or_make(call))
-            wait(begun)
-        except BaseException:
-            for future in begun:
-                future.cancel()
-            raise
-        return begun
+        """Do in the threads what the function `settled` does."""
+        return settled(self.begin_or_make, calls)
 
     def at_once(self, calls: Sequence[Callable[[], _T]]) -> list[_T]:
         """Make calls, the first one in this thread, and return their results in order when all have ended.
@@ -134,7 +122,29 @@ class CallThreads:
             thread.join(None if end is None else max(0.0, end - time.monotonic()))
 
 
-def _make(call: Callable[[], _T], done: Future[_T]) -> None:
+def settled(begin: Callable[[Callable[[], _T]], Future[_T]], calls: Sequence[Callable[[], _T]]) -> list[Future[_T]]:
+    """Make calls, and return their futures in order when all have ended.
+
+    What one raises does not hide what others did. An interrupt waits for none, and those that wait are not made.
+
+    Args:
+        begin: begins a call.
+        calls: the calls.
+    """
+    begun: list[Future[_T]] = []
+    try:
+        for call in calls:
+            begun.append(begin(call))
+        wait(begun)
+    except BaseException:
+        for future in begun:
+            future.cancel()
+        raise
+    return begun
+
+
+def make(call: Callable[[], _T], done: Future[_T]) -> None:
+    """Make a call in this thread, and tell a future how it ended, unless that was cancelled."""
     if not done.set_running_or_notify_cancel():
         return
     try:

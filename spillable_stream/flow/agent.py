@@ -25,7 +25,7 @@ from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.flow.stop_signals import StopSignals
 from spillable_stream.flow.supervisor import Supervisor
-from spillable_stream.flow.wired import Places, Wired
+from spillable_stream.flow.wired import AgentChannels, Wired
 from spillable_stream.flow.wiring import SinkGroup, Source, wire
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_names import name_as_in_files
@@ -138,9 +138,9 @@ class Agent:
         return self._flow.wired.sinks
 
     @property
-    def places(self) -> Places:
+    def channels(self) -> AgentChannels:
         """Its channels, by name."""
-        return self._flow.wired.places
+        return self._flow.wired.channels
 
     @property
     def supervisor(self) -> Supervisor:

@@ -25,7 +25,7 @@ from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
 from spillable_stream.flow.sources.base import EventSource, PolledSource, SourceBase
-from spillable_stream.flow.wired import Place, Places, Wired, open_late, place_of
+from spillable_stream.flow.wired import AgentChannel, AgentChannels, Wired, agent_channel, open_late
 from spillable_stream.shown_value import shown
 
 __all__ = [
@@ -63,22 +63,22 @@ def assemble(agent: str, config: AgentConfig, system: Mapping[str, str], found: 
     sources = [(s, built_source(s)) for s in config.sources if s.name in found.sources]
     units = {name: unit for name, unit in sink_units(config).items() if name in found.sinks}
     sinks = {name: {c.name: built_sink(c) for c in unit.sinks if c.implementation} for name, unit in units.items()}
-    kept, optional = _without(before.places, found.channels), optional_channels(config)
+    kept, optional = _without(before.channels, found.channels), optional_channels(config)
     for name in kept.keys() - optional:
         _require_open(kept[name].channel)
     with ExitStack() as stack:
         with stored_together():
             missing = [channel for channel in config.channels if channel.name not in kept]
             new = build_channels(agent, missing, system, optional)
-            for place in new.values():
-                stack.callback(place.channel.close)
-            places = kept | new
+            for opened in new.values():
+                stack.callback(opened.channel.close)
+            channels = kept | new
             wired = Wired(
-                places,
+                channels,
                 _without(before.sources, found.sources)
-                | {s.name: run_source(agent, s, source, places) for s, source in sources},
+                | {s.name: run_source(agent, s, source, channels) for s, source in sources},
                 _without(before.sinks, found.sinks)
-                | {name: run_sinks(agent, name, units[name], of, places, system) for name, of in sinks.items() if of},
+                | {name: run_sinks(agent, name, units[name], of, channels, system) for name, of in sinks.items() if of},
             )
         stack.pop_all()
     return wired
@@ -113,7 +113,7 @@ def _require_open(channel: Channel) -> None:
 
 def build_channels(
     agent: str, configs: Sequence[ComponentConfig], system: Mapping[str, str], optional: Collection[str] = ()
-) -> dict[str, Place]:
+) -> dict[str, AgentChannel]:
     """Return channels of a configuration, by name: all are open but those that are optional.
 
     Args:
@@ -129,7 +129,7 @@ def build_channels(
     waited = [config for config in configs if config.name not in optional]
     opened = dict(zip([c.name for c in waited], open_channels(configured_channels(agent, waited, system)), strict=True))
     late = {c.name: _late(c.name, partial(_opened, agent, c, system)) for c in configs if c.name in optional}
-    return {c.name: place_of((opened | late)[c.name], t) for c, t in zip(configs, times, strict=True)}
+    return {c.name: agent_channel((opened | late)[c.name], t) for c, t in zip(configs, times, strict=True)}
 
 
 def _late(name: str, open_channel: Callable[[], Channel]) -> Channel:
@@ -141,28 +141,28 @@ def _opened(agent: str, config: ComponentConfig, system: Mapping[str, str]) -> C
     return open_channels(configured_channels(agent, [config], system))[0]
 
 
-def build_processor(agent: str, config: SourceConfig, places: Places, *, numbered: bool) -> ChannelProcessor:
+def build_processor(agent: str, config: SourceConfig, channels: AgentChannels, *, numbered: bool) -> ChannelProcessor:
     """Return the interceptors, the selector and the channels of a source of a configuration.
 
     Args:
         agent: the agent's name.
         config: the source.
-        places: the open channels, at least those of the source.
+        channels: the open channels, at least those of the source.
         numbered: whether its batches have numbers.
 
     Raises:
         OptionError: a part can't be built.
     """
     return ChannelProcessor(
-        {channel: places[channel].channel for channel in config.channels},
+        {name: channels[name].channel for name in config.channels},
         InterceptorChain(
             [build(interceptor) for interceptor in config.interceptors],
             names=[interceptor.name for interceptor in config.interceptors],
         ),
         build(config.selector),
         producer=f"{agent}.{config.name}" if numbered else None,
-        dead_letter=places[config.dead_letter].channel if config.dead_letter else None,
-        times={channel: places[channel].times for channel in config.channels},
+        dead_letter=channels[config.dead_letter].channel if config.dead_letter else None,
+        times={name: channels[name].times for name in config.channels},
         name=f"{agent}.{config.name}",
     )
 
@@ -179,13 +179,15 @@ def built_source(config: SourceConfig) -> SourceBase:
     return source
 
 
-def run_source(agent: str, config: SourceConfig, source: SourceBase, places: Places) -> PolledRunner | EventRunner:
+def run_source(
+    agent: str, config: SourceConfig, source: SourceBase, channels: AgentChannels
+) -> PolledRunner | EventRunner:
     """Return the runner of a source of a configuration, which `built_source` returned.
 
     Raises:
         OptionError: a part of it can't be built.
     """
-    processor = build_processor(agent, config, places, numbered=getattr(source, "numbered", False))
+    processor = build_processor(agent, config, channels, numbered=getattr(source, "numbered", False))
     return source_runner(source, processor, f"{agent}.{config.name}")
 
 
@@ -210,11 +212,11 @@ def opened_processor(config: AgentConfig, source: str, system: Mapping[str, str]
     with ExitStack() as stack:
         with stored_together():
             described = [c for c in config.channels if c.name in wanted]
-            places = build_channels(config.name, described, system, optional_channels(config))
-            for place in places.values():
-                stack.callback(place.channel.close)
-            processor = build_processor(config.name, found, places, numbered=False)
-        open_late(places, lambda: False)
+            channels = build_channels(config.name, described, system, optional_channels(config))
+            for opened in channels.values():
+                stack.callback(opened.channel.close)
+            processor = build_processor(config.name, found, channels, numbered=False)
+        open_late(channels, lambda: False)
         yield stack.enter_context(processor)
 
 
@@ -231,7 +233,7 @@ def built_sink(config: SinkConfig) -> Sink:
 
 
 def run_sinks(
-    agent: str, name: str, unit: SinkUnit, sinks: Mapping[str, Sink], places: Places, system: Mapping[str, str]
+    agent: str, name: str, unit: SinkUnit, sinks: Mapping[str, Sink], channels: AgentChannels, system: Mapping[str, str]
 ) -> SinkRunner:
     """Return the runner of a sink or of a group of sinks, which `built_sink` returned.
 
@@ -246,8 +248,8 @@ def run_sinks(
         sink.name = f"{agent}.{config.name}"
         sink.channel_name, sink.system = config.channel, system
         sink.in_group = unit.group is not None
-        sink.dead_letter = places[config.dead_letter].channel if config.dead_letter else None
-        wired.append((sink, *places[config.channel].of_sinks))
+        sink.dead_letter = channels[config.dead_letter].channel if config.dead_letter else None
+        wired.append((sink, *channels[config.channel].of_sinks))
     processor = None
     if unit.group is not None:
         processor = build(unit.group.processor)

@@ -40,17 +40,17 @@ def components(agent: Agent) -> Iterator[Component]:
         with suppress(SpillableError):  # its directory can't be listed
             values |= source.source.lag()
         yield Component("SOURCE", _short(source.name), values)
-    for name, place in agent.places.items():
+    for name, found in agent.channels.items():
         try:
-            values = place.channel.stats().flume_counters()
+            values = found.channel.stats().flume_counters()
         except SpillableError:
             continue  # it is being closed
-        yield Component("CHANNEL", name, {"StartTime": place.start_time_ms, "StopTime": 0, **values})
+        yield Component("CHANNEL", name, {"StartTime": found.start_time_ms, "StopTime": 0, **values})
     for runner in agent.sinks.values():
         for sink in runner.sinks:
             values = {**sink.counters.flume_counters(), "BackoffSeconds": runner.wait_seconds}
             with suppress(SpillableError, KeyError):  # its channel is being closed
-                values["LagEvents"] = agent.places[sink.channel_name].lag_events()
+                values["LagEvents"] = agent.channels[sink.channel_name].lag_events()
             yield Component("SINK", _short(sink.name), values)
 
 

@@ -33,6 +33,10 @@ class Runner(Protocol):
         """The names of the sources or sinks that it runs."""
 
     @property
+    def may_start(self) -> bool:
+        """Whether it can be started yet: the sinks of an optional channel wait until that is open."""
+
+    @property
     def alive(self) -> bool:
         """Whether it works; one that does not is started again, unless it is finished."""
 
@@ -101,6 +105,11 @@ class RoundsRunner:
         self._stopping = threading.Event()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
+
+    @property
+    def may_start(self) -> bool:
+        """See `Runner.may_start`."""
+        return True
 
     @property
     def alive(self) -> bool:

@@ -13,7 +13,7 @@ from spillable_stream.flow.late_channel import is_open
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.flow.supervisor import Supervisor
-from spillable_stream.flow.wired import Places, Wired, open_late
+from spillable_stream.flow.wired import AgentChannels, Wired, open_late
 from spillable_stream.log_records import fields, log_of
 
 __all__ = ["RunningFlow"]
@@ -52,7 +52,7 @@ class RunningFlow:
         self.supervisor.begin()
 
     def _start(self, wired: Wired) -> None:
-        open_late(wired.places, self._must_stop)
+        open_late(wired.channels, self._must_stop)
         for runner in wired.sinks.values():
             runner.await_notes()
         self.supervisor.start(*wired.sinks.values())
@@ -86,11 +86,12 @@ class RunningFlow:
     def _end(self, wired: Wired, seconds: float, may_drain: Callable[[], bool] = lambda: False) -> bool:
         ended = self._end_sources(wired.sources.values(), seconds)
         while (drains := may_drain()) and not self.is_drained():
+            self.supervisor.look()  # the thread looks no more, and a sink may have yet to start
             time.sleep(_DRAIN_LOOK_SECONDS)
         if drains:
             self._tell_left()
         ended = not self.supervisor.stop(wired.sinks.values(), seconds) and ended
-        return (not self._owns_channels or self._close(wired.places, seconds)) and ended
+        return (not self._owns_channels or self._close(wired.channels, seconds)) and ended
 
     def _end_sources(self, sources: Iterable[PolledRunner | EventRunner], seconds: float) -> bool:
         """Stop sources, and then close their interceptors; those of one that is late when it has ended."""
@@ -107,16 +108,16 @@ class RunningFlow:
                 self._hanging += processor.hanging()
         return not late
 
-    def _close(self, places: Places, seconds: float) -> bool:
+    def _close(self, channels: AgentChannels, seconds: float) -> bool:
         """Close channels; those in which something may hang in the time of a stop, and tell whether all are closed."""
         hung, closings = [*channels_of(self.supervisor.late()), *self._hanging], dict[str, Callable[[], object]]()
         failed = False
-        for name, place in places.items():
-            if place.channel in hung:
-                closings[name] = place.channel.close
+        for name, one in channels.items():
+            if one.channel in hung:
+                closings[name] = one.channel.close
                 continue
             try:
-                place.channel.close()
+                one.channel.close()
             except Exception as e:
                 failed = True
                 _log.error(
@@ -151,8 +152,8 @@ class RunningFlow:
         found: dict[str, int] = {}
         name = ""
         try:
-            for name in filter(lambda name: is_open(self.wired.places[name].channel), channels):
-                found[name] = self.wired.places[name].lag_events()
+            for name in filter(lambda name: is_open(self.wired.channels[name].channel), channels):
+                found[name] = self.wired.channels[name].lag_events()
             for sink in (sink for runner in self.wired.sinks.values() for sink in runner.sinks):
                 name = sink.channel_name
                 if name in found:
@@ -189,7 +190,7 @@ class RunningFlow:
         """Tell whether a source could not read or store something, or a channel never was open; says what."""
         sources = self.wired.sources.values()
         missed = [(runner.name, what) for runner in sources for what in list(runner.source.missed)]
-        missed += [(n, "this channel was never open") for n, p in self.wired.places.items() if not is_open(p.channel)]
+        missed += [(n, "this channel was never open") for n, c in self.wired.channels.items() if not is_open(c.channel)]
         for name, what in missed:
             _log.error("%s: %s", name, what, extra=fields(component=name))
         return bool(missed)

@@ -11,6 +11,7 @@ from typing import Protocol
 from spillable_stream.channel.channel import Channel
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import SpillableError
+from spillable_stream.flow.late_channel import is_open
 from spillable_stream.flow.runner import Backoff, RoundsRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
@@ -64,7 +65,7 @@ class SinkRunner(RoundsRunner):
     ) -> None:
         super().__init__(name)
         self.sinks: list[Sink] = [sink for sink, _, _ in sinks]
-        self._places = list(sinks)
+        self._wired = list(sinks)
         self._empty: dict[int, Sink] = {}  # by channel that the last round found empty, a sink of it
         self._group = processor
         self._processor: _Asked = processor or self.sinks[0]
@@ -80,13 +81,18 @@ class SinkRunner(RoundsRunner):
     @property
     def channels(self) -> list[Channel]:
         """The channels that its sinks take from."""
-        return [channel for _, channel, _ in self._places]
+        return [channel for _, channel, _ in self._wired]
 
     @property
     def asked_channels(self) -> set[str]:
         """The names of the channels that its sinks take from now: not those of sinks that only stand by."""
         standing_by = () if self._group is None else self._group.standing_by
         return {sink.channel_name for sink in self.sinks if sink not in standing_by}
+
+    @property
+    def may_start(self) -> bool:
+        """See `Runner.may_start`. A group must start once one of its channels is open, which may be a required one."""
+        return any(map(is_open, self.channels))
 
     @property
     def finished(self) -> bool:
@@ -100,7 +106,7 @@ class SinkRunner(RoundsRunner):
 
     def await_notes(self) -> None:
         """Let no sink of the same channels start before these are opened: what they have written must be known."""
-        for sink, _, written in self._places:
+        for sink, _, written in self._wired:
             if sink.keeps_note:
                 written.await_note(sink.name)
 
@@ -108,11 +114,11 @@ class SinkRunner(RoundsRunner):
         """Open the sinks, before any sink of their channels takes."""
         self.await_notes()
         try:
-            for sink, channel, written in self._places:
+            for sink, channel, written in self._wired:
                 sink.open(channel, written)
                 written.note_is_read(sink.name)
         except BaseException:
-            for sink, _, written in self._places:
+            for sink, _, written in self._wired:
                 written.note_fails(sink.name)
                 if self._stopping.is_set():
                     written.note_is_read(sink.name)  # it does not run any more
@@ -128,7 +134,7 @@ class SinkRunner(RoundsRunner):
         if not self._opened:
             self.open()
         end = time.monotonic() + _NOTES_SECONDS
-        for _, _, written in self._places:
+        for _, _, written in self._wired:
             written.require_notes(max(0.0, end - time.monotonic()))
         for sink in self.sinks:
             sink.counters.started()
@@ -165,9 +171,9 @@ class SinkRunner(RoundsRunner):
             self._drained = False
             self._backoff.ready()
             return 0.0
-        self._empty = {id(channel): sink for sink, channel, _ in self._places if sink.found_nothing}
+        self._empty = {id(channel): sink for sink, channel, _ in self._wired if sink.found_nothing}
         asked = self.asked_channels
-        self._drained = all(id(c) in self._empty for sink, c, _ in self._places if sink.channel_name in asked)
+        self._drained = all(id(c) in self._empty for sink, c, _ in self._wired if sink.channel_name in asked)
         due = min(sink.due_seconds() for sink in self.sinks)
         return min(self._backoff.nothing(), max(due, 0.001))
 
@@ -185,7 +191,7 @@ class SinkRunner(RoundsRunner):
     def begin_stop(self) -> None:
         """See `Runner.begin_stop`."""
         super().begin_stop()
-        for sink, _, written in self._places:
+        for sink, _, written in self._wired:
             written.note_is_read(sink.name)
 
     def stop(self, timeout_seconds: float) -> bool:

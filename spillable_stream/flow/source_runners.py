@@ -120,6 +120,11 @@ class EventRunner:
         return frozenset([self.name])
 
     @property
+    def may_start(self) -> bool:
+        """See `Runner.may_start`."""
+        return True
+
+    @property
     def alive(self) -> bool:
         """See `Runner.alive`."""
         return self.source.alive

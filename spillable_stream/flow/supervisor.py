@@ -27,6 +27,7 @@ class _Watched:
     """A runner, and what its last starts came to."""
 
     runner: Runner
+    has_begun: bool = False  # with its first start
     failures: int = 0
     retry_at: float = 0.0
     trouble: str = ""
@@ -67,17 +68,19 @@ class Supervisor:
         """Start runners, all at once, and watch them; one that can't be started is tried again.
 
         Returns when each has started or failed, and says of those that take longer than fifteen seconds that they do.
+        One that can't be started yet is started as soon as it can, and does not count until then.
         """
-        found = [_Watched(runner) for runner in runners]
+        found = {runner.name: _Watched(runner) for runner in runners}
+        begun = [watched for watched in found.values() if watched.runner.may_start]
         with self._changed:
-            self._watched |= {watched.runner.name: watched for watched in found}
-            self._begin(found)
-        self._wait_for(found)
+            self._watched |= found
+            self._begin(begun)
+        self._wait_for(begun)
 
     def _begin(self, found: Iterable[_Watched]) -> None:
         """Begin to start runners; the caller has the mutex."""
         for watched in found:
-            watched.is_starting = True
+            watched.is_starting = watched.has_begun = True
             name = f"{watched.runner.name}-start"
             try:
                 threading.Thread(target=self._start, args=(watched,), name=name, daemon=True).start()
@@ -192,15 +195,17 @@ class Supervisor:
         """Look at every runner once."""
         with self._changed:
             due = [watched for watched in self._watched.values() if self._is_due(watched)]
-            self.restarts += sum(not watched.waits for watched in due)
+            self.restarts += sum(watched.has_begun and not watched.waits for watched in due)
             self._begin(due)
         self._wait_for(due)
 
     def _is_due(self, watched: _Watched) -> bool:
-        """Look at a runner, and tell whether it must be started again now."""
+        """Look at a runner, and tell whether it must be started now, for the first time or again."""
         runner = watched.runner
         if watched.is_starting:
             return False
+        if not watched.has_begun:
+            return runner.may_start
         try:
             is_alive = runner.alive
         except Exception as e:  # a source of the user's own: the others are still watched

@@ -175,9 +175,9 @@ class TapServer:
 
     def _show(self, client: socket.socket, request: _Request) -> None:
         chosen = Chosen(request.every, request.where)
-        place = self._agent.places.get(request.component)
-        if place is not None:
-            rows = tap(place.channel, every=request.every, where=request.where, sleep=lambda s: self._pause(client, s))
+        tapped = self._agent.channels.get(request.component)
+        if tapped is not None:
+            rows = tap(tapped.channel, every=request.every, where=request.where, sleep=lambda s: self._pause(client, s))
             client.sendall(_line({"tapped": request.component}))
             with suppress(_Ended):
                 for row in rows:
@@ -206,7 +206,7 @@ class TapServer:
         """
         found = _points(self._agent)
         if component not in found:
-            names = ", ".join([*found, *self._agent.places])
+            names = ", ".join([*found, *self._agent.channels])
             raise OptionError(f"the agent {self._agent.name} has no component {shown(component)}; it has {names}")
         return found[component]
 

@@ -14,7 +14,7 @@ from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.flow.surroundings import REAL
 
-__all__ = ["Place", "Places", "Wired", "open_late", "place_of"]
+__all__ = ["AgentChannel", "AgentChannels", "Wired", "agent_channel", "open_late"]
 
 _START_SECONDS = 15.0  # for which the others wait for an optional channel that is being opened
 _SIGNAL_SECONDS = 0.2  # within which a signal is noticed
@@ -22,7 +22,7 @@ _AS_THEY_COME = EventTimes()
 _T = TypeVar("_T")
 
 
-class Place(NamedTuple):
+class AgentChannel(NamedTuple):
     """A channel of an agent.
 
     Args:
@@ -54,28 +54,28 @@ class Place(NamedTuple):
         return unshipped + (stats.channel_size if group is None else group.lag)
 
 
-Places = Mapping[str, Place]
+AgentChannels = Mapping[str, AgentChannel]
 """The open channels of an agent by name."""
 
 
-def place_of(channel: Channel, times: EventTimes = _AS_THEY_COME) -> Place:
+def agent_channel(channel: Channel, times: EventTimes = _AS_THEY_COME) -> AgentChannel:
     """Return an open channel as that of an agent, from now on.
 
     Args:
         channel: the channel.
         times: the times of events that come into it.
     """
-    return Place(channel, WrittenEvents(), REAL.now_ms(), times)
+    return AgentChannel(channel, WrittenEvents(), REAL.now_ms(), times)
 
 
-def open_late(places: Places, must_stop: Callable[[], bool]) -> None:
+def open_late(channels: AgentChannels, must_stop: Callable[[], bool]) -> None:
     """Open optional channels, and wait for that a while; those that are not open by then are opened in the background.
 
     Args:
-        places: the channels; those that are open stay so.
+        channels: the channels; those that are open stay so.
         must_stop: whether to wait no longer.
     """
-    every: list[object] = [place.channel for place in places.values()]
+    every: list[object] = [one.channel for one in channels.values()]
     late = [channel for channel in every if isinstance(channel, LateChannel)]
     for channel in late:
         channel.begin()
@@ -88,19 +88,19 @@ class Wired(NamedTuple):
     """What an agent runs, by name.
 
     Args:
-        places: the channels.
+        channels: the channels.
         sources: the runners of sources.
         sinks: the runners of sinks and of groups of sinks.
     """
 
-    places: Mapping[str, Place] = {}
+    channels: Mapping[str, AgentChannel] = {}
     sources: Mapping[str, PolledRunner | EventRunner] = {}
     sinks: Mapping[str, SinkRunner] = {}
 
     def without(self, other: Wired) -> Wired:
         """Return what of this is not the same thing in another one."""
         return Wired(
-            _without(self.places, other.places),
+            _without(self.channels, other.channels),
             _without(self.sources, other.sources),
             _without(self.sinks, other.sinks),
         )

@@ -14,7 +14,7 @@ from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
 from spillable_stream.flow.sources.base import SourceBase
-from spillable_stream.flow.wired import Place, Places, Wired, place_of
+from spillable_stream.flow.wired import AgentChannel, AgentChannels, Wired, agent_channel
 from spillable_stream.shown_value import shown
 
 __all__ = ["SinkGroup", "Source", "wire"]
@@ -84,7 +84,7 @@ def wire(
     named = dict(channels)
     for source in sources:
         named |= source.processor.channels
-    places = {name: place_of(channel) for name, channel in named.items()}
+    of_agent = {name: agent_channel(channel) for name, channel in named.items()}
     source_runners: dict[str, PolledRunner | EventRunner] = {}
     for source in sources:
         name = _unused(source.name or type(source.source).__name__.lower(), source_runners)
@@ -95,22 +95,22 @@ def wire(
     for sink in sinks:
         name = _unused(type(sink).__name__.lower() if sink.name == type(sink).__name__ else sink.name, sink_runners)
         sink.name = f"{agent}.{name}"
-        sink_runners[name] = SinkRunner([(sink, *_place(sink, places).of_sinks)], None, sink.name)
+        sink_runners[name] = SinkRunner([(sink, *_channel_of(sink, of_agent).of_sinks)], None, sink.name)
     for group in sink_groups:
         for name, sink in group.sinks.items():
             sink.name, sink.in_group = f"{agent}.{name}", True
         group.processor.configure(group.sinks)
-        placed = [(sink, *_place(sink, places).of_sinks) for sink in group.sinks.values()]
-        sink_runners[group.name] = SinkRunner(placed, group.processor, f"{agent}.{group.name}")  # type: ignore[arg-type]
-    return Wired(places, source_runners, sink_runners)
+        in_group = [(sink, *_channel_of(sink, of_agent).of_sinks) for sink in group.sinks.values()]
+        sink_runners[group.name] = SinkRunner(in_group, group.processor, f"{agent}.{group.name}")  # type: ignore[arg-type]
+    return Wired(of_agent, source_runners, sink_runners)
 
 
-def _place(sink: Sink, places: Places) -> Place:
-    place = places.get(sink.channel_name)
-    if place is None:
-        known = ", ".join(places) or "none"
+def _channel_of(sink: Sink, channels: AgentChannels) -> AgentChannel:
+    found = channels.get(sink.channel_name)
+    if found is None:
+        known = ", ".join(channels) or "none"
         raise OptionError(f"the sink {sink.name} takes from the channel {shown(sink.channel_name)}; there are {known}")
-    return place
+    return found
 
 
 def _unused(name: str, taken: Mapping[str, object]) -> str:

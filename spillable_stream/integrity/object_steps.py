@@ -8,6 +8,7 @@ been acknowledged.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from spillable_stream.errors import CorruptionError
@@ -136,7 +137,8 @@ class ObjectSteps:
         number, width, known = first, 1, -1
         while True:
             largest_bytes = 0
-            for data in in_parallel([lambda n=n: self._get(n) for n in range(number, number + width)]):  # type: ignore[misc]
+            wanted = [partial(self._get, n) for n in range(number, number + width)]
+            for data in in_parallel(self._store.root, wanted):
                 if data is None and number > known:
                     known = self._last_known(number)
                     if number > known:

@@ -73,6 +73,11 @@ class DelayedObjects:
         self._cache = cache
         self.left: deque[str] = deque()
 
+    @property
+    def root(self) -> str:
+        """The store's root."""
+        return self._store.root
+
     # ── writing ─────────────────────────────────────────────────────────────────────────────────
 
     def write(self, birth: int, frames: Sequence[Frame]) -> tuple[str, int]:
@@ -140,7 +145,7 @@ class DelayedObjects:
                 is_large |= file.end > _LARGE_BYTES
         if len(wanted) > 1 or is_large:
             with contextlib.suppress(CorruptionError, StoreError):
-                in_parallel(wanted)
+                in_parallel(self._store.root, wanted)
 
     def _data(self, of: DelayedFile) -> pa.Buffer:
         """Return an object, whole.
@@ -199,7 +204,7 @@ class DelayedObjects:
         is_whole = is_known or len(needed) * _WINDOW_BYTES * _WHOLE_PART > of.end
         windows: dict[int, pa.Buffer] = {}
         if not is_whole:
-            asked = in_parallel([partial(self._window, of, number) for number in needed])
+            asked = in_parallel(self._store.root, [partial(self._window, of, number) for number in needed])
             windows = dict(zip(needed, asked, strict=True))
         data, base = self._data(of) if is_whole else pa.py_buffer(b""), 0
         for offset in offsets:

@@ -102,7 +102,7 @@ class _Look:
 
 
 def _look(slots: Slots, checkpoints: Checkpoints) -> _Look:
-    first = begin(partial(slots.read, 0))  # most likely there is no checkpoint yet
+    first = begin(slots.store.root, partial(slots.read, 0))  # most likely there is no checkpoint yet
     numbers = checkpoints.numbers()
     base = checkpoints.newest_of(numbers)
     if base is not None:

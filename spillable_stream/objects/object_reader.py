@@ -93,7 +93,7 @@ class ObjectReader:
 
     def _ask(self, key: str, offset: int, size_bytes: int = _WINDOW_BYTES) -> None:
         if (key, offset) not in self._begun and self._cache.get(key) is None:
-            self._begun[key, offset] = begin(lambda: self._fetch(key, offset, size_bytes))
+            self._begun[key, offset] = begin(self._store.root, lambda: self._fetch(key, offset, size_bytes))
             while len(self._begun) > 2 * _AHEAD:  # of reads that were given up
                 self._begun.popitem(last=False)
 

@@ -1,37 +1,82 @@
-"""Requests to a store that are under way at the same time.
+"""Requests to stores that are under way at the same time.
 
-A process that ends waits for none of them: a store that is away answers a request minutes later, or never.
+Each store has a bound of its own, so that no store waits for another one that is away. A process that ends waits for
+no request: a store that is away answers minutes later, or never.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
-from spillable_stream.call_threads import CallThreads
+from spillable_stream.call_threads import CallThreads, make, settled
 
 __all__ = ["MOST_AT_ONCE", "begin", "in_parallel", "most_at_once"]
 
 T = TypeVar("T")
 
 MOST_AT_ONCE = 32
-"""How many requests of one process are under way at the same time."""
+"""How many requests of one process to one store are under way at the same time."""
 
 _MOST_BYTES = 64 << 20
+_MOST_THREADS = 32 * MOST_AT_ONCE  # of all stores: as many stores as that may hang, and the others are still asked
+
+
+class _Requests:
+    """The requests to one store. Those that are too many wait for a thread that makes one of the others."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._threads = 0  # that make some
+
+    def begin(self, call: Callable[[], T]) -> Future[T]:
+        done: Future[T] = Future()
+        with self._mutex:
+            self._waiting.append(partial(make, call, done))
+            if self._threads == MOST_AT_ONCE:
+                return done
+            self._threads += 1
+        _threads().begin_or_make(self._work)
+        return done
+
+    def _work(self) -> None:
+        while (request := self._next()) is not None:
+            request()
+
+    def _next(self) -> Callable[[], None] | None:
+        with self._mutex:
+            if self._waiting:
+                return self._waiting.popleft()
+            self._threads -= 1
+            return None
+
 
 _mutex = threading.Lock()
 _shared: CallThreads | None = None  # of this process; a forked child makes its own
+_of_stores: WeakValueDictionary[str, _Requests] = WeakValueDictionary()  # those under way, by the store's root
 
 
 def _threads() -> CallThreads:
     global _shared
     with _mutex:
         if _shared is None:
-            _shared = CallThreads(MOST_AT_ONCE, "spillable objects")
+            _shared = CallThreads(_MOST_THREADS, "spillable objects")
         return _shared
+
+
+def _requests(root: str) -> _Requests:
+    with _mutex:
+        found = _of_stores.get(root)
+        if found is None:
+            found = _of_stores[root] = _Requests()
+        return found
 
 
 def most_at_once(size_bytes: int) -> int:
@@ -39,24 +84,33 @@ def most_at_once(size_bytes: int) -> int:
     return max(1, min(MOST_AT_ONCE, _MOST_BYTES // max(1, size_bytes)))
 
 
-def begin(call: Callable[[], T]) -> Future[T]:
-    """Begin a call in another thread; where there is none, as at the end of the process, it is made in this one."""
-    return _threads().begin_or_make(call)
+def begin(root: str, call: Callable[[], T]) -> Future[T]:
+    """Begin a call in another thread; where there is none, as at the end of the process, it is made in this one.
+
+    Args:
+        root: the root of the store that it waits for.
+        call: the call.
+    """
+    return _requests(root).begin(call)
 
 
-def in_parallel(calls: Sequence[Callable[[], T]]) -> list[T]:
+def in_parallel(root: str, calls: Sequence[Callable[[], T]]) -> list[T]:
     """Return the results of calls that wait for a store, in order.
 
     Raises what the first of them raises, once all have ended.
+
+    Args:
+        root: the store's root.
+        calls: the calls.
     """
     if len(calls) == 1:
         return [calls[0]()]
-    return [future.result() for future in _threads().settled(calls)]
+    return [future.result() for future in settled(_requests(root).begin, calls)]
 
 
 def _forget() -> None:
-    global _mutex, _shared
-    _mutex, _shared = threading.Lock(), None
+    global _mutex, _shared, _of_stores
+    _mutex, _shared, _of_stores = threading.Lock(), None, WeakValueDictionary()
 
 
 os.register_at_fork(after_in_child=_forget)

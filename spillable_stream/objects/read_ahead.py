@@ -108,7 +108,7 @@ class ReadAhead:
         else:
             while len(under_way) < width:
                 self._asked += 1
-                under_way.append(begin(partial(self._slots.read, self._asked)))
+                under_way.append(begin(self._slots.store.root, partial(self._slots.read, self._asked)))
             slot = under_way.popleft().result()
         if slot is not None:
             self._found += 1

@@ -44,7 +44,7 @@ def test_events_flow_while_it_runs_and_a_stop_closes_the_channels(place: Path, r
     assert running.troubles() == {}
     assert running.stop()
     with pytest.raises(ss.ChannelClosedError):
-        running.places["c1"].channel.stats()
+        running.channels["c1"].channel.stats()
     assert running.stop()
 
 

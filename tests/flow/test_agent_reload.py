@@ -231,12 +231,12 @@ def test_a_refused_reload_stores_no_option_and_creates_no_channel(
     (place / "file").write_text("no directory")
     directory = "a1.sinks.k2.sink.directory = {dir}/out2\n"  # no argument of a sink of one's own
     text = CONFIGURATION.replace(directory, "") if refused == "sink" else CONFIGURATION
-    before = {name: running.places[name].channel.options for name in ("c1", "c2")}
+    before = {name: running.channels[name].channel.options for name in ("c1", "c2")}
     write(place, text + NEW_PARTS + REFUSALS[refused])
     assert running.reload() is None
     assert "the changed configuration is refused" in caplog.text
     assert REASONS.get(refused, "no such server") in caplog.text
-    assert {name: running.places[name].channel.options for name in ("c1", "c2")} == before
+    assert {name: running.channels[name].channel.options for name in ("c1", "c2")} == before
     assert not (place / "c3").exists()
     log(place, "1")
     wait_until(lambda: written(place) == written(place, "out2") == ["1"])

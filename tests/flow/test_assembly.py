@@ -48,21 +48,21 @@ def test_components_are_built_with_their_channels(tmp_path: Path) -> None:
     (tmp_path / "f").write_text(TEXT)
     config = load(tmp_path / "f").agents["a"]
     system = {"spillable.data.dir": str(tmp_path), "x": "y"}
-    places = build_channels("a", config.channels, system)
+    channels = build_channels("a", config.channels, system)
     try:
-        r, s = (run_source("a", source, built_source(source), places) for source in config.sources)
+        r, s = (run_source("a", source, built_source(source), channels) for source in config.sources)
         assert (r.name, r.processor.producer, [*r.processor.channels]) == ("a.r", None, ["c", "deadLetter"])  # type: ignore[attr-defined]
         assert s.processor.producer == "a.s"  # type: ignore[attr-defined]
         units = sink_units(config)
         in_group = {sink.name: built_sink(sink) for sink in units["g"].sinks}
-        group = run_sinks("a", "g", units["g"], in_group, places, system)
+        group = run_sinks("a", "g", units["g"], in_group, channels, system)
         assert isinstance(group._processor, Failover)
         k, other = group.sinks
         assert isinstance(k, Null) and (k.name, k.in_group, k.system) == ("a.k", True, system)
-        assert k.dead_letter is places["dead"].channel and other.dead_letter is None
+        assert k.dead_letter is channels["dead"].channel and other.dead_letter is None
     finally:
-        for place in places.values():
-            place.channel.close()
+        for opened in channels.values():
+            opened.channel.close()
 
 
 def test_a_class_that_is_neither_source_nor_sink_is_refused(tmp_path: Path) -> None:
@@ -88,18 +88,18 @@ def test_a_dead_letter_names_the_source_that_put_it_aside_though_its_batches_hav
     interceptor = f"a.sources.r.interceptors = i\na.sources.r.interceptors.i.type = {__name__}.Broken\n"
     (tmp_path / "f").write_text(TEXT + interceptor)
     config = load(tmp_path / "f").agents["a"]
-    places = build_channels("a", config.channels, {"spillable.data.dir": str(tmp_path)})
+    channels = build_channels("a", config.channels, {"spillable.data.dir": str(tmp_path)})
     try:
         source = next(s for s in config.sources if s.name == "r")
-        run_source("a", source, built_source(source), places).processor.process([Event(b"x")])  # type: ignore[attr-defined]
-        with places["dead"].channel.take_transaction() as transaction:
+        run_source("a", source, built_source(source), channels).processor.process([Event(b"x")])  # type: ignore[attr-defined]
+        with channels["dead"].channel.take_transaction() as transaction:
             letter = transaction.take()
         assert letter is not None
         assert letter.headers["deadletter.component"].startswith("a.r/")
         assert re.fullmatch(r"a\.r:[0-9a-f]{16}-0:0", letter.headers["deadletter.id"])
     finally:
-        for place in places.values():
-            place.channel.close()
+        for opened in channels.values():
+            opened.channel.close()
 
 
 class Broken(EventInterceptor):
@@ -135,9 +135,9 @@ def assembled(directory: Path, text: str, before: Wired) -> Wired:
 def test_a_channel_that_gets_a_disk_tier_and_delays_in_one_file_takes_both(tmp_path: Path) -> None:
     with ExitStack() as stack:
         before = assembled(tmp_path, DELAYED.format(0), Wired())
-        stack.callback(before.places["c"].channel.close)
+        stack.callback(before.channels["c"].channel.close)
         after = assembled(tmp_path, DELAYED.format(1000) + "a.channels.c.deliverAfter = 1s\n", before)
-        channel = after.places["c"].channel
+        channel = after.channels["c"].channel
         stack.callback(channel.close)
         assert channel.options["overflow_capacity"] == 1000
-        assert after.places["c"].times == EventTimes(deliver_after=1.0)
+        assert after.channels["c"].times == EventTimes(deliver_after=1.0)

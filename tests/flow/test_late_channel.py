@@ -11,16 +11,14 @@ import pytest
 
 from spillable_stream import Channel, flow
 from spillable_stream.errors import ChannelError, NotAChannelError, StorageError
-from spillable_stream.flow import assembly, late_channel, wired
+from spillable_stream.flow import assembly, late_channel, supervisor, wired
 from spillable_stream.flow.assembly import opened_processor
 from spillable_stream.flow.late_channel import LateChannel, is_open
 from spillable_stream.flow.loading import load
-from tests.flow.test_agent import CONFIGURATION, agent, log, place, write, written
 from tests.support.events import peek
+from tests.support.flow_agents import CONFIGURATION, agent, log, write, written
 from tests.support.flow_batches import batch_of
 from tests.support.waiting import wait_until
-
-__all__ = ["place"]  # a fixture
 
 OPTIONAL = CONFIGURATION + "a1.sources.r1.selector.optional = c2\n"
 
@@ -48,22 +46,22 @@ def test_an_agent_runs_without_an_optional_channel_and_fills_it_when_it_can_be_o
 ) -> None:
     file = away(place)
     with agent(place) as running:
-        assert not is_open(running.places["c2"].channel)
+        assert not is_open(running.channels["c2"].channel)
         log(place, "1")
         wait_until(lambda: written(place) == ["1"])
         wait_until(
             lambda: "the optional channel c2 did not get 1 event: c2 is not open yet, and is tried" in caplog.text
         )
-        assert "a1.k2" in running.troubles()
+        assert running.troubles() == {}, "the agent works, and the log says what c2 misses"
         file.unlink()
-        wait_until(lambda: is_open(running.places["c2"].channel))
-        running.supervisor._now = lambda: time.monotonic() + 3600  # its sink is due
+        wait_until(lambda: is_open(running.channels["c2"].channel))
+        running.supervisor.look()  # which starts its sink
         log(place, "2")
         wait_until(lambda: (written(place), written(place, "out2")) == (["1", "2"], ["2"]))
         wait_until(lambda: running.troubles() == {})
     said = [r.getMessage() for r in caplog.records if "c2 can't be opened, so the others run without" in r.getMessage()]
     assert len(said) == 1 and f"{place}/c2" in said[0]
-    assert "the optional channel c2 is open now" in caplog.text
+    assert "the optional channel c2 is open now" in caplog.text and "a1.k2" not in caplog.text
 
 
 def test_a_start_does_not_wait_for_an_optional_channel_whose_store_hangs_and_a_stop_does_not_either(
@@ -148,6 +146,22 @@ def test_a_drain_does_not_wait_for_an_optional_channel_that_was_never_open(place
     log(place, "1")
     wait_until(lambda: written(place) == ["1"])
     assert running.stop(drain=True)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_drain_starts_the_sinks_of_an_optional_channel_that_was_opened_just_before(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_LOOK_SECONDS", 600.0)
+    file = away(place)
+    running = agent(place)
+    running.start()
+    file.unlink()
+    wait_until(lambda: is_open(running.channels["c2"].channel))
+    log(place, "1")
+    wait_until(lambda: running.channels["c2"].channel.stats().channel_size == 1)
+    assert running.stop(drain=True)
+    assert written(place, "out2") == ["1"]
 
 
 def test_events_are_sent_through_a_source_without_its_optional_channel(place: Path) -> None:

@@ -73,6 +73,40 @@ class Store:
         return tx
 
 
+class GatedPut:
+    """A put that waits, each time it is called, at the next one of some gates; at none when all have been used."""
+
+    def __init__(self, count: int) -> None:
+        self.gates = [threading.Event() for _ in range(count)]
+        self.begun: list[str] = []
+        self._left = iter(self.gates)
+
+    def __call__(self, name: str) -> Exception | None:
+        gate = next(self._left, None)
+        self.begun.append(name)
+        assert gate is None or gate.wait(60)
+        return None
+
+
+def begin_put(puts: OptionalPuts, put: GatedPut) -> threading.Thread:
+    """Begin a put of a source in another thread."""
+    thread = threading.Thread(target=puts.put, args=(PART, put), daemon=True)
+    thread.start()
+    return thread
+
+
+def require_waits_for(waiting: threading.Thread, gate: threading.Event) -> None:
+    assert waiting.is_alive()
+    gate.set()
+    waiting.join(60)
+    assert not waiting.is_alive()
+
+
+def processor_of(must: Channel, may: Any, producer: str | None = "p") -> ChannelProcessor:
+    """Return what puts all events into two channels, of which one is optional."""
+    return ChannelProcessor({"must": must, "may": may}, selector=Replicating(optional=["may"]), producer=producer)
+
+
 @contextmanager
 def puts_of(source: str = "a1.r1") -> Iterator[OptionalPuts]:
     puts = OptionalPuts(source, {"may"}, PartPuts({}), LeftOut(source, lambda: 0))
@@ -96,13 +130,7 @@ def test_a_source_waits_for_a_channel_that_is_in_time_and_hears_what_failed(capl
 def test_a_put_that_hangs_is_waited_for_once_and_others_pass_it_over_until_it_ends(
     caplog: pytest.LogCaptureFixture, moment: Callable[[float], None]
 ) -> None:
-    answers, put_parts = threading.Event(), []
-
-    def put(name: str) -> Exception | None:
-        put_parts.append(name)
-        assert answers.wait(60)
-        return None
-
+    put = GatedPut(1)
     with puts_of() as puts:
         moment(0.01)
         puts.put(PART, put)
@@ -110,79 +138,54 @@ def test_a_put_that_hangs_is_waited_for_once_and_others_pass_it_over_until_it_en
         moment(600.0)
         puts.put(PART, put)
         puts.put(PART, put)
-        assert len(put_parts) == 1
+        assert len(put.begun) == 1
         assert re.search(r"did not get 2 events: a call that began \d+ s ago has not ended there", caplog.text)
-        answers.set()
+        put.gates[0].set()
         wait_until(lambda: not puts.under_way())
         puts.put(PART, put)
-        wait_until(lambda: len(put_parts) == 2)
+        wait_until(lambda: len(put.begun) == 2)
 
 
 def test_a_channel_that_was_slow_is_waited_for_again_once_a_put_ended_in_time(moment: Callable[[float], None]) -> None:
-    hangs = [threading.Event() for _ in range(3)]
-    gates = iter(hangs)
-
-    def put(_: str) -> Exception | None:
-        assert next(gates).wait(60)
-        return None
-
+    put = GatedPut(3)
     with puts_of() as puts:
         moment(0.0)
         puts.put(PART, put)
-        hangs[0].set()
+        put.gates[0].set()
         wait_until(lambda: not puts.under_way())
         moment(600.0)
         puts.put(PART, put)  # nobody waits for it
-        hangs[1].set()
+        put.gates[1].set()
         wait_until(lambda: not puts.under_way())
-        waiting = threading.Thread(target=puts.put, args=(PART, put), daemon=True)
-        waiting.start()
+        waiting = begin_put(puts, put)
         wait_until(puts.under_way)
-        assert waiting.is_alive()
-        hangs[2].set()
-        waiting.join(60)
-        assert not waiting.is_alive()
+        require_waits_for(waiting, put.gates[2])
 
 
 def test_a_put_that_nobody_awaits_is_overtaken_by_none_though_another_one_ended_in_time(
     moment: Callable[[float], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    hangs = [threading.Event() for _ in range(2)]
-    gates, begun = iter(hangs), []
-
-    def put(name: str) -> Exception | None:
-        gate = next(gates, None)
-        begun.append(name)
-        assert gate is None or gate.wait(60)
-        return None
-
+    put = GatedPut(2)
     with puts_of() as puts:
-        waiting = threading.Thread(target=puts.put, args=(PART, put), daemon=True)
-        waiting.start()
-        wait_until(lambda: len(begun) == 1)
+        waiting = begin_put(puts, put)
+        wait_until(lambda: len(put.begun) == 1)
         moment(0.01)
         puts.put(PART, put)
         moment(600.0)
-        hangs[0].set()
+        put.gates[0].set()
         waiting.join(60)
         puts.put(PART, put)
-        assert len(begun) == 2 and "has not ended there" in caplog.text
-        hangs[1].set()
+        assert len(put.begun) == 2 and "has not ended there" in caplog.text
+        put.gates[1].set()
         wait_until(lambda: not puts.under_way())
         puts.put(PART, put)
-        wait_until(lambda: len(begun) == 3)
+        wait_until(lambda: len(put.begun) == 3)
 
 
 def test_a_batch_that_begins_a_put_as_the_late_one_ends_waits_for_it(
     moment: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hangs = [threading.Event() for _ in range(2)]
-    gates = iter(hangs)
-
-    def put(_: str) -> Exception | None:
-        assert next(gates).wait(60)
-        return None
-
+    put = GatedPut(2)
     with puts_of() as puts:
         moment(0.01)
         puts.put(PART, put)
@@ -190,19 +193,15 @@ def test_a_batch_that_begins_a_put_as_the_late_one_ends_waits_for_it(
         begin = puts._ways["may"].begin
 
         def begin_as_the_other_ends(made: Callable[[], None]) -> Any:
-            hangs[0].set()
+            put.gates[0].set()
             wait_until(lambda: not puts.under_way() and not puts._ways["may"].is_slow)
             return begin(made)
 
         monkeypatch.setattr(puts._ways["may"], "begin", begin_as_the_other_ends)
-        waiting = threading.Thread(target=puts.put, args=(PART, put), daemon=True)
-        waiting.start()
-        wait_until(lambda: hangs[0].is_set() and bool(puts.under_way()))
+        waiting = begin_put(puts, put)
+        wait_until(lambda: put.gates[0].is_set() and bool(puts.under_way()))
         waiting.join(0.1)
-        assert waiting.is_alive()
-        hangs[1].set()
-        waiting.join(60)
-        assert not waiting.is_alive()
+        require_waits_for(waiting, put.gates[1])
 
 
 def test_threads_that_put_at_once_into_a_channel_in_time_pass_over_none(caplog: pytest.LogCaptureFixture) -> None:
@@ -240,18 +239,13 @@ def test_an_interrupt_of_a_put_reaches_the_source() -> None:
 def test_an_end_does_not_wait_for_a_put_that_hangs_and_names_its_channel(
     caplog: pytest.LogCaptureFixture, moment: Callable[[float], None]
 ) -> None:
-    answers = threading.Event()
-
-    def put(_: str) -> Exception | None:
-        assert answers.wait(60)
-        return None
-
+    put = GatedPut(1)
     with puts_of() as puts:
         moment(0.01)
         puts.put(PART, put)
         puts.close()
         assert "a1.r1: a put into the optional channel may has not ended" in caplog.text
-        answers.set()
+        put.gates[0].set()
 
 
 # ── a processor ─────────────────────────────────────────────────────────────────────────────────
@@ -269,9 +263,7 @@ def test_the_required_channels_get_all_batches_while_the_store_of_an_optional_on
         def process(body: bytes) -> None:
             processor.process(batch_of(body), number=next(numbers) if numbers else None)
 
-        with ChannelProcessor(
-            {"must": must, "may": may}, selector=Replicating(optional=["may"]), producer=producer
-        ) as processor:
+        with processor_of(must, may, producer) as processor:
             if hangs_at == "later":
                 process(b"0")
             moment(0.01)
@@ -296,15 +288,11 @@ def test_an_optional_channel_that_somebody_else_has_or_that_fails_does_not_stop_
     with Channel(tmp_path / "must") as must, Channel(tmp_path / "may") as may:
         with ChannelProcessor({"may": may}, producer="p") as other:
             other.newest()
-            with ChannelProcessor(
-                {"must": must, "may": may}, selector=Replicating(optional=["may"]), producer="p"
-            ) as processor:
+            with processor_of(must, may) as processor:
                 assert processor.newest() is None
                 processor.process(batch_of(b"x"), number=1)
             assert "the optional channel may did not get 1 event: the producer 'p'" in caplog.text
-        with ChannelProcessor(
-            {"must": must, "may": may}, selector=Replicating(optional=["may"]), producer="p"
-        ) as again:
+        with processor_of(must, may) as again:
             newest = again.newest()
             assert newest is not None and (newest.number, newest.complete) == (1, True)
             again.process(batch_of(b"y"), number=2)
@@ -329,7 +317,7 @@ def test_a_name_that_is_claimed_in_an_optional_channel_after_the_end_is_given_ba
 
         monkeypatch.setattr(may, "put_port", Slow)
         moment(0.01)
-        processor = ChannelProcessor({"must": must, "may": may}, selector=Replicating(optional=["may"]), producer="p")
+        processor = processor_of(must, may)
         processor.process(batch_of(b"x"), number=1)
         assert claims.wait(60)
         processor.close()
@@ -389,7 +377,7 @@ def test_a_client_is_answered_while_the_store_of_an_optional_channel_hangs(
 ) -> None:
     with Channel(tmp_path / "must") as must, Channel(tmp_path / "may") as channel:
         may: Any = Store(channel)
-        with ChannelProcessor({"must": must, "may": may}, selector=Replicating(optional=["may"])) as processor:
+        with processor_of(must, may, None) as processor:
             numbers = ClientNumbers(processor)
             moment(0.01)
             may.is_there.clear()
@@ -414,7 +402,7 @@ def test_an_agent_ends_while_the_store_of_an_optional_channel_hangs(
         channel.close()
 
     may.close = close
-    processor = ChannelProcessor({"must": must, "may": may}, selector=Replicating(optional=["may"]), producer="a1.r1")
+    processor = processor_of(must, may, "a1.r1")
     source = flow.Source(flow.Seq(total_events=3), processor, name="r1")
     agent = flow.Agent(sources=[source], name="a1", shutdown_timeout_seconds=0.01)
     agent._flow._owns_channels = True

@@ -13,6 +13,7 @@ import pytest
 from spillable_stream import Channel, Event
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.flow import sink_runner
+from spillable_stream.flow.late_channel import LateChannel
 from spillable_stream.flow.sink_processors import Failover, LoadBalance, SinkProcessor
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import BatchSink, Taken
@@ -180,8 +181,8 @@ def test_a_group_wakes_for_events_of_each_of_its_channels_though_some_of_its_sin
     for number, sink in enumerate(sinks):
         sink.channel_name = str(number % channels)
     processor.configure({"k1": sinks[0], "k2": sinks[1]})
-    places = [(sink, opened[n % channels], written[n % channels]) for n, sink in enumerate(sinks)]
-    runner = SinkRunner(places, processor, "a1.g")
+    wired = [(sink, opened[n % channels], written[n % channels]) for n, sink in enumerate(sinks)]
+    runner = SinkRunner(wired, processor, "a1.g")
     runner.start()
     for number in range(4):
         wait_until(lambda: runner.finished)
@@ -191,6 +192,17 @@ def test_a_group_wakes_for_events_of_each_of_its_channels_though_some_of_its_sin
     assert runner.stop(30)
     for channel in opened:
         channel.close()
+
+
+def test_sinks_may_start_once_a_channel_of_theirs_is_open(
+    open_channel: Callable[..., Channel],
+) -> None:
+    """That of a group may be required: nobody would see that its events are not taken."""
+    away: Channel = LateChannel("c2", open_channel)  # type: ignore[assignment]
+    one, two = (Kept(), away, WrittenEvents()), (Kept(), open_channel(), WrittenEvents())
+    assert not SinkRunner([one], None, "a1.k1").may_start
+    assert SinkRunner([two], None, "a1.k2").may_start
+    assert SinkRunner([one, two], Failover(), "a1.g").may_start
 
 
 def waits_of(runner: SinkRunner, monkeypatch: pytest.MonkeyPatch, most: int) -> list[tuple[int, float]]:
@@ -230,8 +242,8 @@ def test_each_channel_that_was_found_empty_is_looked_at_twice_a_second_however_m
         for number, sink in enumerate(sinks):
             sink.channel_name = str(number % channels)
         processor.configure({f"k{number}": sink for number, sink in enumerate(sinks)})
-        places = [(sink, opened[n % channels], WrittenEvents()) for n, sink in enumerate(sinks)]
-        runner = SinkRunner(places, processor, "a1.g")
+        wired = [(sink, opened[n % channels], WrittenEvents()) for n, sink in enumerate(sinks)]
+        runner = SinkRunner(wired, processor, "a1.g")
         runner.open()
         runner.round()
         assert runner.finished
@@ -250,8 +262,8 @@ def test_a_channel_whose_only_sink_fails_is_trouble_of_its_group_though_another_
             sink.channel_name = name
         sinks[1].failures = [StorageError("the target is away")]
         processor.configure({"k1": sinks[0], "k2": sinks[1]})
-        places = [(sink, channel, WrittenEvents()) for sink, channel in zip(sinks, (one, other), strict=True)]
-        runner = SinkRunner(places, processor, "a1.g")
+        wired = [(sink, channel, WrittenEvents()) for sink, channel in zip(sinks, (one, other), strict=True)]
+        runner = SinkRunner(wired, processor, "a1.g")
         runner.open()
         runner.round()
         assert runner.trouble == "each sink of the channel 1 fails: StorageError: the target is away"

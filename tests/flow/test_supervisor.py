@@ -14,6 +14,7 @@ from tests.support.waiting import wait_until
 class Told:
     """A runner whose starts go as they are told."""
 
+    may_start = True
     finished = False
     trouble = ""
     wait_seconds = 0.0
@@ -52,6 +53,31 @@ def test_what_cannot_be_started_is_tried_after_3_seconds_and_then_twice_as_long(
     assert at == [3, 9, 21, 45, 93, 153, 213]
     assert supervisor.troubles() == {}
     assert supervisor.has_failed()
+
+
+def test_what_cannot_be_started_yet_does_not_count_as_trouble_and_is_started_at_the_next_look_once_it_can() -> None:
+    runner = Told(True)
+    runner.may_start = False
+    supervisor = Supervisor(now=lambda: 0.0)
+    supervisor.start(runner)
+    supervisor.look()
+    assert (runner.tries, supervisor.troubles()) == (0, {})
+    runner.may_start = True
+    supervisor.look()
+    assert runner.alive and not supervisor.has_failed()
+
+
+def test_what_could_not_be_started_yet_is_tried_again_once_a_start_has_failed() -> None:
+    seconds, runner = 0.0, Told(False, True)
+    runner.may_start = False
+    supervisor = Supervisor(now=lambda: seconds)
+    supervisor.start(runner)
+    runner.may_start = True
+    supervisor.look()
+    assert supervisor.troubles() == {"a1.k1": "StorageError: the port is in use"} and supervisor.has_failed()
+    seconds += 3
+    supervisor.look()
+    assert runner.alive and supervisor.restarts == 1
 
 
 def test_what_has_ended_is_started_again() -> None:

@@ -17,7 +17,7 @@ def test_each_source_and_sink_has_a_name_of_its_own(open_channel: Callable[..., 
     channel = open_channel()
     sources = [Source(Seq(), ChannelProcessor({"c": channel})) for _ in range(2)]
     wired = wire("a1", sources, [Null(channel="c"), Null(channel="c")], [], {})
-    assert list(wired.places) == ["c"]
+    assert list(wired.channels) == ["c"]
     assert {name: runner.name for name, runner in wired.sources.items()} == {"seq": "a1.seq", "seq2": "a1.seq2"}
     assert {name: runner.name for name, runner in wired.sinks.items()} == {"null": "a1.null", "null2": "a1.null2"}
 

@@ -37,7 +37,7 @@ def _one_request_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spillable_stream.objects.backoff.random.uniform", lambda least, most: (least + most) / 2)
 
 
-def _done(call: Callable[[], object]) -> Future[object]:
+def _done(_root: str, call: Callable[[], object]) -> Future[object]:
     made = Future[object]()
     try:
         made.set_result(call())

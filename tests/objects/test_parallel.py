@@ -12,6 +12,8 @@ from spillable_stream.objects import parallel
 from spillable_stream.objects.parallel import MOST_AT_ONCE, begin, in_parallel
 from tests.support.no_threads import no_threads
 
+ROOT = "s3://bucket/orders"
+
 
 def test_calls_are_under_way_at_the_same_time_and_their_results_in_order() -> None:
     all_here = threading.Barrier(MOST_AT_ONCE)
@@ -20,12 +22,12 @@ def test_calls_are_under_way_at_the_same_time_and_their_results_in_order() -> No
         all_here.wait(30)
         return number
 
-    assert in_parallel([lambda n=n: call(n) for n in range(MOST_AT_ONCE)]) == list(range(MOST_AT_ONCE))  # type: ignore[misc]
+    assert in_parallel(ROOT, [lambda n=n: call(n) for n in range(MOST_AT_ONCE)]) == list(range(MOST_AT_ONCE))  # type: ignore[misc]
 
 
 def test_a_single_call_needs_no_thread() -> None:
-    assert in_parallel([threading.get_ident]) == [threading.get_ident()]
-    assert begin(threading.get_ident).result() != threading.get_ident()
+    assert in_parallel(ROOT, [threading.get_ident]) == [threading.get_ident()]
+    assert begin(ROOT, threading.get_ident).result() != threading.get_ident()
 
 
 def test_the_first_error_is_raised_once_all_have_ended() -> None:
@@ -40,24 +42,53 @@ def test_the_first_error_is_raised_once_all_have_ended() -> None:
         ended.append("the last one")
 
     with pytest.raises(ValueError, match="first"):
-        in_parallel([lambda: None, lambda: fail("first"), lambda: fail("second"), end_later])
+        in_parallel(ROOT, [lambda: None, lambda: fail("first"), lambda: fail("second"), end_later])
     assert ended == ["the last one"]
 
 
+def test_requests_that_one_store_does_not_answer_keep_none_of_another_store_waiting() -> None:
+    answers = threading.Event()
+    hanging = [begin("s3://away/orders", lambda: answers.wait(60)) for _ in range(2 * MOST_AT_ONCE)]
+    try:
+        assert begin(ROOT, lambda: "answered").result(60) == "answered"
+        assert in_parallel(ROOT, [lambda: 1, lambda: 2]) == [1, 2]
+        assert not any(request.done() for request in hanging)
+    finally:
+        answers.set()
+    assert all(request.result(60) for request in hanging)
+
+
+def test_more_requests_than_a_store_may_have_at_once_wait_in_their_order_and_can_be_cancelled() -> None:
+    answers, made = threading.Event(), list[int]()
+    for _ in range(MOST_AT_ONCE - 1):
+        begin(ROOT, lambda: answers.wait(60))
+    one = threading.Event()
+    first = begin(ROOT, lambda: one.wait(60))
+    waiting = [begin(ROOT, lambda n=n: made.append(n)) for n in range(4)]  # type: ignore[misc]
+    try:
+        assert waiting[1].cancel() and not made
+        one.set()
+        assert first.result(60)
+        waiting[3].result(60)
+        assert made == [0, 2, 3]
+    finally:
+        answers.set()
+
+
 def test_a_forked_child_has_threads_of_its_own() -> None:
-    begin(lambda: None).result()
+    begin(ROOT, lambda: None).result()
     read, write = os.pipe()
     if (child := os.fork()) == 0:
         try:
             assert parallel._shared is None
-            os.write(write, b"%d" % sum(in_parallel([lambda: 1, lambda: 2])))
+            os.write(write, b"%d" % sum(in_parallel(ROOT, [lambda: 1, lambda: 2])))
         finally:
             os._exit(0)
     os.close(write)
     os.waitpid(child, 0)
     assert os.read(read, 10) == b"3"
     os.close(read)
-    assert in_parallel([lambda: 1, lambda: 2]) == [1, 2]
+    assert in_parallel(ROOT, [lambda: 1, lambda: 2]) == [1, 2]
 
 
 AT_THE_END = """
@@ -68,16 +99,17 @@ def fail():
     raise ValueError("the second")
 
 def late():
-    print(in_parallel([lambda: 1, lambda: 2]), begin(lambda: 3).result(), repr(begin(fail).exception()))
+    print(in_parallel('orders', [lambda: 1, lambda: 2]), begin('orders', lambda: 3).result())
+    print(repr(begin('orders', fail).exception()))
 
-begin(int).result()
+begin('orders', int).result()
 atexit.register(late)
 """
 
 
 def test_calls_at_the_end_of_the_process_which_has_no_more_threads_are_made_in_the_one_that_asks() -> None:
     found = subprocess.run([sys.executable, "-c", AT_THE_END], capture_output=True, text=True, timeout=60)
-    assert (found.stdout, found.stderr) == ("[1, 2] 3 ValueError('the second')\n", "")
+    assert (found.stdout, found.stderr) == ("[1, 2] 3\nValueError('the second')\n", "")
 
 
 def run_alone(program: str) -> subprocess.CompletedProcess[str]:
@@ -90,7 +122,7 @@ def test_a_process_ends_though_a_request_has_no_answer() -> None:
         from spillable_stream.objects.parallel import begin
 
         for _ in range(3):
-            begin(threading.Event().wait)
+            begin('orders', threading.Event().wait)
         print("ended", flush=True)
     """)
     assert (done.stdout, done.stderr, done.returncode) == ("ended\n", "", 0)
@@ -105,12 +137,12 @@ def test_what_a_process_does_at_its_end_may_send_requests(is_used: bool) -> None
         def at_the_end():
             from spillable_stream.objects.parallel import in_parallel
 
-            print(in_parallel([lambda n=n: n for n in range(5)]), flush=True)
+            print(in_parallel('orders', [lambda n=n: n for n in range(5)]), flush=True)
 
         atexit.register(at_the_end)
         from spillable_stream.objects.parallel import begin
 
-        {"begin(lambda: None).result()" if is_used else ""}
+        {"begin('orders', lambda: None).result()" if is_used else ""}
     """)
     assert (done.stdout, done.stderr, done.returncode) == ("[0, 1, 2, 3, 4]\n", "", 0)
 
@@ -118,6 +150,6 @@ def test_what_a_process_does_at_its_end_may_send_requests(is_used: bool) -> None
 def test_where_no_thread_can_be_started_calls_are_made_in_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "_shared", None)
     with no_threads():
-        assert in_parallel([threading.get_ident] * 3) == [threading.get_ident()] * 3
+        assert in_parallel(ROOT, [threading.get_ident] * 3) == [threading.get_ident()] * 3
         with pytest.raises(ZeroDivisionError):
-            in_parallel([lambda: 1, lambda: 1 // 0])
+            in_parallel(ROOT, [lambda: 1, lambda: 1 // 0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -75,9 +75,9 @@ def test_slots_are_read_on_while_a_chunk_is_proven(
     def note(request: Request) -> None:
         asked.append(f"{request.kind} {request.key}")
 
-    def begin(call: Callable[[], object]) -> Future[object]:
+    def begin(root: str, call: Callable[[], object]) -> Future[object]:
         asked.append("begin")  # the request itself may come later, in a thread
-        return parallel.begin(call)
+        return parallel.begin(root, call)
 
     monkeypatch.setattr("spillable_stream.objects.read_ahead.begin", begin)
     store = FaultyStore(memory, note)
@@ -143,11 +143,40 @@ def test_many_small_slots_are_asked_for_at_once_again_after_a_large_one(
         writer.put(body)
     asked = list[Future[object]]()
 
-    def begin(call: Callable[[], object]) -> Future[object]:
-        asked.append(parallel.begin(call))
+    def begin(root: str, call: Callable[[], object]) -> Future[object]:
+        asked.append(parallel.begin(root, call))
         return asked[-1]
 
     monkeypatch.setattr("spillable_stream.objects.read_ahead.begin", begin)
     monkeypatch.setattr(parallel, "_MOST_BYTES", 40_000)
     assert len(read_on(writer.slots, before)[0]) == 81
     assert len(asked) > 81 + 20
+
+
+def test_a_log_is_read_while_the_store_of_another_one_answers_no_request_that_its_reader_has_begun(
+    writer: Writer, memory: CountingStore
+) -> None:
+    away = MemoryStore("memory://away/orders")
+    other, answers = Writer(away, new_channel(away)), threading.Event()
+    before, others_before = writer.tail, other.tail
+    for _ in range(2 * MOST_AT_ONCE):
+        writer.put(b"x")
+        other.put(b"x")
+    hung = threading.Semaphore(0)
+
+    def hang(request: Request) -> None:
+        if request.key > slot_key(MOST_AT_ONCE):
+            hung.release()
+            assert answers.wait(60)
+
+    slots = Slots(FaultyStore(away, hang), other.slots.channel)
+    with ThreadPoolExecutor(2) as readers:
+        hanging = readers.submit(read_on, slots, others_before)
+        try:
+            for _ in range(MOST_AT_ONCE):
+                assert hung.acquire(timeout=60)
+            found, is_end = readers.submit(read_on, writer.slots, before).result(60)
+            assert (len(found), is_end, hanging.done()) == (2 * MOST_AT_ONCE, True, False)
+        finally:
+            answers.set()
+        assert len(hanging.result(60)[0]) == 2 * MOST_AT_ONCE

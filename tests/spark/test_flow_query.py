@@ -51,7 +51,7 @@ def test_a_query_takes_each_event_of_a_channel_that_the_agent_has_no_sink_for(
     log.write_text("".join(f"{line}\n" for line in lines[:20]))
     (tmp_path / "flume.conf").write_text(CONF.format(dir=tmp_path, type=kind) + sink)
     with flow.Agent.from_properties(tmp_path / "flume.conf", name="a1") as agent:
-        wait_until(lambda: agent.places["c1"].channel.stats().channel_size == 20)
+        wait_until(lambda: agent.channels["c1"].channel.stats().channel_size == 20)
         query = (
             spark.readStream.format("spillable")
             .option("group", "default")

@@ -50,7 +50,7 @@ def test_calls_that_wait_for_requests_of_their_own_do_not_keep_these_from_runnin
 
     def call(number: int) -> int:
         together.wait(60)
-        return sum(in_parallel([lambda: number, lambda: 1]))
+        return sum(in_parallel("s3://bucket/orders", [lambda: number, lambda: 1]))
 
     calls = [lambda i=i: call(i) for i in range(MOST_AT_ONCE)]
     assert side_by_side(calls) == list(range(1, MOST_AT_ONCE + 1))

@@ -124,7 +124,7 @@ class ObjectAppends:
 
         The proof and the look at the next slot are one wait: whoever just won may win again meanwhile.
         """
-        looking = begin(partial(self._slots.read, lost.number + 1))
+        looking = begin(self._slots.store.root, partial(self._slots.read, lost.number + 1))
         try:
             require_there(self._slots, self._known.tail)
             if is_next := self._known.tail.accepts(lost):

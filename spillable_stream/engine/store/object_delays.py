@@ -56,7 +56,7 @@ def write_delayed(objects: DelayedObjects, birth: int, groups: Iterable[Sequence
     """
     # By stretches, so that an object that is full has few; events that are due at once stay in the order of their puts.
     parts = [part for chunks in groups for part in _parts(sorted(chunks, key=_BEGIN_MS))]
-    return StagedDelayObjects(in_parallel([partial(_written, objects, birth, part) for part in parts]))
+    return StagedDelayObjects(in_parallel(objects.root, [partial(_written, objects, birth, part) for part in parts]))
 
 
 def _parts(chunks: Sequence[DelayedChunk]) -> Iterator[list[DelayedChunk]]:

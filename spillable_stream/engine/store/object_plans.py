@@ -64,7 +64,7 @@ class ObjectReadPlan:
     def open(self) -> PlanReader:
         """Return a reader. The first events are asked for beside the question whether the channel is here."""
         store = open_store(self.location)
-        asked = begin(partial(_require_here, store, self.location, self.channel))
+        asked = begin(store.root, partial(_require_here, store, self.location, self.channel))
         reader = ObjectPlanReader(store, self)
         try:
             asked.result()
@@ -160,7 +160,7 @@ class ObjectStagePlan:
     def ask_here(self) -> Callable[[], None]:
         """Begin to ask whether this host can read the channel; one that can't write there fails with its segment."""
         store = open_store(self.location)
-        return begin(partial(_require_here, store, self.location, self.channel)).result
+        return begin(store.root, partial(_require_here, store, self.location, self.channel)).result
 
     def begin(self, owner: str, batch_id: int) -> StagedObjectWriter:
         return StagedObjectWriter(open_store(self.location), self.channel, self.birth, owner, batch_id)

@@ -12,7 +12,7 @@ import pytest
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration import builder
 from spillable_stream.flow.configuration.builder import PythonClasses, build
-from spillable_stream.flow.configuration.model import ComponentConfig
+from spillable_stream.flow.configuration.model import ComponentConfig, Loaded
 from spillable_stream.flow.configuration.options import ComponentType, Kind
 from spillable_stream.flow.configuration.reading import ConfigurationFile, World, read_agents
 from spillable_stream.flow.configuration.registry import TYPES
@@ -21,6 +21,7 @@ from spillable_stream.flow.interceptors.headers import Static
 from spillable_stream.flow.interceptors.regex_extractor import Millis, RegexExtractor
 
 JAVA = "com.acme.MaskInterceptor$Builder"
+MODULE = "spillable_stream.flow.interceptors"
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +43,25 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
-def own(kind: Kind = Kind.SOURCE, name: str = "Mask", **keywords: object) -> ComponentConfig:
-    path = f"acme_flow:{name}"
-    return ComponentConfig(kind=kind, name="c", type=path.replace(":", "."), implementation=path, keywords=keywords)
+def component(implementation: str, keywords: dict[str, object], kind: Kind, type_name: str = "") -> ComponentConfig:
+    """Return a component whose type is its class's path, or a name that Flume has for it."""
+    name = type_name or implementation.replace(":", ".")
+    return ComponentConfig(kind=kind, name="c", type=name, implementation=implementation, keywords=keywords)
+
+
+def own(name: str = "Mask", **keywords: object) -> ComponentConfig:
+    """Return a source of a class of the user's own."""
+    return component(f"acme_flow:{name}", keywords, Kind.SOURCE)
+
+
+def flumes(module: str, name: str, **keywords: object) -> ComponentConfig:
+    """Return an interceptor of Flume's."""
+    return component(f"{MODULE}.{module}:{name}", keywords, Kind.INTERCEPTOR, module)
+
+
+def read(text: str) -> Loaded:
+    """Read a file, with the classes of this process."""
+    return read_agents([ConfigurationFile("f", text.encode())], World(PythonClasses(), Lookups({}, {})))
 
 
 def test_a_class_is_found_by_either_kind_of_import_path() -> None:
@@ -93,23 +110,16 @@ def test_a_class_whose_annotations_name_what_only_type_checkers_import_is_built(
         "    def __init__(self, *, size: int | None = None, deep: bool = False, other: Decimal = 0) -> None:\n"
         "        self.given = (size, deep)\n"
     )
-    component = ComponentConfig(
-        kind=Kind.SOURCE,
-        name="r1",
-        type="acme_late.Late",
-        implementation="acme_late:Late",
-        keywords={"size": "7", "deep": "True"},
-    )
-    PythonClasses().check(component)
-    assert build(component).given == (7, True)
+    late = component("acme_late:Late", {"size": "7", "deep": "True"}, Kind.SOURCE)
+    PythonClasses().check(late)
+    assert build(late).given == (7, True)
 
 
 def test_a_class_whose_arguments_cannot_be_told_is_an_error_and_no_crash() -> None:
-    component = ComponentConfig(kind=Kind.SINK, name="k1", type="builtins.dict", implementation="builtins:dict")
     with pytest.raises(
         OptionError, match=r"builtins\.dict can't be built, since its arguments can't be told: no signature"
     ):
-        PythonClasses().check(component)
+        PythonClasses().check(component("builtins:dict", {}, Kind.SINK))
 
 
 def test_texts_become_what_the_annotation_says() -> None:
@@ -133,27 +143,11 @@ def test_arguments_that_do_not_fit_are_an_error_before_anything_is_built(keyword
 
 
 def test_a_component_of_flumes_is_built_with_what_is_nested_in_it() -> None:
-    def serializer(path: str, **keywords: str) -> ComponentConfig:
-        implementation = f"spillable_stream.flow.interceptors.regex_extractor:{path}"
-        return ComponentConfig(
-            kind=Kind.SERIALIZER, name="s", type="DEFAULT", implementation=implementation, keywords=keywords
-        )
-
-    extractor = build(
-        ComponentConfig(
-            kind=Kind.INTERCEPTOR,
-            name="i",
-            type="regex_extractor",
-            implementation="spillable_stream.flow.interceptors.regex_extractor:RegexExtractor",
-            keywords={
-                "regex": "(a)(b)",
-                "serializers": (
-                    serializer("PassThrough", name="x"),
-                    serializer("Millis", name="t", pattern="yyyy"),
-                ),
-            },
-        )
-    )
+    serializers = [
+        component(f"{MODULE}.regex_extractor:{name}", keywords, Kind.SERIALIZER, "DEFAULT")
+        for name, keywords in (("PassThrough", {"name": "x"}), ("Millis", {"name": "t", "pattern": "yyyy"}))
+    ]
+    extractor = build(flumes("regex_extractor", "RegexExtractor", regex="(a)(b)", serializers=tuple(serializers)))
     assert isinstance(extractor, RegexExtractor) and isinstance(extractor.serializers[1], Millis)
     assert [s.name for s in extractor.serializers] == ["x", "t"]
 
@@ -164,30 +158,16 @@ def test_a_class_that_opens_something_before_it_is_started_is_told_to_open_it_la
 
 
 def test_what_a_class_refuses_is_an_error_with_its_reason() -> None:
-    config = ComponentConfig(
-        kind=Kind.INTERCEPTOR,
-        name="i",
-        type="regex_filter",
-        implementation="spillable_stream.flow.interceptors.regex_filter:RegexFilter",
-        keywords={"regex": "(["},
-    )
     with pytest.raises(OptionError):
-        PythonClasses().check(config)
-    static = "spillable_stream.flow.interceptors.headers:Static"
-    good = ComponentConfig(kind=Kind.INTERCEPTOR, name="i", type="static", implementation=static, keywords={"key": "k"})
+        PythonClasses().check(flumes("regex_filter", "RegexFilter", regex="(["))
+    good = flumes("headers", "Static", key="k")
     PythonClasses().check(good)
     assert isinstance(build(good), Static)
 
 
 def test_a_class_that_is_given_to_a_name_of_flumes_is_the_users_own() -> None:
-    config = ComponentConfig(
-        kind=Kind.SOURCE,
-        name="r",
-        type="kafka",
-        implementation="acme_flow:Mask",
-        keywords={"pattern": "x", "size": "7"},
-    )
-    assert build(config).given == ("x", 7, None, False)
+    given = component("acme_flow:Mask", {"pattern": "x", "size": "7"}, Kind.SOURCE, "kafka")
+    assert build(given).given == ("x", 7, None, False)
 
 
 def test_a_class_of_the_users_own_that_may_bind_is_not_built_to_be_checked() -> None:
@@ -228,8 +208,7 @@ FILES = """
     ],
 )
 def test_what_a_source_or_a_sink_refuses_drops_it_and_the_rest_runs(line: str, component: str, part: str) -> None:
-    text = dedent(FILES) + line
-    loaded = read_agents([ConfigurationFile("f", text.encode())], World(PythonClasses(), Lookups({}, {})))
+    loaded = read(dedent(FILES) + line)
     (refused,) = [f for f in loaded.errors if f.code == "bad-value"]
     assert refused.component == component and part in refused.text
     a1 = loaded.agents["a1"]
@@ -237,9 +216,7 @@ def test_what_a_source_or_a_sink_refuses_drops_it_and_the_rest_runs(line: str, c
 
 
 def test_a_keystore_is_read_when_its_source_is_started() -> None:
-    text = dedent(FILES) + "a1.sources.r1.ssl = true\na1.sources.r1.keystore = /none.pem"
-    loaded = read_agents([ConfigurationFile("f", text.encode())], World(PythonClasses(), Lookups({}, {})))
-    assert not loaded.errors
+    assert not read(dedent(FILES) + "a1.sources.r1.ssl = true\na1.sources.r1.keystore = /none.pem").errors
 
 
 # What sources and sinks must be given, by type.
@@ -295,13 +272,13 @@ def test_no_source_or_sink_of_flumes_opens_anything_before_it_is_started(
     name, channel = ("sources.x", "channels") if kind is Kind.SOURCE else ("sinks.x", "channel")
     lines = [f"a1.{name}.{line}" for line in [f"type = {alias}", f"{channel} = c1", *given]]
     text = "\n".join(["a1.channels = c1", "a1.channels.c1.type = file", f"a1.{name[:-2]} = x", *lines])
-    loaded = read_agents([ConfigurationFile("f", text.encode())], World(PythonClasses(), Lookups({}, {})))
+    loaded = read(text)
     assert not loaded.errors
-    (component,) = loaded.agents["a1"].sources or loaded.agents["a1"].sinks
-    build(component)  # imports what it needs
+    (described,) = loaded.agents["a1"].sources or loaded.agents["a1"].sinks
+    build(described)  # imports what it needs
     _seen_by_hook = []
     try:
-        build(component)
+        build(described)
         assert _seen_by_hook == []
         Path("seen").touch()
         assert any("seen" in event for event in _seen_by_hook)
