@@ -49,7 +49,7 @@ class CallThreads:
         done: Future[_T] = Future()
         try:
             self.begin_for(done, call)
-        except BaseException:  # of which an interrupt may come when a thread has the call
+        except BaseException:  # an interrupt may come when a thread has the call
             done.cancel()
             raise
         return done
