@@ -47,13 +47,29 @@ class CallThreads:
                 not made.
         """
         done: Future[_T] = Future()
+        try:
+            self.begin_for(done, call)
+        except BaseException:  # an interrupt may come when a thread has the call
+            done.cancel()
+            raise
+        return done
+
+    def begin_for(self, done: Future[_T], call: Callable[[], _T]) -> None:
+        """Do what `begin` does for a future that the caller has: after an interrupt, too, it can cancel the call.
+
+        Args:
+            done: the future of the call's end, which nobody has cancelled.
+            call: the call.
+
+        Raises:
+            RuntimeError: as `begin` does.
+        """
         with self._mutex:
             if self._is_closed:
                 raise RuntimeError(f"the threads {self._name} were closed")
             work = partial(make, call, done)
             if self._idle.acquire(blocking=False) or not self._is_begun_by_another_one(work):
                 self._calls.put(work)
-        return done
 
     def _is_begun_by_another_one(self, work: Callable[[], None]) -> bool:
         """Start another thread with some work, and tell whether it has it; raises RuntimeError if there is none."""
@@ -74,12 +90,17 @@ class CallThreads:
         return True
 
     def begin_or_make(self, call: Callable[[], _T]) -> Future[_T]:
-        """Do what `begin` does; where there is no thread, make the call in this one, and return when it has ended."""
+        """Do what `begin` does; where there is no thread, make the call in this one, and return when it has ended.
+
+        What interrupts this thread is raised.
+        """
         try:
             return self.begin(call)
         except RuntimeError:
             done: Future[_T] = Future()
             make(call, done)
+            if (error := done.exception()) is not None and not isinstance(error, Exception):
+                raise error from None
             return done
 
     def settled(self, calls: Sequence[Callable[[], _T]]) -> list[Future[_T]]:
@@ -90,23 +111,34 @@ class CallThreads:
         """Make calls, the first one in this thread, and return their results in order when all have ended.
 
         Those for which there is no thread are made in this one, after the first. Raises what a call raises; an
-        interrupt waits for none.
+        interrupt waits for none, and those that wait are not made.
         """
         if len(calls) == 1:
             return [calls[0]()]
         begun: dict[int, Future[_T]] = {}
-        for number in range(1, len(calls)):
-            try:
-                begun[number] = self.begin(calls[number])
-            except RuntimeError:
-                break
         try:
-            results = {number: call() for number, call in enumerate(calls) if number not in begun}
-        except Exception:
+            self._begin_all_but_first(calls, begun)
+            try:
+                results = {number: call() for number, call in enumerate(calls) if number not in begun}
+            except Exception:
+                wait(begun.values())
+                raise
             wait(begun.values())
+        except BaseException:
+            for future in begun.values():
+                future.cancel()
             raise
-        wait(begun.values())
         return [results[number] if number in results else begun[number].result() for number in range(len(calls))]
+
+    def _begin_all_but_first(self, calls: Sequence[Callable[[], _T]], begun: dict[int, Future[_T]]) -> None:
+        """Begin calls but the first one, as far as there are threads; ``begun`` has each future before its call."""
+        for number in range(1, len(calls)):
+            begun[number] = Future()
+            try:
+                self.begin_for(begun[number], calls[number])
+            except RuntimeError:
+                del begun[number]
+                return
 
     def close(self, timeout_seconds: float | None = None) -> None:
         """Let the calls that were begun end, and the threads with them.

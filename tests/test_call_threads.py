@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import closing
 from functools import partial
 
@@ -186,3 +188,36 @@ def test_an_interrupt_waits_for_no_call_and_those_that_wait_are_not_made(
         assert not go_on.is_set()
         go_on.set()
     assert made == []
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_of_an_interrupt_while_calls_begin_those_that_wait_for_a_thread_are_not_made(
+    is_begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, made, begin_for = threading.Event(), list[int](), CallThreads.begin_for
+    last = partial(made.append, 2)
+
+    def interrupted(threads: CallThreads, done: Future[object], call: Callable[[], object]) -> None:
+        if call is not last or is_begun:
+            begin_for(threads, done, call)
+        if call is last:
+            raise KeyboardInterrupt
+
+    with closing(CallThreads(1, "some")) as threads:
+        threads.begin(lambda: go_on.wait(30))
+        with monkeypatch.context() as patch:
+            patch.setattr(CallThreads, "begin_for", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                threads.at_once([partial(made.append, 0), partial(made.append, 1), last])
+            with pytest.raises(KeyboardInterrupt):
+                threads.begin(last)
+        go_on.set()
+    assert made == []
+
+
+def test_what_interrupts_a_call_that_is_made_in_this_thread_is_raised() -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with closing(CallThreads(1, "some")) as threads, no_threads(), pytest.raises(KeyboardInterrupt):
+        threads.begin_or_make(interrupted)

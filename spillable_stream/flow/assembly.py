@@ -138,7 +138,15 @@ def _late(name: str, open_channel: Callable[[], Channel]) -> Channel:
 
 
 def _opened(agent: str, config: ComponentConfig, system: Mapping[str, str]) -> Channel:
-    return open_channels(configured_channels(agent, [config], system))[0]
+    """Open a channel, unless it can't delay events as its configuration wants: puts there would fail for good."""
+    channel = open_channels(configured_channels(agent, [config], system))[0]
+    try:
+        if event_times(config).may_delay:
+            channel.put_transaction().require_delays()
+    except BaseException:
+        channel.close()
+        raise
+    return channel
 
 
 def build_processor(agent: str, config: SourceConfig, channels: AgentChannels, *, numbered: bool) -> ChannelProcessor:

@@ -89,10 +89,12 @@ class LateChannel:
         wait_seconds = _FIRST_RETRY_SECONDS
         while not self._is_closed:
             try:
-                self._found(self._open_channel())
-                break
+                channel = self._open_channel()
             except Exception as e:
                 self._failed(e)
+            else:
+                self._found(channel)
+                break
             with self._changed:
                 self._changed.wait_for(lambda: self._is_closed, wait_seconds)
             wait_seconds = min(2 * wait_seconds, _LONGEST_RETRY_SECONDS)
@@ -105,10 +107,20 @@ class LateChannel:
                 self._channel, self._has_tried = channel, True
                 self._changed.notify_all()
                 return
-        channel.close()
+        try:
+            channel.close()
+        except Exception as e:
+            _log.error(
+                "the optional channel %s was opened after its agent had ended, and could not be closed: %s",
+                self._name,
+                text_of(e),
+                extra=fields(component=self._name),
+            )
 
     def _failed(self, e: Exception) -> None:
         with self._changed:
+            if self._is_closed:  # it is not tried again
+                return
             is_told, self._is_told = self._has_tried, True
             self._why, self._has_tried = f", and is tried again: {text_of(e)}", True
             self._changed.notify_all()

@@ -31,7 +31,7 @@ class OptionalPuts:
 
     def __init__(self, source: str, never_required: Collection[str], puts: PartPuts, left_out: LeftOut) -> None:
         self._source, self._puts, self._left_out = source, puts, left_out
-        self._ways = {name: Way(name) for name in never_required}
+        self._ways = {name: Way(name, counts_late=True) for name in never_required}
 
     def put(self, parts: Mapping[str, pa.RecordBatch], put: _Put) -> None:
         """Put parts into their channels, as far as these take them in time.

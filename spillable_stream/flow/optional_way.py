@@ -1,13 +1,15 @@
 """The way into an optional channel: a call there is waited for a moment, and no longer.
 
-::
+A source waits for its call into a channel: so the channel may slow its source down, as a required one does, and loses
+nothing to that. It passes a channel over while a call is under way there for which nobody waits: it could overtake
+that. So a store that has gone costs its source a moment, and memory for what was on its way. An agent's puts and all
+that a Spark stream does there keep to that.
 
-    in time ── a call takes longer than a moment ──▶ slow ── a call ends within a moment ──▶ in time
+An agent's put counts whenever it ends. So after one that took longer than a moment, its source does not wait at all::
 
-A source waits for its call into a channel that is in time: so the channel may slow its source down, as a required one
-does, and loses nothing to that. A source does not wait for a channel that is slow, and passes a channel over while a
-call is under way there for which nobody waits: it could overtake that. So a store that has gone costs its source a
-moment, and memory for what was on its way. An agent's puts and all that a Spark stream does there keep to that.
+    in time ── a put takes longer than a moment ──▶ slow ── a put ends within a moment ──▶ in time
+
+A step of a Spark stream counts only if it ends in time, and so each is given its moment.
 """
 
 from __future__ import annotations
@@ -16,11 +18,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from spillable_stream.call_threads import CallThreads
+from spillable_stream.call_threads import CallThreads, make
 from spillable_stream.errors import SpillableError
 
 __all__ = ["LateCallError", "Way", "WayCall", "in_a_moment"]
@@ -37,16 +39,25 @@ class LateCallError(SpillableError):
 
 
 @dataclass(eq=False, slots=True)
-class _Begun:
-    """A call that is under way.
+class _Begun(Generic[_T]):
+    """A call that is about to begin, under way, or over.
 
     Args:
         since: when it began, in monotonic seconds.
+        done: the future of its end.
         is_awaited: whether its source waits for it.
     """
 
-    since: float
-    is_awaited: bool
+    since: float = field(default_factory=time.monotonic)
+    done: Future[_T] = field(default_factory=Future)
+    is_awaited: bool = True
+
+    def outcome(self) -> _T | Exception:
+        """Return what it returned or raised."""
+        try:
+            return self.done.result()
+        except Exception as e:
+            return e
 
 
 class Way:
@@ -54,15 +65,18 @@ class Way:
 
     Args:
         name: the channel's name.
+        counts_late: whether a call counts whenever it ends, and so is not waited for while the channel is slow.
 
     Attributes:
         is_slow: whether a call has taken longer than a moment, and none has ended within one since.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, counts_late: bool) -> None:
         self.is_slow: bool = False
+        self._counts_late = counts_late
         self._threads = CallThreads(_MOST_THREADS, f"spillable-flow-put-{name}")
-        self._under_way: set[_Begun] = set()
+        self._under_way: set[_Begun[Any]] = set()
+        self._put_off: list[Callable[[], None]] = []  # is empty unless a call is under way for which nobody waits
         self._mutex = threading.Lock()
 
     @property
@@ -70,28 +84,48 @@ class Way:
         """Whether a call is under way."""
         return bool(self._under_way)
 
-    def begin(self, call: Callable[[], _T]) -> tuple[_Begun, Future[_T]]:
-        """Begin a call, and return it with the future of its end.
+    def begin(self, begun: _Begun[_T], call: Callable[[], _T], *, may_be_put_off: bool = False) -> None:
+        """Begin a call.
+
+        Args:
+            begun: what becomes of it; after an interrupt, too, it can be given up by that.
+            call: the call.
+            may_be_put_off: whether it is made after those for which nobody waits.
 
         Raises:
             SpillableError: an earlier call for which nobody waits is under way: this one could overtake it.
             RuntimeError: there is no thread for it.
         """
-        now = time.monotonic()
         with self._mutex:
-            late = [begun.since for begun in self._under_way if not begun.is_awaited]
+            late = self._late()
+            if late and not may_be_put_off:
+                raise SpillableError(f"a call that began {begun.since - min(late):.0f} s ago has not ended there")
             if late:
-                raise SpillableError(f"a call that began {now - min(late):.0f} s ago has not ended there")
-            begun = _Begun(now, not self.is_slow)
+                begun.is_awaited = False
+                self._put_off.append(partial(make, call, begun.done))
+                return
+            begun.is_awaited = not (self.is_slow and self._counts_late)
             self._under_way.add(begun)
         try:
-            return begun, self._threads.begin(partial(self._make, call, begun))
+            self._threads.begin_for(begun.done, partial(self._make, call, begun))
         except RuntimeError:
             with self._mutex:
                 self._under_way.discard(begun)
             raise
 
-    def give_up(self, begun: _Begun) -> bool:
+    def _late(self) -> list[float]:
+        """Return when the calls under way began for which nobody waits; the caller has the mutex."""
+        return [begun.since for begun in self._under_way if not begun.is_awaited]
+
+    def end_wait(self, begun: _Begun[Any]) -> LateCallError | None:
+        """Wait no longer for a call, and return what to say of it if it is late."""
+        if not begun.is_awaited and not begun.done.done():
+            return LateCallError("the channel took longer than a second before, and is not waited for")
+        if self.give_up(begun):
+            return LateCallError("it has not answered within a second, and is not waited for any more")
+        return None
+
+    def give_up(self, begun: _Begun[Any]) -> bool:
         """Wait no longer for a call, and tell whether it is under way still."""
         with self._mutex:
             if begun not in self._under_way:
@@ -99,14 +133,31 @@ class Way:
             begun.is_awaited, self.is_slow = False, True
             return True
 
-    def _make(self, call: Callable[[], _T], begun: _Begun) -> _T:
+    def drop(self, begun: _Begun[Any]) -> None:
+        """Make a call no more, or wait no longer for it if it is being made."""
+        if not begun.done.cancel():
+            self.give_up(begun)
+            return
+        with self._mutex:
+            self._under_way.discard(begun)
+
+    def _make(self, call: Callable[[], _T], begun: _Begun[_T]) -> _T:
         try:
             return call()
         finally:
-            with self._mutex:
-                self._under_way.discard(begun)
-                if time.monotonic() - begun.since <= _MOMENT_SECONDS:
-                    self.is_slow = False
+            is_in_time = time.monotonic() - begun.since <= _MOMENT_SECONDS
+            while (put_off := self._end(begun, is_in_time)) is not None:
+                put_off()
+
+    def _end(self, begun: _Begun[Any], is_in_time: bool) -> Callable[[], None] | None:
+        """End a call, unless it is the last one after which others were put off: return one of them then."""
+        with self._mutex:
+            if self._put_off and not begun.is_awaited and len(self._late()) == 1:
+                return self._put_off.pop(0)
+            self._under_way.discard(begun)
+            if is_in_time:
+                self.is_slow = False
+            return None
 
     def close(self, end: float) -> None:
         """Let the calls under way end; later ones end with the process, or when they are answered.
@@ -129,10 +180,13 @@ class WayCall(Generic[_T_co]):
     Args:
         way: the way there.
         call: the call.
+        may_be_put_off: whether it is made, where nobody waits for earlier calls, when those have ended; others are
+            refused then.
     """
 
     way: Way
     call: Callable[[], _T_co]
+    may_be_put_off: bool = False
 
 
 def in_a_moment(calls: Sequence[WayCall[_T]], meanwhile: Callable[[], object] = lambda: None) -> list[_T | Exception]:
@@ -144,35 +198,23 @@ def in_a_moment(calls: Sequence[WayCall[_T]], meanwhile: Callable[[], object] = 
         calls: the calls.
         meanwhile: what this thread does first, in whatever time; what it raises is raised.
     """
-    found: list[tuple[_Begun, Future[_T]] | Exception] = []
-    late: list[bool] = []
+    found: list[_Begun[_T] | Exception] = []
     try:
         for one in calls:
+            begun: _Begun[_T] = _Begun()
+            found.append(begun)
             try:
-                found.append(one.way.begin(one.call))
+                one.way.begin(begun, one.call, may_be_put_off=one.may_be_put_off)
             except (SpillableError, RuntimeError) as e:
-                found.append(e)
+                found[-1] = e
         meanwhile()
-        wait([b[1] for b in found if not isinstance(b, Exception) and b[0].is_awaited], _MOMENT_SECONDS)
-    finally:
-        late = [_is_late(one.way, begun) for one, begun in zip(calls, found, strict=False)]
-    return [
-        begun if isinstance(begun, Exception) else _outcome(begun[1].result, is_late)
-        for begun, is_late in zip(found, late, strict=True)
-    ]
-
-
-def _is_late(way: Way, begun: tuple[_Begun, Future[_T]] | Exception) -> bool:
-    if isinstance(begun, Exception):
-        return False
-    call, done = begun
-    return way.give_up(call) if call.is_awaited else not done.done()
-
-
-def _outcome(result: Callable[[], _T], is_late: bool) -> _T | Exception:
-    if is_late:
-        return LateCallError("it has not answered within a second, and is not waited for any more")
-    try:
-        return result()
-    except Exception as e:
-        return e
+        wait([b.done for b in found if not isinstance(b, Exception) and b.is_awaited], _MOMENT_SECONDS)
+        return [
+            b if isinstance(b, Exception) else one.way.end_wait(b) or b.outcome()
+            for one, b in zip(calls, found, strict=True)
+        ]
+    except BaseException:
+        for one, dropped in zip(calls, found, strict=False):
+            if not isinstance(dropped, Exception):
+                one.way.drop(dropped)
+        raise

@@ -127,7 +127,7 @@ class ChannelProcessor:
             instance(f"the times of {name!r}", of_channel, EventTimes)
             if name not in self._channels:
                 raise OptionError(f"times are for {shown(name)}, and the channels are {', '.join(self._channels)}")
-            if of_channel.may_delay and is_open(self._channels[name]):
+            if of_channel.may_delay and is_open(self._channels[name]):  # others are asked when they are opened
                 self._channels[name].put_transaction().require_delays()
         return {name: of_channel for name, of_channel in times.items() if of_channel != EventTimes()}
 

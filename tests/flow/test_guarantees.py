@@ -25,7 +25,7 @@ TESTS = Path(__file__).parent.parent
 
 HELD_BY = {
     "taildir, spooldir → required channels": [
-        "flow/sources/test_taildir::test_a_crash_at_any_commit_leaves_each_line_once_in_both_channels",
+        "flow/sources/test_taildir_restarts::test_a_crash_at_any_commit_leaves_each_line_once_in_both_channels",
         "flow/sources/test_taildir::test_a_full_second_channel_gets_each_line_once_though_the_batch_is_put_again",
         "flow/sources/test_spooldir::test_a_batch_that_only_one_channel_has_is_put_again_after_a_crash",
         "crash/test_flow_kill::test_an_agent_that_is_killed_at_any_moment_writes_each_line_once",

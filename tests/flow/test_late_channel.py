@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, flow
@@ -15,6 +16,7 @@ from spillable_stream.flow import assembly, late_channel, supervisor, wired
 from spillable_stream.flow.assembly import opened_processor
 from spillable_stream.flow.late_channel import LateChannel, is_open
 from spillable_stream.flow.loading import load
+from spillable_stream.format.batch import EVENT_SCHEMA
 from tests.support.events import peek
 from tests.support.flow_agents import CONFIGURATION, agent, log, write, written
 from tests.support.flow_batches import batch_of
@@ -210,6 +212,11 @@ def test_an_optional_channel_that_answers_late_is_said_to_be_open_then(
         wait_until(lambda: "1" in written(place, "out2") or running.troubles())
 
 
+def is_left() -> bool:
+    """Tell whether no thread tries to open the channel any more."""
+    return not any(thread.name == "c2-open" for thread in threading.enumerate())
+
+
 # ── a channel ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -228,3 +235,65 @@ def test_a_channel_that_is_not_open_refuses_whatever_is_asked_of_it_and_says_why
         with pytest.raises(ChannelError, match="c2 is not open yet, and is tried again: the store is away"):
             ask()
     late.close()
+    wait_until(is_left)
+
+
+def test_a_channel_that_cannot_be_closed_after_the_end_is_said_to_be_open_still_and_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    closed, opened = threading.Event(), list[Channel]()
+    channel = Channel(place / "c2")
+
+    def refuse() -> None:
+        raise StorageError("the store is away")
+
+    def open_channel() -> Channel:
+        opened.append(channel)
+        assert closed.wait(60)
+        return channel
+
+    late = LateChannel("c2", open_channel)
+    late.begin()
+    wait_until(lambda: opened != [])
+    late.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(channel, "close", refuse)
+        closed.set()
+        wait_until(is_left)
+    channel.close()
+    assert "the optional channel c2 was opened after its agent had ended, and could not be closed: the" in caplog.text
+    assert opened == [channel] and "tried again" not in caplog.text
+
+
+def test_a_channel_that_cannot_be_opened_after_the_end_is_not_said_to_be_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    closed, opened = threading.Event(), list[str]()
+
+    def open_channel() -> Channel:
+        opened.append("c2")
+        assert closed.wait(60)
+        raise StorageError("the store is away")
+
+    late = LateChannel("c2", open_channel)
+    late.begin()
+    wait_until(lambda: opened != [])
+    late.close()
+    closed.set()
+    wait_until(is_left)
+    assert opened == ["c2"] and caplog.text == ""
+
+
+@pytest.mark.usefixtures("soon")
+def test_an_optional_channel_that_cannot_delay_its_events_is_not_opened_and_the_log_says_why(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    columns = [*EVENT_SCHEMA, pa.field("kind", pa.string_view())]
+    Channel(place / "c2", schema=pa.schema(columns)).close()
+    write(place, OPTIONAL + "a1.channels.c2.deliverAfter = 1h\n")
+    with agent(place) as running:
+        assert not is_open(running.channels["c2"].channel)
+        assert "the optional channel c2 can't be opened" in caplog.text and "can delay no rows" in caplog.text
+        log(place, "1")
+        wait_until(lambda: "the optional channel c2 did not get 1 event: c2 is not open yet, and is" in caplog.text)
+        wait_until(lambda: written(place) == ["1"])

@@ -192,10 +192,10 @@ def test_a_batch_that_begins_a_put_as_the_late_one_ends_waits_for_it(
         moment(600.0)
         begin = puts._ways["may"].begin
 
-        def begin_as_the_other_ends(made: Callable[[], None]) -> Any:
+        def begin_as_the_other_ends(*call: Any, **named: Any) -> None:
             put.gates[0].set()
             wait_until(lambda: not puts.under_way() and not puts._ways["may"].is_slow)
-            return begin(made)
+            begin(*call, **named)
 
         monkeypatch.setattr(puts._ways["may"], "begin", begin_as_the_other_ends)
         waiting = begin_put(puts, put)

@@ -5,12 +5,14 @@ its rows are staged, and they are committed, each in a thread of its own (`spill
 one of these fails, or takes longer than a moment, the channel misses the micro-batch as a whole::
 
     plan ── opened? ──▶ tasks ── all of its rows staged? ──▶ the others have the batch ──▶ commit
+
+The staged files of a micro-batch that it misses are removed, as soon as what is under way there has ended.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -85,7 +87,7 @@ class OptionalPart:
 
 
 def _way(flow: str, name: str) -> Way:
-    return _ways.setdefault((flow, name), Way(name))
+    return _ways.setdefault((flow, name), Way(name, counts_late=False))
 
 
 def plan_optional(
@@ -150,12 +152,13 @@ class OptionalStages:
         going = [stage for stage in self._stages.values() if stage.has_rows and not stage.why_not]
         found = in_a_moment([WayCall(stage.channel.way, stage.finish) for stage in going], meanwhile)
         parts = {stage.channel.name: stage.part(one) for stage, one in zip(going, found, strict=True)}
+        _discard([stage for stage in going if stage.why_not])
         missed = {name: OptionalPart(None, stage.why_not) for name, stage in self._stages.items() if stage.has_rows}
         return missed | parts
 
     def discard(self) -> None:
-        """Remove what was staged, as far as the channels answer."""
-        in_a_moment([WayCall(stage.channel.way, stage.discard) for stage in self._stages.values() if stage.has_rows])
+        """Remove what was staged, as soon as the channels answer."""
+        _discard([stage for stage in self._stages.values() if stage.has_rows])
 
 
 def _stage(channel: OptionalChannel, inline_bytes: int, owner: str, batch_id: int) -> TaskStage:
@@ -187,20 +190,18 @@ class _OptionalStage:
         if not self.why_not and batch.num_rows:
             (found,) = in_a_moment([WayCall(self.channel.way, partial(self._add, batch, times))])
             self._note(found)
+            if self.why_not:
+                _discard([self])
 
     def _add(self, batch: pa.RecordBatch, times: RowTimes) -> None:
         self._task = self._task or self._begin()
         self._task.add(0, batch, times)
-        if self.why_not:  # it took too long
-            self.discard()
 
     def finish(self) -> Staged | None:
-        """Make it durable; None where something was too late before."""
-        if self._task is None or self.why_not:
+        """Make it durable; None where nothing was staged."""
+        if self._task is None:
             return None
         (staged,) = self._task.finish()
-        if self.why_not:
-            self.discard()
         return staged
 
     def part(self, found: Staged | Exception | None) -> OptionalPart:
@@ -215,6 +216,11 @@ class _OptionalStage:
     def discard(self) -> None:
         if self._task is not None:
             self._task.discard()
+
+
+def _discard(stages: Iterable[_OptionalStage]) -> None:
+    """Remove what was staged; where a call is late, when that has ended: it may have staged something yet."""
+    in_a_moment([WayCall(stage.channel.way, stage.discard, may_be_put_off=True) for stage in stages])
 
 
 # ── the driver ──────────────────────────────────────────────────────────────────────────────────
@@ -254,17 +260,20 @@ def commit_optional(
         sink: by what the channels remember it.
     """
     calls: dict[str, WayCall[None]] = {}
+    missed: list[str] = []
     for name, of_tasks in parts.items():
         channel = channels[name]
         why_not = next((part.why_not for part in of_tasks if part.why_not), channel.why_not)
         if why_not or channel.plan is None:
             _log_missed(name, batch_id, why_not)
+            missed.append(name)
             continue
-        staged = [part.staged for part in of_tasks if part.staged is not None]
-        calls[name] = WayCall(channel.way, partial(_commit, channel.plan, staged, batch_id, sink))
+        calls[name] = WayCall(channel.way, partial(_commit, channel.plan, _staged(of_tasks), batch_id, sink))
     for name, found in zip(calls, in_a_moment(list(calls.values())), strict=True):
         if found is not None:
             _log_missed(name, batch_id, text_of(found), is_late=isinstance(found, LateCallError))
+            missed.append(name)
+    discard_optional(channels, {name: parts[name] for name in missed})
 
 
 def _commit(plan: SinkPlan, staged: Sequence[Staged], batch_id: int, sink: SinkBatch | None) -> None:
@@ -284,13 +293,22 @@ def _log_missed(name: str, batch_id: int, why: str, *, is_late: bool = False) ->
 
 
 def discard_optional(channels: Mapping[str, OptionalChannel], parts: Mapping[str, Sequence[OptionalPart]]) -> None:
-    """Remove what tasks staged in optional channels, as far as these answer; a checkpoint removes the rest."""
+    """Remove what tasks staged in optional channels, and these have not adopted, as soon as they answer.
+
+    Args:
+        channels: the channels, by name.
+        parts: the tasks' rows for some of them.
+    """
     calls = []
     for name, of_tasks in parts.items():
-        if (plan := channels[name].plan) is not None:
-            staged = [part.staged for part in of_tasks if part.staged is not None]
-            calls.append(WayCall(channels[name].way, partial(plan.commit.discard, staged)))
+        plan, staged = channels[name].plan, _staged(of_tasks)
+        if plan is not None and any(one.staged_names() for one in staged):
+            calls.append(WayCall(channels[name].way, partial(plan.commit.discard, staged), may_be_put_off=True))
     in_a_moment(calls)
+
+
+def _staged(parts: Iterable[OptionalPart]) -> list[Staged]:
+    return [part.staged for part in parts if part.staged is not None]
 
 
 os.register_at_fork(after_in_child=_ways.clear)  # the threads are the parent's

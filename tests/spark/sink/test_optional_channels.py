@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,17 @@ import spillable_stream as ss
 from spillable_stream import Event
 from spillable_stream.engine.local.local_plans import LocalStagePlan
 from spillable_stream.engine.local.local_port import LocalPort
-from spillable_stream.errors import OptionError
+from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow import optional_way
-from spillable_stream.spark.sink import optional_channels
+from spillable_stream.flow.optional_way import Way
+from spillable_stream.log.staged_file import StagedFileWriter
+from spillable_stream.spark.sink import channel_commit, optional_channels
 from spillable_stream.spark.sink.flow_writer import FlowStreamWriter
 from tests.spark.sink.test_flow_plan import plan
 from tests.spark.sink.test_flow_writer import staged, stored
 from tests.support.waiting import wait_until
 
+LARGE = b"INFO " + b"a" * (1 << 20)
 ROWS = [b"INFO a", b"ERROR b"]
 OTHERS = {"ok": [b"INFO a"], "errors": [b"ERROR b"], "dead": []}
 
@@ -60,6 +63,7 @@ def hang(monkeypatch: pytest.MonkeyPatch, gate: Gate, step: str) -> None:
     owner, name, path_of = {
         "open": (optional_channels, "visit", lambda path: path),
         "ask": (LocalStagePlan, "ask_here", lambda stage: stage.layout.path),
+        "finish": (StagedFileWriter, "finish", lambda file: str(file.path.parent).removesuffix("-data")),
         "commit": (LocalPort, "publish", lambda port: port._engine.path),
     }[step]
     do: Callable[..., Any] = getattr(owner, name)
@@ -136,6 +140,124 @@ def test_large_rows_of_an_optional_channel_are_staged_and_a_failed_write_leaves_
     assert len(staged_files()) == before
     writer.commit(staged(writer, [large]), 1)
     assert stored(tmp_path)["may"] == [large]
+
+
+def staged_of_may(directory: Path) -> list[str]:
+    return [path.name for path in directory.glob("may*/**/segment.query*")]
+
+
+@pytest.mark.parametrize("first_fails", [False, True])
+def test_of_a_micro_batch_that_a_task_cannot_stage_no_staged_file_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_fails: bool
+) -> None:
+    writer = FlowStreamWriter(plan(tmp_path))
+    with monkeypatch.context() as patch:
+        staged_before = [] if first_fails else staged(writer, [LARGE])
+        assert len(staged_of_may(tmp_path)) == len(staged_before)
+        fill_disk_of_may(patch)
+        found = [*staged_before, *staged(writer, [LARGE])]
+    if first_fails:
+        found += staged(writer, [LARGE])
+    writer.commit(found, 1)
+    assert (stored(tmp_path)["ok"], stored(tmp_path)["may"]) == ([LARGE, LARGE], [])
+    assert staged_of_may(tmp_path) == []
+
+
+def fill_disk_of_may(patch: pytest.MonkeyPatch) -> None:
+    """Let each write of a staged file of ``may`` fail when a part of it is there."""
+    write = StagedFileWriter.write
+
+    def fail(file: StagedFileWriter, frames: Any) -> None:
+        write(file, frames)
+        if "may-data" in str(file.path):
+            raise StorageError("the disk is full")
+
+    patch.setattr(StagedFileWriter, "write", fail)
+
+
+@pytest.mark.parametrize("step", ["open", "commit"])
+def test_of_a_micro_batch_that_an_optional_channel_refuses_no_staged_file_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = FlowStreamWriter(plan(tmp_path))
+    found, publish, visit = staged(writer, [LARGE]), LocalPort.publish, channel_commit.visit
+    failing = [step]
+
+    def fail(port: LocalPort, *arguments: Any) -> bool:
+        if Path(port._engine.path).name == "may":
+            raise StorageError("the disk failed")
+        return publish(port, *arguments)
+
+    def fail_once(path: str, **options: Any) -> Any:
+        if Path(path).name == "may" and failing:
+            raise StorageError(f"the {failing.pop()} failed")
+        return visit(path, **options)
+
+    if step == "commit":
+        monkeypatch.setattr(LocalPort, "publish", fail)
+    else:
+        monkeypatch.setattr(channel_commit, "visit", fail_once)
+    assert len(staged_of_may(tmp_path)) == 1
+    writer.commit(found, 1)
+    assert "the optional channel may does not get the batch 1: the " in caplog.text
+    assert (stored(tmp_path)["ok"], stored(tmp_path)["may"]) == ([LARGE], [])
+    assert staged_of_may(tmp_path) == []
+
+
+@pytest.mark.parametrize("step", ["ask", "finish"])
+def test_what_is_staged_after_it_was_waited_for_is_removed_when_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Gate, step: str
+) -> None:
+    plan(tmp_path)
+    hang(monkeypatch, gate, step)
+    writer = FlowStreamWriter(plan(tmp_path))
+    found = staged(writer, [LARGE])
+    assert found[0].optional["may"].staged is None and gate.met == 1
+    gate.opens.set()
+    wait_until(lambda: not any(way.is_busy for way in optional_channels._ways.values()))
+    assert staged_of_may(tmp_path) == []
+    writer.commit(found, 1)
+    assert (stored(tmp_path)["ok"], stored(tmp_path)["may"]) == ([LARGE], [])
+
+
+def test_a_call_that_ends_just_as_nobody_waits_for_it_any_more_leaves_no_staged_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Gate
+) -> None:
+    writer, give_up = FlowStreamWriter(plan(tmp_path)), Way.give_up
+    hang(monkeypatch, gate, "ask")
+
+    def give_up_as_it_ends(way: Way, begun: Any) -> bool:
+        is_late = give_up(way, begun)
+        gate.opens.set()
+        wait_until(lambda: not way.is_busy)
+        return is_late
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Way, "give_up", give_up_as_it_ends)
+        found = staged(writer, [LARGE])
+    assert found[0].optional["may"].staged is None
+    assert staged_of_may(tmp_path) == []
+
+
+@pytest.mark.parametrize("step", ["open", "ask", "finish", "commit"])
+def test_a_step_into_a_channel_that_was_slow_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Gate, step: str
+) -> None:
+    plan(tmp_path)
+
+    def answer(calls: Collection[Future[Any]], _: float) -> None:
+        if calls:
+            gate.opens.set()
+            wait(calls, 60)
+
+    monkeypatch.setattr(optional_way, "wait", answer)
+    monkeypatch.setattr(optional_way, "_MOMENT_SECONDS", -1.0)  # nothing ends in time
+    for way in optional_channels._ways.values():
+        way.is_slow = True
+    hang(monkeypatch, gate, step)
+    writer = FlowStreamWriter(plan(tmp_path))
+    writer.commit(staged(writer, [LARGE]), 1)
+    assert gate.met and stored(tmp_path)["may"] == [LARGE]
 
 
 def test_a_query_that_reads_an_optional_channel_of_its_flow_is_refused_before_any_channel_has_rows(

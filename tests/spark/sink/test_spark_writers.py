@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,8 +14,12 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.engine.port import SinkBatch
 from spillable_stream.errors import NotAChannelError, SpillableError
+from spillable_stream.spark.sink.failed_plan import FailedPlanWriter
+from spillable_stream.spark.sink.flow_writer import FlowStreamWriter
+from spillable_stream.spark.sink.sharded_writer import ShardedBatchWriter, ShardedStreamWriter
 from spillable_stream.spark.sink.spark_checkpoint import SparkCheckpoint
 from spillable_stream.spark.sink.spark_writers import BatchWriter, SinkWriter, StreamWriter
+from spillable_stream.spark.sink.writer import SpillableBatchWriter, SpillableStreamWriter
 
 
 @dataclass
@@ -126,3 +132,36 @@ def test_an_abort_discards_what_was_staged() -> None:
         messages: list[WriterCommitMessage | None] = [Output("one"), None]
         writer.abort(messages) if isinstance(writer, Batch) else writer.abort(messages, 7)
         assert writer.asked == [("discard", messages)]
+
+
+WRITERS = {
+    SpillableBatchWriter: set[str](),
+    SpillableStreamWriter: set[str](),
+    ShardedBatchWriter: {"_failure", "_refuse_self_read"},
+    ShardedStreamWriter: {"_failure", "_refuse_self_read"},
+    FlowStreamWriter: {"_add", "_failure", "_refuse_self_read"},
+    FailedPlanWriter: set[str](),
+}
+"""The writers, and the methods that they have of their own."""
+
+
+def methods_of(kind: type) -> dict[str, Callable[..., Any]]:
+    return {name: found for name, found in vars(kind).items() if inspect.isfunction(found) and name != "__init__"}
+
+
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.__name__)
+def test_each_method_of_a_writer_takes_the_place_of_one_that_is_called(writer: type) -> None:
+    """A type checker does not see that: Spark's classes, which it skips, are among the bases."""
+    own = set()
+    for place, kind in enumerate(writer.__mro__):
+        if not kind.__module__.startswith("spillable_stream.") or kind in (SinkWriter, StreamWriter, BatchWriter):
+            continue
+        for name, method in methods_of(kind).items():
+            bases = [vars(base)[name] for base in writer.__mro__[place + 1 :] if name in vars(base)]
+            if bases:
+                assert [*inspect.signature(method).parameters] == [*inspect.signature(bases[-1]).parameters], name
+            else:
+                own.add(name)
+    assert own == WRITERS[writer]
+    left = [name for name in dir(writer) if getattr(getattr(writer, name), "__isabstractmethod__", False)]
+    assert left == [], "nothing takes their place"
