@@ -12,7 +12,8 @@ from tests.support.flow_configurations import SMALL, read
 
 
 def codes(text: str, tmp_path: Path, **environment: str) -> list[tuple[str, str]]:
-    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **environment}
+    own = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "run")}  # no agents of other tests
+    env = {"PATH": os.environ["PATH"], **own, **environment}
     return [(f.code, f.component) for f in environment_findings(read(text), {}, env)]
 
 
