@@ -25,7 +25,7 @@ MOST_AT_ONCE = 32
 """How many requests of one process to one store are under way at the same time."""
 
 _MOST_BYTES = 64 << 20
-_MOST_THREADS = 32 * MOST_AT_ONCE  # of all stores: as many stores as that may hang, and the others are still asked
+_MOST_THREADS = 4 * MOST_AT_ONCE  # of all stores: three may hang, and the others are still asked
 
 
 class _Requests:
