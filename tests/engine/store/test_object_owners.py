@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from spillable_stream import Channel, GroupOwnedError, OptionError, UnsafeStoreError, log_records, repair
+from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.engine.group_changes import drop_of
 from spillable_stream.engine.store import object_owners
 from spillable_stream.engine.store.known_slots import KnownSlots
@@ -484,20 +485,26 @@ def test_a_group_that_is_missing_is_not_changed(open_handle: Open, owners_clock:
 # ── what is taken, and lost ─────────────────────────────────────────────────────────────────────
 
 
+def take_of_lost_events(channel: Channel, count: int) -> TakeTransaction:
+    """Return an open take of a group, of events that are lost since: the bucket was put back to before them."""
+    put(channel, b"first")
+    take(channel, group="g")
+    tx = channel.take_transaction("g")
+    tx.begin()
+    with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
+        for _ in range(count):
+            put(channel, b"lost")
+        assert len(tx.take_many(100)) == count
+    return tx
+
+
 @pytest.mark.parametrize("notice", [lambda _: None, Channel.stats, lambda channel: peek(channel, group="other")])
 @pytest.mark.parametrize(("lost", "new"), [(2, 3), (3, 4)])
 def test_a_take_of_lost_events_counts_for_none_that_have_their_ids_by_now(
     open_handle: Open, notice: Callable[[Channel], object], lost: int, new: int
 ) -> None:
     channel, other = open_handle(), open_handle()
-    put(channel, b"first")
-    take(channel, group="g")
-    tx = channel.take_transaction("g")
-    tx.begin()
-    with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
-        for _ in range(lost):
-            put(channel, b"lost")
-        assert len(tx.take_many(100)) == lost
+    tx = take_of_lost_events(channel, lost)
     for number in range(new):
         put(other, b"%d" % number)
     with suppress(UnsafeStoreError):
@@ -515,14 +522,7 @@ def test_a_take_of_lost_events_counts_for_none_after_an_interrupt_of_the_load_th
     open_handle: Open, monkeypatch: pytest.MonkeyPatch, is_known: bool
 ) -> None:
     channel, other = open_handle(), open_handle()
-    put(channel, b"first")
-    take(channel, group="g")
-    tx = channel.take_transaction("g")
-    tx.begin()
-    with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
-        for _ in range(3):
-            put(channel, b"lost")
-        assert len(tx.take_many(100)) == 3
+    tx = take_of_lost_events(channel, 3)
     put(other, b"0")
     begin = KnownSlots.begin
 
@@ -545,13 +545,7 @@ def test_a_take_of_lost_events_counts_for_none_after_an_interrupt_of_the_load_th
 
 def test_a_take_from_before_a_repair_counts_for_no_event_that_has_its_id_by_now(open_handle: Open) -> None:
     channel, other = open_handle(), open_handle()
-    put(channel, b"first")
-    take(channel, group="g")
-    tx = channel.take_transaction("g")
-    tx.begin()
-    with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
-        put(channel, b"lost")
-        assert len(tx.take_many(100)) == 1
+    tx = take_of_lost_events(channel, 1)
     put(other, b"0")
     with pytest.raises(UnsafeStoreError):
         put(channel, b"behind the loss")
