@@ -161,7 +161,7 @@ def make_directories(fs: FileSystem, layout: Layout) -> None:
     for role, directory in layout.directories().items():
         fs.make_directory(directory)
         fs.share_directory(directory)
-        fs.sync_parents(directory)
+        fs.sync_parents(directory, done=home)
         _own(fs, directory, DirectoryOwner(layout.channel, role, token, where, inode))
     own_backup(fs, layout, DirectoryOwner(layout.channel, BACKUP, token, where, inode))
 

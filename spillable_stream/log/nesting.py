@@ -75,7 +75,9 @@ def require_apart(fs: FileSystem, path: Path, directories: Collection[Path] = ()
         OptionError: it is so; the message names both.
     """
     places = sorted({fs.real_path(directory) for directory in (path, *directories)})
-    outer = [(place, found) for place in places for found in _around(fs, place) if found.path not in places]
+    above = {directory for place in places for directory in place.parents}.difference(places)
+    owned = {directory: found for directory in above if (found := _proven(fs, directory)) is not None}
+    outer = [(place, owned[directory]) for place in places for directory in place.parents if directory in owned]
     inner = [(place, found) for place in places for found in _held(fs, place) if found.path not in places]
     # Later: a creation under way claims its own directory first.
     own = {found.channel for place in places if (found := _proven(fs, place)) is not None}

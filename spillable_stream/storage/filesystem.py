@@ -182,13 +182,18 @@ class FileSystem:
         with named("looking at", path):
             return os.stat(path).st_gid
 
-    def sync_parents(self, path: Path) -> None:
+    def sync_parents(self, path: Path, done: Path | None = None) -> None:
         """Sync the directories above a path, so that the path itself survives a crash.
 
         The process that created them may have been killed before it synced them. The walk ends at a mount point, or at
         a directory that this process may not or cannot sync: those above belong to others.
+
+        Args:
+            path: the path.
+            done: a path whose parents are synced; where the walk comes to it, it is the last.
         """
-        path = Path(os.path.realpath(path))
+        path = self.real_path(path)
+        done = done and self.real_path(done)
         for parent in path.parents:
             try:
                 self.sync_directory(parent)
@@ -196,7 +201,7 @@ class FileSystem:
                 if is_not_ours(e.__cause__):
                     return
                 raise
-            if os.path.ismount(parent):
+            if parent == done or os.path.ismount(parent):
                 return
 
     def sync_directory(self, path: Path) -> None:

@@ -241,7 +241,7 @@ class OverlayFileSystem(FileSystem):
         if not self._below.exists(path):
             self._directories.add(self._place(path))
 
-    def sync_parents(self, path: Path) -> None:
+    def sync_parents(self, path: Path, done: Path | None = None) -> None:
         pass
 
     def sync_directory(self, path: Path) -> None:

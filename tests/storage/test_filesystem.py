@@ -53,6 +53,17 @@ def test_every_directory_above_is_synced_as_far_as_that_is_possible(tmp_path: Pa
         fs.sync_parents(tmp_path / "a" / "b")
 
 
+def test_directories_above_that_were_synced_are_not_synced_again(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    fs.sync_parents(tmp_path / "a" / "b" / "c", done=tmp_path / "link")
+    assert [c.file for c in fs.calls] == ["b", "a"]
+    fs.calls.clear()
+    fs.sync_parents(tmp_path / "a" / "b", done=tmp_path / "elsewhere")
+    assert [c.file for c in fs.calls][:2] == ["a", tmp_path.name]
+
+
 @pytest.mark.parametrize("call", ["create", "write", "sync", "rename"])
 def test_an_atomic_write_that_fails_leaves_the_old_file(tmp_path: Path, call: str) -> None:
     fs = FaultyFileSystem()
