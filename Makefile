@@ -53,11 +53,17 @@ MARKED := $(if $(ALL),,-m "not slow and not crash")
 PROPERTIES ?= $(if $(ALL),ci,quick)
 # More than the two cores of CI: a test waits for half of its time, for processes, servers and timeouts.
 WORKERS ?= $(if $(ALL),6,5)
+# What each process of a first run would else compile for itself.
+COMPILED := .venv/.compiled
+$(COMPILED): $(STAMP)
+	@printf '%s\n' 'tests/[a-f]*' 'tests/[g-z]*' | xargs -P 2 -I{} sh -c '.venv/bin/python -m pytest -q --collect-only {}' >/dev/null 2>&1 || true
+	@touch $@
+
 # So that whoever reads the output sees what to make shorter.
 SLOWEST := --durations 30 --durations-min 5
 # Where memory has room for them, the fast tests keep their files there: a sync costs nothing. The rest have a disk.
 IN_MEMORY := $(shell df --output=avail -B1M /dev/shm 2>/dev/null | awk 'NR > 1 && $$1 > 2048 { print "PYTEST_DEBUG_TEMPROOT=/dev/shm" }')
-test: java $(if $(ALL),classes,$(STAMP)) ## Run the fast tests, which every behaviour has; ALL=1 adds slow ones, examples, and the laboratory, as CI does
+test: java $(if $(ALL),classes) $(COMPILED) ## Run the fast tests, which every behaviour has; ALL=1 adds slow ones, examples, and the laboratory, as CI does
 	$(IN_MEMORY) .venv/bin/python -m pytest -q $(SLOWEST) $(MARKED) -n $(WORKERS) --dist loadfile --hypothesis-profile $(PROPERTIES)
 
 coverage: java classes ## Run the tests as `make test` does and report which lines and branches they reach, Spark's workers' too
