@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +28,6 @@ from spillable_stream.log.event_reader import ReadBatch
 from tests.support.events import numbered, peek, put, take
 from tests.support.expiry import WallClock
 from tests.support.interrupts import Interrupts
-from tests.support.type_checker import said_by_mypy
 
 Open = Callable[..., Channel]
 
@@ -299,33 +297,3 @@ def test_a_forked_child_forgets_nothing_of_its_parent(open_channel: Open) -> Non
         del tx
     assert not said
     assert take(channel) == numbered(2, 2)
-
-
-KINDS = """
-from typing import Any
-import spillable_stream as ss
-
-def use(channel: ss.Channel) -> None:
-    reveal_type(channel.take_transaction().take())
-
-with ss.Channel[ss.Event]("events") as events, events.take_transaction() as tx:
-    reveal_type(tx.take())
-    reveal_type(tx.take_many(2))
-rows: ss.Channel[dict[str, Any]] = ss.Channel("rows")
-reveal_type(rows.another().take_transaction().take())
-use(events)
-use(rows)
-ss.Producer(rows)
-ss.Producer(events)
-reveal_type(ss.Channel("either").take_transaction().take_many(2))
-"""
-
-
-def test_a_type_checker_knows_what_a_take_gives(tmp_path: Path) -> None:
-    assert [line.replace("spillable_stream.channel.", "") for line in said_by_mypy(KINDS, tmp_path)] == [
-        '6: note: Revealed type is "Any | None"',
-        '9: note: Revealed type is "event.Event | None"',
-        '10: note: Revealed type is "list[event.Event]"',
-        '12: note: Revealed type is "dict[str, Any] | None"',
-        '17: note: Revealed type is "list[Any]"',
-    ]
