@@ -94,19 +94,27 @@ def test_not_a_byte_of_a_data_file_is_changed(path: Path) -> None:
 # ── what is lost, and what is not ───────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("head", ["same boot", "earlier boot"])
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
+@pytest.mark.parametrize(
+    ("seed", "head"),
+    [
+        pytest.param(
+            seed, head, marks=[] if (seed, head) in ((0, "same boot"), (1, "earlier boot")) else pytest.mark.slow
+        )
+        for seed in range(3)
+        for head in ("same boot", "earlier boot")
+    ],
+)
 def test_exactly_the_reported_events_are_missing_wherever_bits_flip(
-    path: Path, tmp_path: Path, head: str, seed: int
+    path: Path, tmp_path: Path, seed: int, head: str
 ) -> None:
-    fill(path, **({"max_inline_bytes": 400} if seed % 2 else {}))
+    fill(path, **({"max_inline_bytes": 400} if seed == 1 else {}))
     if head == "earlier boot":
         age_head(path)
     before = contents_of_copy(path)
     files = sorted((path / "data").iterdir()) + sorted((path / "checkpoint").iterdir())
     chosen = random.Random(seed)
     lossy = 0
-    for number in range(12):
+    for number in range(25):
         copy = tmp_path / f"copy-{number}"
         shutil.copytree(path, copy)
         for file in chosen.sample(files, chosen.choice([1, 1, 2])):
@@ -119,7 +127,7 @@ def test_exactly_the_reported_events_are_missing_wherever_bits_flip(
         assert verify(copy).healthy
         lossy += bool(report.loss.lost)
         shutil.rmtree(copy)
-    assert lossy > 0
+    assert lossy > 1
 
 
 def _covered(path: Path, file: Path, chosen: random.Random) -> int:
