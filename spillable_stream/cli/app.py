@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from spillable_stream.cli.output import forget_output, is_output_lost, say, system_error
+from spillable_stream.cli.verbs import MARKUP, Verbs
 from spillable_stream.errors import CorruptionError, NotAChannelError, OptionError, SpillableError
 from spillable_stream.option_names import name_as_in_files
 from spillable_stream.quantities import DURATION_RANGE, duration_seconds
@@ -52,16 +53,6 @@ HEALTHY, UNHEALTHY, UNKNOWN = 0, 1, 2
 
 _UsageError: Any = typer.BadParameter.__base__  # typer has no public name for it
 _ARGUMENTS = "spillable.arguments"  # what a context remembers of the call
-
-_PANELS = {
-    "Put and take": ("put", "take", "tail", "export"),
-    "Watch": ("stats", "describe", "top", "ui", "metrics"),
-    "Configure": ("create", "alter", "groups"),
-    "Keep and mend": ("backup", "restore", "verify", "repair", "dead-letters", "check-store"),
-    "Flows from Flume's files": ("validate", "graph", "test", "agent", "tap", "send"),
-    "This program": ("help", "version"),
-}
-"""The verbs, in the order and under the headings that ``spillable --help`` has."""
 
 _HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # of pairs; the others stand for the bytes of a path
 
@@ -132,13 +123,12 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask. Without a terminal
 class _Verbs(TyperGroup):
     """The verbs, each of which Ctrl-C, SIGTERM and SIGHUP end with a line and a status, wherever they come."""
 
+    def __init__(self, *, commands: Any, **more: Any) -> None:
+        super().__init__(commands=commands or Verbs(), **more)
+
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the verbs as the help shows them, each with its heading."""
-        commands: Any = self.commands
-        for panel, verbs in _PANELS.items():
-            for verb in verbs:
-                commands[verb].rich_help_panel = panel
-        return [verb for verbs in _PANELS.values() for verb in verbs]
+        """Return the names of the verbs, and import none of them."""
+        return [*self.commands]
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **named: Any) -> Any:
         given = tuple(args)  # typer takes them out of the list
@@ -173,7 +163,7 @@ app: typer.Typer = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=MARKUP,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

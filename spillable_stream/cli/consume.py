@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spillable_stream.channel.place import PLACES, parse_place
-from spillable_stream.cli.app import ChannelPath, app, decoded, ending, time_span, until_signal
+from spillable_stream.cli.app import ChannelPath, decoded, ending, time_span, until_signal
 from spillable_stream.cli.output import mark_output, say, status_of_output, sync_output, untaken_output, write_lines
 from spillable_stream.counted import counted
 from spillable_stream.errors import CommitOutcomeUnknownError, OptionError, SpillableError
@@ -47,7 +47,6 @@ _Delayed = Annotated[
 ]
 
 
-@app.command()
 def take(
     path: ChannelPath,
     group: _Group = "default",
@@ -144,7 +143,6 @@ class _Taking:
         return stands + untaken_output(is_known=not may_come)
 
 
-@app.command()
 def tail(
     path: ChannelPath,
     count: _Count = None,

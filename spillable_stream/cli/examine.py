@@ -18,7 +18,6 @@ from spillable_stream.cli.app import (
     AsJson,
     ChannelPath,
     Yes,
-    app,
     confirm,
     cut_short,
     fail,
@@ -43,7 +42,6 @@ _URI = Annotated[str, typer.Argument(metavar="URI", help="Where a channel would 
 _RACES = Annotated[int, typer.Option("--races", min=1, help="For how many objects eight writers race.")]
 
 
-@app.command()
 def verify(path: ChannelPath, as_json: AsJson = False) -> None:
     """Read a whole channel, in use or not, and report what is wrong, and where. Change nothing.
 
@@ -59,7 +57,6 @@ def verify(path: ChannelPath, as_json: AsJson = False) -> None:
     raise typer.Exit(HEALTHY if report.healthy else UNHEALTHY)
 
 
-@app.command()
 def repair(path: ChannelPath, yes: Yes = False, as_json: AsJson = False) -> None:
     """Make a damaged channel whole again. Copies of everything it changes go to PATH/quarantine.
 
@@ -88,7 +85,6 @@ def repair(path: ChannelPath, yes: Yes = False, as_json: AsJson = False) -> None
         typer.echo(f"{report.path}: repaired; what was damaged is in {report.quarantine}")
 
 
-@app.command()
 def check_store(uri: _URI, races: _RACES = FULL_RACES, as_json: AsJson = False) -> None:
     """Test whether a channel is safe in an object store: race for new objects there, then delete them.
 

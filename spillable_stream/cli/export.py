@@ -10,7 +10,7 @@ import typer
 
 from spillable_stream.arguments import require_root_of
 from spillable_stream.channel.place import PLACES, parse_end, parse_place
-from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, print_object
+from spillable_stream.cli.app import AsJson, ChannelPath, Yes, confirm, ending, print_object
 from spillable_stream.cli.csv_rows import COMMA, csv_delimiter, delimiter_of
 from spillable_stream.cli.export_file import Export, ExportFormat, ExportPlan, export_format
 from spillable_stream.cli.output import say
@@ -39,7 +39,6 @@ _To = Annotated[
 ]
 
 
-@app.command()
 def export(
     path: ChannelPath,
     out: _Out,

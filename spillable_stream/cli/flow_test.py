@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, app, fail, print_object
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, fail, print_object
 from spillable_stream.cli.flow_options import AgentName, ClassMap, SystemProperties, pairs
 from spillable_stream.errors import OptionError
 
@@ -19,7 +19,6 @@ _Files = Annotated[
 ]
 
 
-@app.command()
 def test(
     path: _TestFile,
     files: _Files = None,

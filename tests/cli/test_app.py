@@ -253,6 +253,9 @@ finally:
     assert others.isdisjoint(found)
     rooms = {name.split(".")[1] for name in found if name.startswith("spillable_stream.")}
     assert rooms.isdisjoint({"archive", "flow", "integrity", "producer", "spark", "ui", "workers"})
+    shared = {"app", "output", "terminal_size", "verbs"}
+    of_verbs = {name.split(".")[2] for name in found if name.startswith("spillable_stream.cli.")}
+    assert of_verbs == {"describe", *shared}, "a verb imports no other verb's modules"
 
 
 def test_a_verb_prints_one_object_whatever_comes_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
