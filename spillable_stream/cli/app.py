@@ -43,6 +43,7 @@ __all__ = [
     "ending",
     "fail",
     "print_object",
+    "refuse_empty",
     "status_after",
     "time_span",
     "until_signal",
@@ -67,16 +68,26 @@ class _Run:
 
 _run: ContextVar[_Run | None] = ContextVar("spillable verb", default=None)
 
-_T = TypeVar("_T", str, list[str])
+_Path = TypeVar("_Path", str, str | None, list[str])
 _Text = TypeVar("_Text", str, str | None, list[str] | None)
 
 
-def _refuse_empty_path(value: _T) -> _T:
-    """Refuse an empty path, which would name this directory."""
-    if value == "" or (isinstance(value, list) and "" in value):
-        raise typer.BadParameter("it is empty; give a channel's directory, or its address in a store")
-    return value
+def refuse_empty(wanted: str) -> Callable[[_Path], _Path]:
+    """Return a check of a path: an empty one, as of a variable that is not set, would name this directory.
 
+    Args:
+        wanted: what is to be given.
+    """
+
+    def check(value: _Path) -> _Path:
+        if value == "" or (isinstance(value, list) and "" in value):
+            raise typer.BadParameter(f"it is empty; give {wanted}")
+        return value
+
+    return check
+
+
+_refuse_empty_path: Any = refuse_empty("a channel's directory, or its address in a store")
 
 ChannelPath = Annotated[
     str,
@@ -124,7 +135,8 @@ class _Verbs(TyperGroup):
     """The verbs, each of which Ctrl-C, SIGTERM and SIGHUP end with a line and a status, wherever they come."""
 
     def __init__(self, *, commands: Any, **more: Any) -> None:
-        super().__init__(commands=commands or Verbs(), **more)
+        verbs: Any = commands or Verbs()
+        super().__init__(commands=verbs, **more)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the verbs, and import none of them."""

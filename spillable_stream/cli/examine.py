@@ -22,6 +22,7 @@ from spillable_stream.cli.app import (
     cut_short,
     fail,
     print_object,
+    refuse_empty,
 )
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
@@ -38,7 +39,14 @@ __all__ = ["check_store", "repair", "verify"]
 
 _SHOWN_FINDINGS = 50
 
-_URI = Annotated[str, typer.Argument(metavar="URI", help="Where a channel would be: s3://, az:// or gs://bucket/path.")]
+_URI = Annotated[
+    str,
+    typer.Argument(
+        metavar="URI",
+        callback=refuse_empty("an address in a store"),
+        help="Where a channel would be: s3://, az:// or gs://bucket/path.",
+    ),
+]
 _RACES = Annotated[int, typer.Option("--races", min=1, help="For how many objects eight writers race.")]
 
 
@@ -182,7 +190,7 @@ def _print(report: Report, who: str) -> None:
 def _line(finding: Finding) -> str:
     where = str(finding.path)
     if finding.offset is not None:
-        where += f", offset {finding.offset}" + (f", {finding.size} bytes" if finding.size else "")
+        where += f", offset {finding.offset}" + (f", {counted(finding.size, 'byte')}" if finding.size else "")
     said = [f"{finding.severity.value}: {where}: {finding.text}"]
     if finding.events:
         said.append(f"events {listed(finding.events)}")

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, fail, print_object
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, fail, print_object, refuse_empty
 from spillable_stream.cli.flow_options import AgentName, ClassMap, SystemProperties, pairs
 from spillable_stream.errors import OptionError
 
 __all__ = ["test"]
 
-_TestFile = Annotated[str, typer.Argument(metavar="FILE", help="The tests, in TOML.")]
+_TestFile = Annotated[str, typer.Argument(metavar="FILE", callback=refuse_empty("a file"), help="The tests, in TOML.")]
 _Files = Annotated[
     list[str] | None,
     typer.Option("--conf-file", "-f", metavar="FILE", help="The configuration; by default the one that FILE names."),
