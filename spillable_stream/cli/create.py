@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spillable_stream.cli.app import ChannelPath, app, ending
+from spillable_stream.cli.app import ChannelPath, ending
 from spillable_stream.errors import ChannelError, NotAChannelError, OptionError
 from spillable_stream.option_names import name_of
 from spillable_stream.options import CHANNEL, CREATION, HANDLE, parse_options
@@ -30,7 +30,6 @@ _Schema = Annotated[
 ]
 
 
-@app.command()
 def create(
     path: ChannelPath,
     option: _Options = None,
@@ -57,7 +56,6 @@ def create(
             typer.echo(f"{path}: created as {channel.uuid}")
 
 
-@app.command()
 def alter(
     path: ChannelPath,
     option: _Options = None,

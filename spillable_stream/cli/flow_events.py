@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, app, decoded, ending, fail, until_signal
+from spillable_stream.cli.app import UNKNOWN, decoded, ending, fail, refuse_empty, until_signal
 from spillable_stream.cli.flow_options import ClassMap, SystemProperties, loaded_configuration, pairs
 from spillable_stream.cli.input_source import CHUNK_BYTES, InputSource
 from spillable_stream.counted import counted
@@ -25,7 +25,6 @@ _Put: TypeAlias = "Callable[[pa.RecordBatch], object]"
 _COLUMNAR = "`spillable put` reads it"
 
 
-@app.command()
 def tap(
     path: Annotated[
         str,
@@ -100,7 +99,6 @@ def _component_rows(path: str, every: int, where: dict[str, str], *_: bool) -> I
     yield tap_component(agent, component, every=every, where=where)
 
 
-@app.command()
 def send(
     path: Annotated[
         str, typer.Argument(metavar="[PATH]", help="The channel: its directory, or its address in a store.")
@@ -117,7 +115,10 @@ def send(
     ] = "",
     define: SystemProperties = None,
     mapped: ClassMap = None,
-    filename: Annotated[str, typer.Option("--filename", "-F", help="The file; standard input by default.")] = "-",
+    filename: Annotated[
+        str,
+        typer.Option("--filename", "-F", callback=refuse_empty("a file"), help="The file; standard input by default."),
+    ] = "-",
     header: Annotated[
         list[str] | None,
         typer.Option("--header", metavar="KEY=VALUE", callback=decoded, help="A header of all events."),

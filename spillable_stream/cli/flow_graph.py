@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, AsJson, app, print_object
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, AsJson, print_object
 from spillable_stream.cli.flow_options import (
     AgentName,
     ClassMap,
@@ -25,7 +25,6 @@ class _Format(StrEnum):
     MERMAID = "mermaid"
 
 
-@app.command()
 def graph(
     files: ConfigurationFiles,
     name: AgentName = None,

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+from spillable_stream.counted import counted
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier, in_memory, log_name
@@ -323,7 +324,7 @@ def _trust_last(
         text = "no transaction is whole here, and a later file followed, so all of this one had been synced"
         findings.damage(last.path, text, tail.end, tail.torn_bytes)
     elif tail.torn_bytes:
-        text = f"a transaction that was never acknowledged: the next open cuts {tail.torn_bytes} bytes"
+        text = f"a transaction that was never acknowledged: the next open cuts {counted(tail.torn_bytes, 'byte')}"
         findings.note(last.path, text, tail.end, tail.torn_bytes)
 
 

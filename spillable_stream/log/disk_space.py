@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import DiskSpaceError, StorageError
 from spillable_stream.log.layout import Layout
 from spillable_stream.option_names import named
@@ -79,7 +80,7 @@ def require_space(fs: FileSystem, directory: Path, given: int | None, size_bytes
     required, free = required_bytes(fs, directory, given), fs.free_bytes(directory)
     if free - size_bytes < required:
         default = " (the default)" if given is None else ""
-        refused = f"{size_bytes:,} bytes more are refused" if size_bytes else "puts are refused"
+        refused = f"{counted(size_bytes, 'more byte', 'are')} refused" if size_bytes else "puts are refused"
         raise DiskSpaceError(
             f"the file system of {directory} has {free:,} bytes free, {named('minimumRequiredSpace')} is "
             f"{required:,}{default}: {refused}; make room, or take events: takes still work"

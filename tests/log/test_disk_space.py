@@ -81,7 +81,7 @@ def test_the_error_says_what_is_free_and_what_must_be(open_channel: Open, path: 
         put(channel, BODY)
 
 
-@pytest.mark.parametrize(("size", "said"), [(0, ": puts are refused; "), (5000, ": 5,000 bytes more are refused; ")])
+@pytest.mark.parametrize(("size", "said"), [(0, ": puts are refused; "), (5000, ": 5,000 more bytes are refused; ")])
 def test_where_nothing_fits_no_size_is_said(fs: SmallDisk, tmp_path: Path, size: int, said: str) -> None:
     with pytest.raises(DiskSpaceError, match=said):
         require_space(fs, tmp_path, TOTAL_BYTES + 1, size)
@@ -100,7 +100,7 @@ def test_a_large_transaction_is_refused_while_it_is_staged(open_channel: Open, f
     channel = open_channel(max_inline_bytes=0)
     tx = channel.put_transaction()
     tx.begin()
-    with pytest.raises(DiskSpaceError, match="bytes more are refused"):
+    with pytest.raises(DiskSpaceError, match="more bytes are refused"):
         for _ in range(20):
             tx.put_batch(batch_from_events([Event(bytes(MIB))]))
     assert 8 <= tx.count < 10
