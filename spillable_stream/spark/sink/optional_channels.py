@@ -1,8 +1,8 @@
-"""What a stream through a flow does in its optional channels: it waits for each call there for a moment, and no longer.
+"""What a stream through a flow does in its optional channels: it waits for each call there for a second, and no longer.
 
 A channel that is required for no event (`Selector.never_required`) has no part in the rest of the write. It is opened,
-its rows are staged, and they are committed, each in a thread of its own (`spillable_stream.flow.optional_way`). Where
-one of these fails, or takes longer than a moment, the channel misses the micro-batch as a whole::
+its rows are staged, and they are committed, each in a thread of its own (`spillable_stream.flow.bulkhead`). Where
+one of these fails, or takes longer than a second, the channel misses the micro-batch as a whole::
 
     plan ── opened? ──▶ tasks ── all of its rows staged? ──▶ the others have the batch ──▶ commit
 
@@ -23,11 +23,11 @@ from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.engine.port import SinkBatch
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import OptionError
+from spillable_stream.flow.bulkhead import Bulkhead, BulkheadCall, LateCallError, call_in_time
 from spillable_stream.flow.configuration.channel_times import event_times
 from spillable_stream.flow.configuration.model import ComponentConfig
 from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.open_channel import configured_channels
-from spillable_stream.flow.optional_way import LateCallError, Way, WayCall, in_a_moment
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.sink.sink_plan import SinkOptions, SinkPlan, plan_for
@@ -46,7 +46,7 @@ __all__ = [
 
 _log = log_of(__name__)
 
-_ways: dict[tuple[str, str], Way] = {}  # of this process: Spark makes each call with other objects
+_bulkheads: dict[tuple[str, str], Bulkhead] = {}  # of this process: Spark makes each call with other objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class OptionalChannel:
     why_not: str = ""
 
     @property
-    def way(self) -> Way:
-        """The way there from this process."""
-        return _way(self.flow, self.name)
+    def bulkhead(self) -> Bulkhead:
+        """Its bulkhead in this process."""
+        return _bulkhead(self.flow, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ class OptionalPart:
     why_not: str = ""
 
 
-def _way(flow: str, name: str) -> Way:
-    return _ways.setdefault((flow, name), Way(name, counts_late=False))
+def _bulkhead(flow: str, name: str) -> Bulkhead:
+    return _bulkheads.setdefault((flow, name), Bulkhead(name, counts_late=False))
 
 
 def plan_optional(
@@ -102,9 +102,9 @@ def plan_optional(
         options: the write's options.
         schema: the schema of the rows.
     """
-    calls = [WayCall(_way(flow, c.name), partial(_plan, agent, c, options, schema)) for c in configs]
+    calls = [BulkheadCall(_bulkhead(flow, c.name), partial(_plan, agent, c, options, schema)) for c in configs]
     found = {}
-    for config, plan in zip(configs, in_a_moment(calls), strict=True):
+    for config, plan in zip(configs, call_in_time(calls), strict=True):
         times = event_times(config)
         if isinstance(plan, Exception):
             found[config.name] = OptionalChannel(flow, config.name, times, None, f"it can't be opened: {text_of(plan)}")
@@ -115,7 +115,7 @@ def plan_optional(
 
 def _plan(agent: str, config: ComponentConfig, options: SinkOptions, schema: StructType) -> SinkPlan:
     (wanted,) = configured_channels(agent, [config], {})
-    # Through the pool: what took longer than a moment to open is there for the next micro-batch.
+    # Through the pool: what took longer than a second to open is there for the next micro-batch.
     with visit(str(wanted.path), **wanted.options) as channel:
         return replace(plan_for(channel, str(channel.path), options, schema), keep_alive_seconds=0.0)
 
@@ -150,7 +150,7 @@ class OptionalStages:
             meanwhile: what this thread does before it waits for that.
         """
         going = [stage for stage in self._stages.values() if stage.has_rows and not stage.why_not]
-        found = in_a_moment([WayCall(stage.channel.way, stage.finish) for stage in going], meanwhile)
+        found = call_in_time([BulkheadCall(stage.channel.bulkhead, stage.finish) for stage in going], meanwhile)
         parts = {stage.channel.name: stage.part(one) for stage, one in zip(going, found, strict=True)}
         _discard([stage for stage in going if stage.why_not])
         missed = {name: OptionalPart(None, stage.why_not) for name, stage in self._stages.items() if stage.has_rows}
@@ -188,7 +188,7 @@ class _OptionalStage:
     def add(self, batch: pa.RecordBatch, times: RowTimes) -> None:
         self.has_rows = self.has_rows or batch.num_rows > 0
         if not self.why_not and batch.num_rows:
-            (found,) = in_a_moment([WayCall(self.channel.way, partial(self._add, batch, times))])
+            (found,) = call_in_time([BulkheadCall(self.channel.bulkhead, partial(self._add, batch, times))])
             self._note(found)
             if self.why_not:
                 _discard([self])
@@ -220,7 +220,7 @@ class _OptionalStage:
 
 def _discard(stages: Iterable[_OptionalStage]) -> None:
     """Remove what was staged; where a call is late, when that has ended: it may have staged something yet."""
-    in_a_moment([WayCall(stage.channel.way, stage.discard, may_be_put_off=True) for stage in stages])
+    call_in_time([BulkheadCall(stage.channel.bulkhead, stage.discard, may_be_put_off=True) for stage in stages])
 
 
 # ── the driver ──────────────────────────────────────────────────────────────────────────────────
@@ -239,8 +239,8 @@ def refuse_reading_optional(channels: Mapping[str, OptionalChannel], query: str 
 
     if query is None:
         return
-    calls = [WayCall(c.way, partial(refuse, c.plan)) for c in channels.values() if c.plan is not None]
-    for found in in_a_moment(calls):
+    calls = [BulkheadCall(c.bulkhead, partial(refuse, c.plan)) for c in channels.values() if c.plan is not None]
+    for found in call_in_time(calls):
         if isinstance(found, OptionError):
             raise found
 
@@ -259,7 +259,7 @@ def commit_optional(
         batch_id: the batch.
         sink: by what the channels remember it.
     """
-    calls: dict[str, WayCall[None]] = {}
+    calls: dict[str, BulkheadCall[None]] = {}
     missed: list[str] = []
     for name, of_tasks in parts.items():
         channel = channels[name]
@@ -268,8 +268,8 @@ def commit_optional(
             _log_missed(name, batch_id, why_not)
             missed.append(name)
             continue
-        calls[name] = WayCall(channel.way, partial(_commit, channel.plan, _staged(of_tasks), batch_id, sink))
-    for name, found in zip(calls, in_a_moment(list(calls.values())), strict=True):
+        calls[name] = BulkheadCall(channel.bulkhead, partial(_commit, channel.plan, _staged(of_tasks), batch_id, sink))
+    for name, found in zip(calls, call_in_time(list(calls.values())), strict=True):
         if found is not None:
             _log_missed(name, batch_id, text_of(found), is_late=isinstance(found, LateCallError))
             missed.append(name)
@@ -303,12 +303,14 @@ def discard_optional(channels: Mapping[str, OptionalChannel], parts: Mapping[str
     for name, of_tasks in parts.items():
         plan, staged = channels[name].plan, _staged(of_tasks)
         if plan is not None and any(one.staged_names() for one in staged):
-            calls.append(WayCall(channels[name].way, partial(plan.commit.discard, staged), may_be_put_off=True))
-    in_a_moment(calls)
+            calls.append(
+                BulkheadCall(channels[name].bulkhead, partial(plan.commit.discard, staged), may_be_put_off=True)
+            )
+    call_in_time(calls)
 
 
 def _staged(parts: Iterable[OptionalPart]) -> list[Staged]:
     return [part.staged for part in parts if part.staged is not None]
 
 
-os.register_at_fork(after_in_child=_ways.clear)  # the threads are the parent's
+os.register_at_fork(after_in_child=_bulkheads.clear)  # the threads are the parent's
