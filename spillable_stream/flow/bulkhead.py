@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 from spillable_stream.call_threads import CallThreads, make
 from spillable_stream.errors import SpillableError
 
-__all__ = ["Bulkhead", "BulkheadCall", "LateCallError", "call_in_time"]
+__all__ = ["BegunCall", "Bulkhead", "BulkheadCall", "LateCallError", "call_in_time"]
 
 _LIMIT_SECONDS = 1.0
 _MOST_THREADS = 8  # of a channel; more calls wait for one of them, as far as their source waits
@@ -39,7 +39,7 @@ class LateCallError(SpillableError):
 
 
 @dataclass(eq=False, slots=True)
-class _Begun(Generic[_T]):
+class BegunCall(Generic[_T]):
     """A call that is about to begin, under way, or over.
 
     Args:
@@ -75,7 +75,7 @@ class Bulkhead:
         self.is_slow: bool = False
         self._counts_late = counts_late
         self._threads = CallThreads(_MOST_THREADS, f"spillable-flow-put-{name}")
-        self._under_way: set[_Begun[Any]] = set()
+        self._under_way: set[BegunCall[Any]] = set()
         self._put_off: list[Callable[[], None]] = []  # is empty unless a call is under way for which nobody waits
         self._mutex = threading.Lock()
 
@@ -84,7 +84,7 @@ class Bulkhead:
         """Whether a call is under way."""
         return bool(self._under_way)
 
-    def begin(self, begun: _Begun[_T], call: Callable[[], _T], *, may_be_put_off: bool = False) -> None:
+    def begin(self, begun: BegunCall[_T], call: Callable[[], _T], *, may_be_put_off: bool = False) -> None:
         """Begin a call.
 
         Args:
@@ -117,7 +117,12 @@ class Bulkhead:
         """Return when the calls under way began for which nobody waits; the caller has the mutex."""
         return [begun.since for begun in self._under_way if not begun.is_awaited]
 
-    def end_wait(self, begun: _Begun[Any]) -> LateCallError | None:
+    def outcome(self, begun: BegunCall[_T], seconds: float) -> _T | Exception:
+        """Wait for a call, for some seconds at most, and return what it returned or raised, or that it is late."""
+        wait([begun.done], seconds)
+        return self.end_wait(begun) or begun.outcome()
+
+    def end_wait(self, begun: BegunCall[Any]) -> LateCallError | None:
         """Wait no longer for a call, and return what to say of it if it is late."""
         if not begun.is_awaited and not begun.done.done():
             return LateCallError("the channel took longer than a second before, and is not waited for")
@@ -125,7 +130,7 @@ class Bulkhead:
             return LateCallError("it has not answered within a second, and is not waited for any more")
         return None
 
-    def give_up(self, begun: _Begun[Any]) -> bool:
+    def give_up(self, begun: BegunCall[Any]) -> bool:
         """Wait no longer for a call, and tell whether it is under way still."""
         with self._mutex:
             if begun not in self._under_way:
@@ -133,7 +138,7 @@ class Bulkhead:
             begun.is_awaited, self.is_slow = False, True
             return True
 
-    def drop(self, begun: _Begun[Any]) -> None:
+    def drop(self, begun: BegunCall[Any]) -> None:
         """Make a call no more, or wait no longer for it if it is being made."""
         if not begun.done.cancel():
             self.give_up(begun)
@@ -141,7 +146,7 @@ class Bulkhead:
         with self._mutex:
             self._under_way.discard(begun)
 
-    def _make(self, call: Callable[[], _T], begun: _Begun[_T]) -> _T:
+    def _make(self, call: Callable[[], _T], begun: BegunCall[_T]) -> _T:
         try:
             return call()
         finally:
@@ -149,7 +154,7 @@ class Bulkhead:
             while (put_off := self._end(begun, is_in_time)) is not None:
                 put_off()
 
-    def _end(self, begun: _Begun[Any], is_in_time: bool) -> Callable[[], None] | None:
+    def _end(self, begun: BegunCall[Any], is_in_time: bool) -> Callable[[], None] | None:
         """End a call, unless it is the last one after which others were put off: return one of them then."""
         with self._mutex:
             if self._put_off and not begun.is_awaited and len(self._late()) == 1:
@@ -168,9 +173,9 @@ class Bulkhead:
         self._threads.close(max(0.0, end - time.monotonic()))
 
     @staticmethod
-    def deadline() -> float:
-        """Return until when a call that begins now is waited for, in monotonic seconds."""
-        return time.monotonic() + _LIMIT_SECONDS
+    def limit_seconds() -> float:
+        """Return for how long a call is waited for."""
+        return _LIMIT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +205,10 @@ def call_in_time(
         calls: the calls.
         meanwhile: what this thread does first, in whatever time; what it raises is raised.
     """
-    found: list[_Begun[_T] | Exception] = []
+    found: list[BegunCall[_T] | Exception] = []
     try:
         for one in calls:
-            begun: _Begun[_T] = _Begun()
+            begun: BegunCall[_T] = BegunCall()
             found.append(begun)
             try:
                 one.bulkhead.begin(begun, one.call, may_be_put_off=one.may_be_put_off)

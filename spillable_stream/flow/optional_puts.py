@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
@@ -60,7 +61,7 @@ class OptionalPuts:
 
     def close(self) -> None:
         """Let the puts under way end, a second at most; later ones end with the process, or when they are answered."""
-        end = Bulkhead.deadline()
+        end = time.monotonic() + Bulkhead.limit_seconds()
         for bulkhead in self._bulkheads.values():
             bulkhead.close(end)
         for name in self.under_way():

@@ -25,11 +25,11 @@ from spillable_stream.spark.query_task import partition_id
 from spillable_stream.spark.sink.flow_plan import FlowPlan
 from spillable_stream.spark.sink.optional_channels import (
     OptionalPart,
-    OptionalStages,
     commit_optional,
     discard_optional,
     refuse_reading_optional,
 )
+from spillable_stream.spark.sink.optional_stages import OptionalStages
 from spillable_stream.spark.sink.sharded_writer import ShardedStaged, ShardedStreamWriter
 from spillable_stream.spark.sink.sink_times import wall_clock_ms
 from spillable_stream.spark.sink.spark_checkpoint import NOWHERE, SparkCheckpoint

@@ -1,4 +1,4 @@
-"""What a stream through a flow does in its optional channels: it waits for each call there for a second, and no longer.
+"""What a stream through a flow does in its optional channels: it waits for each step there for a second, and no longer.
 
 A channel that is required for no event (`Selector.never_required`) has no part in the rest of the write. It is opened,
 its rows are staged, and they are committed, each in a thread of its own (`spillable_stream.flow.bulkhead`). Where
@@ -6,20 +6,21 @@ one of these fails, or takes longer than a second, the channel misses the micro-
 
     plan ── opened? ──▶ tasks ── all of its rows staged? ──▶ the others have the batch ──▶ commit
 
+Rows are staged while the task works (`optional_stages`), so that second begins when the task has staged the others'.
+
 The staged files of a micro-batch that it misses are removed, as soon as what is under way there has ended.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from spillable_stream.channel.row_times import RowTimes
+from spillable_stream.counted import counted
 from spillable_stream.engine.port import SinkBatch
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import OptionError
@@ -32,12 +33,11 @@ from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.sink.sink_plan import SinkOptions, SinkPlan, plan_for
 from spillable_stream.spark.sink.task_guards import refuse_self_read
-from spillable_stream.spark.sink.task_stage import Staged, TaskStage
+from spillable_stream.spark.sink.task_stage import Staged
 
 __all__ = [
     "OptionalChannel",
     "OptionalPart",
-    "OptionalStages",
     "commit_optional",
     "discard_optional",
     "plan_optional",
@@ -79,10 +79,12 @@ class OptionalPart:
 
     Args:
         staged: what was staged; None if the channel misses them.
-        why_not: why it does; "" if it does not.
+        rows: how many rows it has for the channel.
+        why_not: why the channel misses them; "" if it does not.
     """
 
     staged: Staged | None
+    rows: int
     why_not: str = ""
 
 
@@ -118,109 +120,6 @@ def _plan(agent: str, config: ComponentConfig, options: SinkOptions, schema: Str
     # Through the pool: what took longer than a second to open is there for the next micro-batch.
     with visit(str(wanted.path), **wanted.options) as channel:
         return replace(plan_for(channel, str(channel.path), options, schema), keep_alive_seconds=0.0)
-
-
-# ── a task ──────────────────────────────────────────────────────────────────────────────────────
-
-
-class OptionalStages:
-    """What a task stages for optional channels.
-
-    Args:
-        channels: the channels, by name.
-        inline_bytes: how much it may send through the driver, for each of them.
-        owner: the streaming query's ID.
-        batch_id: the batch that the rows belong to.
-    """
-
-    def __init__(self, channels: Mapping[str, OptionalChannel], inline_bytes: int, owner: str, batch_id: int) -> None:
-        self._stages = {
-            name: _OptionalStage(channel, partial(_stage, channel, inline_bytes, owner, batch_id))
-            for name, channel in channels.items()
-        }
-
-    def add(self, name: str, batch: pa.RecordBatch, times: RowTimes) -> None:
-        """Encode the rows of a channel, as far as it takes them in time."""
-        self._stages[name].add(batch, times)
-
-    def finish(self, meanwhile: Callable[[], object]) -> dict[str, OptionalPart]:
-        """Make what was staged durable, and return it for each channel that has rows.
-
-        Args:
-            meanwhile: what this thread does before it waits for that.
-        """
-        going = [stage for stage in self._stages.values() if stage.has_rows and not stage.why_not]
-        found = call_in_time([BulkheadCall(stage.channel.bulkhead, stage.finish) for stage in going], meanwhile)
-        parts = {stage.channel.name: stage.part(one) for stage, one in zip(going, found, strict=True)}
-        _discard([stage for stage in going if stage.why_not])
-        missed = {name: OptionalPart(None, stage.why_not) for name, stage in self._stages.items() if stage.has_rows}
-        return missed | parts
-
-    def discard(self) -> None:
-        """Remove what was staged, as soon as the channels answer."""
-        _discard([stage for stage in self._stages.values() if stage.has_rows])
-
-
-def _stage(channel: OptionalChannel, inline_bytes: int, owner: str, batch_id: int) -> TaskStage:
-    assert channel.plan is not None, "rows are staged where the channel can be opened"
-    return TaskStage([channel.plan.stage], inline_bytes, owner, batch_id)
-
-
-class _OptionalStage:
-    """What a task stages for one channel. After a call that fails or is late it stages no more.
-
-    Args:
-        channel: the channel.
-        begin: begins to stage, which may ask the channel's store.
-
-    Attributes:
-        has_rows: whether there are rows for it.
-        why_not: why it misses them; "" while it does not.
-    """
-
-    def __init__(self, channel: OptionalChannel, begin: Callable[[], TaskStage]) -> None:
-        self.channel = channel
-        self.has_rows = False
-        self._begin = begin
-        self._task: TaskStage | None = None
-        self.why_not = channel.why_not
-
-    def add(self, batch: pa.RecordBatch, times: RowTimes) -> None:
-        self.has_rows = self.has_rows or batch.num_rows > 0
-        if not self.why_not and batch.num_rows:
-            (found,) = call_in_time([BulkheadCall(self.channel.bulkhead, partial(self._add, batch, times))])
-            self._note(found)
-            if self.why_not:
-                _discard([self])
-
-    def _add(self, batch: pa.RecordBatch, times: RowTimes) -> None:
-        self._task = self._task or self._begin()
-        self._task.add(0, batch, times)
-
-    def finish(self) -> Staged | None:
-        """Make it durable; None where nothing was staged."""
-        if self._task is None:
-            return None
-        (staged,) = self._task.finish()
-        return staged
-
-    def part(self, found: Staged | Exception | None) -> OptionalPart:
-        """Return what became of it, by what `finish` returned or raised."""
-        self._note(found)
-        return OptionalPart(None if isinstance(found, Exception) else found, self.why_not)
-
-    def _note(self, found: object) -> None:
-        if isinstance(found, Exception) and not self.why_not:
-            self.why_not = f"its rows can't be staged: {text_of(found)}"
-
-    def discard(self) -> None:
-        if self._task is not None:
-            self._task.discard()
-
-
-def _discard(stages: Iterable[_OptionalStage]) -> None:
-    """Remove what was staged; where a call is late, when that has ended: it may have staged something yet."""
-    call_in_time([BulkheadCall(stage.channel.bulkhead, stage.discard, may_be_put_off=True) for stage in stages])
 
 
 # ── the driver ──────────────────────────────────────────────────────────────────────────────────
@@ -265,13 +164,13 @@ def commit_optional(
         channel = channels[name]
         why_not = next((part.why_not for part in of_tasks if part.why_not), channel.why_not)
         if why_not or channel.plan is None:
-            _log_missed(name, batch_id, why_not)
+            _log_missed(name, batch_id, of_tasks, why_not)
             missed.append(name)
             continue
         calls[name] = BulkheadCall(channel.bulkhead, partial(_commit, channel.plan, _staged(of_tasks), batch_id, sink))
     for name, found in zip(calls, call_in_time(list(calls.values())), strict=True):
         if found is not None:
-            _log_missed(name, batch_id, text_of(found), is_late=isinstance(found, LateCallError))
+            _log_missed(name, batch_id, parts[name], text_of(found), is_late=isinstance(found, LateCallError))
             missed.append(name)
     discard_optional(channels, {name: parts[name] for name in missed})
 
@@ -281,14 +180,16 @@ def _commit(plan: SinkPlan, staged: Sequence[Staged], batch_id: int, sink: SinkB
         commit.publish(sink)
 
 
-def _log_missed(name: str, batch_id: int, why: str, *, is_late: bool = False) -> None:
+def _log_missed(name: str, batch_id: int, parts: Sequence[OptionalPart], why: str, *, is_late: bool = False) -> None:
+    rows = sum(part.rows for part in parts)
     _log.warning(
-        "the optional channel %s %s the batch %d: %s",
+        "the optional channel %s %s the batch %d (%s): %s",
         name,
         "may not get" if is_late else "does not get",
         batch_id,
+        counted(rows, "event"),
         why,
-        extra=fields(component=name),
+        extra=fields(component=name, count=rows),
     )
 
 

@@ -105,7 +105,7 @@ def test_a_stream_whose_optional_channel_cannot_be_opened_stores_its_batches_in_
     writer = FlowStreamWriter(plan(tmp_path))
     with caplog.at_level(logging.WARNING):
         writer.commit(staged(writer, ROWS), 1)
-    assert "the optional channel may does not get the batch 1: it can't be opened: " in caplog.text
+    assert "the optional channel may does not get the batch 1 (1 event): it can't be opened: " in caplog.text
     (tmp_path / "may").unlink()
     writer = FlowStreamWriter(plan(tmp_path))
     writer.commit(staged(writer, [b"INFO c"], batch_id=2), 2)
@@ -123,7 +123,7 @@ def test_an_optional_channel_has_all_rows_of_a_micro_batch_or_none(
         gate.opens.set()
     writer.commit([*first, *second], 1)
     assert (stored(tmp_path)["ok"], stored(tmp_path)["may"]) == ([b"INFO a", b"INFO b"], [])
-    assert "does not get the batch 1: its rows can't be staged: " in caplog.text
+    assert "does not get the batch 1 (2 events): its rows can't be staged: " in caplog.text
 
 
 def test_large_rows_of_an_optional_channel_are_staged_and_a_failed_write_leaves_none_of_them(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_of_a_micro_batch_that_an_optional_channel_refuses_no_staged_file_is_lef
         monkeypatch.setattr(channel_commit, "visit", fail_once)
     assert len(staged_of_may(tmp_path)) == 1
     writer.commit(found, 1)
-    assert "the optional channel may does not get the batch 1: the " in caplog.text
+    assert "the optional channel may does not get the batch 1 (1 event): the " in caplog.text
     assert (stored(tmp_path)["ok"], stored(tmp_path)["may"]) == ([LARGE], [])
     assert staged_of_may(tmp_path) == []
 
