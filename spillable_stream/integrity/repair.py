@@ -145,7 +145,9 @@ def _changed(fs: FileSystem, inspection: Inspection) -> list[Path]:
     if inspection.identity_damaged:
         changed.append(inspection.layout.path / "channel.json")
     if inspection.owners_damaged:
-        owned = (inspection.layout.path, *inspection.layout.directories().values())
+        owned = [inspection.layout.path, *inspection.layout.directories().values()]
+        if inspection.layout.backup_checkpoint_dir is not None:
+            owned.append(inspection.layout.backup_checkpoint_dir)
         changed += [d / OWNER_FILE for d in owned if fs.exists(d / OWNER_FILE)]
     if inspection.log_damaged:
         changed += [inspection.layout.head, *(path for _, path in _checkpoints(fs, inspection.layout).all())]

@@ -27,6 +27,7 @@ from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.frames import LocatedFrame
 from spillable_stream.log.identity_file import read_identity
+from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import (
     check_outcome,
@@ -438,3 +439,58 @@ def test_a_repair_forgets_all_recoveries_since_damage_may_hide_one(path: Path) -
         assert channel.engine().state.recoveries == []
         _, last_id = put(channel, b"x")
         assert [found.last_id for found in channel.engine().state.recoveries] == [last_id - 1]
+
+
+# ── the backup of checkpoints ───────────────────────────────────────────────────────────────────
+
+
+def with_backup(tmp_path: Path) -> Path:
+    """Create a channel with a copy of its checkpoint elsewhere, closed, and return its path."""
+    return spread(tmp_path, backup_checkpoint_dir=str(tmp_path / "backup"))
+
+
+@pytest.mark.parametrize("kind", ["damaged", "missing"])
+def test_one_repair_mends_the_owner_file_and_a_damaged_copy_of_a_checkpoint(tmp_path: Path, kind: str) -> None:
+    path = with_backup(tmp_path)
+    (copy,) = (tmp_path / "backup").glob("checkpoint-*")
+    flip(copy, 60)
+    if kind == "damaged":
+        (path / OWNER_FILE).write_bytes(b"{")
+    else:
+        (path / OWNER_FILE).unlink()
+    assert copy in {found.path for found in verify(path).findings}
+    repair(path)
+    assert verify(path).healthy
+    assert first_bytes(path) == [b"a", b"b"]
+
+
+def test_a_damaged_owner_file_of_the_backup_is_mended(tmp_path: Path) -> None:
+    path = with_backup(tmp_path)
+    owner = tmp_path / "backup" / OWNER_FILE
+    owner.write_bytes(b"{")
+    report = repair(path)
+    assert [found.path for found in report.findings if found.severity == "warning"] == [owner]
+    assert verify(path).healthy
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert first_bytes(path) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("kind", ["damaged", "missing"])
+def test_a_repair_of_a_copy_leaves_the_checkpoints_in_the_backup_of_its_original_alone(
+    tmp_path: Path, kind: str
+) -> None:
+    backup = {"backup_checkpoint_dir": str(tmp_path / "backup")}
+    path, copy = tmp_path / "channel", tmp_path / "copy"
+    with Channel(path, minimum_required_space=0, **backup) as channel:
+        put(channel, b"a")
+    shutil.copytree(path, copy)
+    if kind == "damaged":
+        (copy / OWNER_FILE).write_bytes(b"{")
+    else:
+        (copy / OWNER_FILE).unlink()
+    flip(log_file(copy), 60)
+    before = snapshot(tmp_path / "backup")
+    repair(copy)
+    assert snapshot(tmp_path / "backup") == before
+    assert first_bytes(path) == [b"a"]
