@@ -67,6 +67,7 @@ class SinkRunner(RoundsRunner):
         self.sinks: list[Sink] = [sink for sink, _, _ in sinks]
         self._wired = list(sinks)
         self._unopened: list[tuple[Sink, Channel, WrittenEvents]] = []
+        self._open_again_at = 0.0  # the earliest time for those of them that failed, in monotonic seconds
         self._empty: dict[int, Sink] = {}  # by channel that the last round found empty, a sink of it
         self._group = processor
         self._processor: _Asked = processor or self.sinks[0]
@@ -135,18 +136,23 @@ class SinkRunner(RoundsRunner):
         return [sink for sink, _, _ in self._unopened]
 
     def _open_rest(self) -> None:
-        """Open the sinks of channels that were not open at the start, and are now."""
+        """Open the sinks of channels that were not open at the start, and are now; one that fails holds up no other."""
+        if time.monotonic() < self._open_again_at:
+            return
         for wired in [wired for wired in self._unopened if is_open(wired[1])]:
             sink, channel, written = wired
-            sink.open(channel, written)
             try:
+                sink.open(channel, written)
                 written.note_is_read(sink.name)
                 written.require_notes(0.0)
-            except SpillableError:
-                sink.close()
-                raise
-            self._unopened.remove(wired)
-            sink.counters.started()
+            except Exception as e:
+                written.note_fails(sink.name)
+                _close_sink(sink)
+                sink.refuse(text_of(e))
+                self._open_again_at = time.monotonic() + _FAILED_SECONDS
+            else:
+                self._unopened.remove(wired)
+                sink.counters.started()
 
     def _prepare(self) -> None:
         """Open the sinks, and wait until the others of their channels are open.
@@ -166,12 +172,8 @@ class SinkRunner(RoundsRunner):
         self._opened = False
         waiting = self._waiting
         for sink in (sink for sink in self.sinks if sink not in waiting):
-            try:
-                sink.close()
-            except Exception:
-                _log.exception("%s: the sink could not be closed", sink.name, extra=fields(component=sink.name))
-            finally:
-                sink.counters.stopped()
+            _close_sink(sink)
+            sink.counters.stopped()
 
     def round(self) -> float:
         """Ask the sinks once, and return how long to wait, in seconds."""
@@ -230,3 +232,10 @@ class SinkRunner(RoundsRunner):
         if ended and self._opened:  # it waited for another one, and did not start
             self._close()
         return ended
+
+
+def _close_sink(sink: Sink) -> None:
+    try:
+        sink.close()
+    except Exception:
+        _log.exception("%s: the sink could not be closed", sink.name, extra=fields(component=sink.name))

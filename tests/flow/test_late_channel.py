@@ -95,6 +95,26 @@ def test_a_group_of_sinks_takes_from_an_open_channel_while_an_optional_one_is_aw
         wait_until(lambda: written(place, "out2") == ["2"] and running.troubles() == {})
 
 
+@pytest.mark.usefixtures("soon")
+def test_a_sink_that_cannot_be_opened_when_its_optional_channel_is_keeps_the_others_of_its_group_from_nothing(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sink_runner, "_FAILED_SECONDS", 0.01)
+    file = away(place)
+    write(place, GROUP.replace("{kind}", "load_balance"))
+    with agent(place) as running:
+        log(place, "1")
+        wait_until(lambda: written(place) == ["1"])
+        (place / "out2").write_text("no directory")
+        file.unlink()
+        wait_until(lambda: "the sink k2 failed, and the next one is asked: it can't be opened: " in caplog.text)
+        log(place, "2")
+        wait_until(lambda: written(place) == ["1", "2"])
+        wait_until(lambda: "each sink of the channel c2 fails" in str(running.troubles()))
+        (place / "out2").unlink()
+        wait_until(lambda: "2" in written(place, "out2") and running.troubles() == {})
+
+
 @pytest.mark.parametrize(("channel", "sink"), [("c1", "a1.k1"), ("c2", "a1.k2")])
 @pytest.mark.parametrize("asked", ["take_batch", "commit"])
 def test_a_channel_that_goes_away_under_its_sink_is_trouble_unless_it_is_optional(

@@ -69,6 +69,7 @@ class Sink:
         dead_letter: the channel for events that can never be written; None for none.
         found_nothing: whether the last round found the channel empty.
         is_channel_away: whether the channel is optional, and was away when it was asked last.
+        refusal: why it could not be opened when its channel was, after others of its group; "" if it could.
         written: the events of its channel that are written, or dead letters, and not committed.
         system: the options of the command line (``-D``).
         exit: where events can be seen that were written.
@@ -87,6 +88,7 @@ class Sink:
         self.dead_letter: Channel | None = None
         self.found_nothing: bool = False
         self.is_channel_away: bool = False
+        self.refusal: str = ""
         self.trouble: str = ""
         self.written: WrittenEvents = WrittenEvents()
         self.system: Mapping[str, str] = {}
@@ -102,10 +104,21 @@ class Sink:
 
         Raises:
             ChannelAwayError: the sink is not open: of a group, it is opened when its channel is.
+            SpillableError: it could not be opened then.
         """
         if self._channel is None:
+            if self.refusal:
+                raise SpillableError(f"it can't be opened: {self.refusal}")
             raise ChannelAwayError(f"{self.name} is not open, as its channel {self.channel_name} was not yet")
         return self._channel
+
+    def refuse(self, why: str) -> None:
+        """Let the sink be asked in vain, since `open` failed while others of its group work.
+
+        Args:
+            why: why it failed.
+        """
+        self._channel, self.refusal = None, why
 
     def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
         """Open what the sink writes to.
@@ -119,7 +132,7 @@ class Sink:
             GroupOwnedError: sinks of another agent take from the channel.
         """
         require_open(channel)
-        self._channel = channel
+        self._channel, self.refusal = channel, ""
         if self.keeps_note:  # the note, and the files that it names, are those of the group's owner
             with self.asking_channel():
                 channel.consumer(self.consumer_group)
