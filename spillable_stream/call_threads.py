@@ -67,6 +67,8 @@ class CallThreads:
     def begin(self, call: Callable[[], _T]) -> Future[_T]:
         """Begin a call in one of the threads, and return the future of its end.
 
+        The thread is free when that has the result: what the future calls then must not block.
+
         Raises:
             RuntimeError: there is no thread, and none can be started or none may be; or they were closed. The call is
                 not made.

@@ -116,7 +116,7 @@ class _OptionalStage:
                 self._miss(e)
                 return
         if not self._hand_over(batch, times):
-            self._await(0.0)
+            self._await(Bulkhead.limit_seconds() if self._has_ended else 0.0)  # its reason is there at once
             _discard([self])
 
     def _hand_over(self, batch: pa.RecordBatch, times: RowTimes) -> bool:

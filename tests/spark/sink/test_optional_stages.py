@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from spillable_stream import Event
 from spillable_stream.channel.row_times import UNTIMED
 from spillable_stream.errors import StorageError
 from spillable_stream.flow import bulkhead as module
+from spillable_stream.flow.bulkhead import Bulkhead
 from spillable_stream.flow.event_batch import as_event_batch
 from spillable_stream.spark.sink import optional_channels, optional_stages
 from spillable_stream.spark.sink.optional_stages import OptionalStages
@@ -95,8 +97,17 @@ def test_a_channel_that_fails_is_asked_no_more_and_keeps_nothing(
         raise StorageError("the disk is full")
 
     monkeypatch.setattr(TaskStage, "add", fail)
+    make = Bulkhead._make
+
+    def make_slowly(*given: Any) -> Any:
+        try:
+            return make(*given)
+        finally:
+            time.sleep(0.1)
+
+    monkeypatch.setattr(Bulkhead, "_make", make_slowly)
     stages.add("may", ONE, UNTIMED)
-    wait_until(is_idle)
+    wait_until(lambda: stages._stages["may"]._has_ended)
     stages.add("may", ONE, UNTIMED)
     stages.add("may", ONE, UNTIMED)
     part = stages.finish(lambda: None)["may"]
