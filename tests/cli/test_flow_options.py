@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from spillable_stream.cli.flow_options import pairs
+from spillable_stream import OptionError
+from spillable_stream.cli.flow_options import headers, pairs
 
 
 @pytest.mark.parametrize(
@@ -15,3 +16,10 @@ from spillable_stream.cli.flow_options import pairs
 )
 def test_options_are_keys_with_values(given: list[str] | None, expected: dict[str, str]) -> None:
     assert pairs(given) == expected
+
+
+@pytest.mark.parametrize("given", ["a", "=b", ""])
+def test_a_header_has_a_name_and_a_value(given: str) -> None:
+    assert headers(["a=b", "c="]) == {"a": "b", "c": ""} and headers(None) == {}
+    with pytest.raises(OptionError, match=f"^'{given}' is not a header with a value: write HEADER=VALUE$"):
+        headers(["a=b", given])
