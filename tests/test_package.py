@@ -108,9 +108,9 @@ print(*{*sys.modules} - had)
 
 
 def test_the_flow_says_what_to_install_without_numpy() -> None:
-    program = "import sys; sys.modules['numpy'] = None; from spillable_stream import flow; flow.Multiplexing"
+    program = "import sys; sys.modules['numpy'] = None; import spillable_stream.flow.loading"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert "ImportError: the flow needs numpy; install spillable-stream[flow]" in found.stderr
+    assert "ImportError: the flow needs numpy: pip install 'spillable-stream[flow]'" in found.stderr
 
 
 def test_names_that_the_documentation_shows_are_the_rooms_own(tmp_path: Path) -> None:

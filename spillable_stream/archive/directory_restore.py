@@ -181,7 +181,7 @@ class _Build:
             file.sync()
         self._fs.sync_directory(layout.log_file(newest + 1).parent)
         write_identity(self._fs, layout, extended=state.is_extended)
-        return MadeChannel(layout.channel, sum(block.count for block in state.blocks), state.delays.events)
+        return MadeChannel.of(layout.channel, state)
 
     def _make_side_files(self, layout: Layout, state: ChannelState) -> None:
         """Write the files in which delayed events wait."""

@@ -73,10 +73,10 @@ _Text = TypeVar("_Text", str, str | None, list[str] | None)
 
 
 def refuse_empty(wanted: str) -> Callable[[_Path], _Path]:
-    """Return a check of a path: an empty one, as of a variable that is not set, would name this directory.
+    """Return a check of a path: an empty one, such as an unset variable gives, would name this directory.
 
     Args:
-        wanted: what is to be given.
+        wanted: what to give instead.
     """
 
     def check(value: _Path) -> _Path:
@@ -159,6 +159,12 @@ class _Verbs(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt as e:
             raise cut_short(e, as_json=run.as_json) from None
+        except ImportError as e:
+            if isinstance(e, ModuleNotFoundError):  # a fault of this package; it says what of others is missing
+                raise
+            if not run.as_json or not print_object({"error": ImportError.__name__, "text": str(e)}):
+                say(f"{ImportError.__name__}: {e}")
+            raise typer.Exit(UNKNOWN) from None
         except _UsageError as e:
             if not _wants_object(e.ctx, ctx.meta[_ARGUMENTS]):
                 raise

@@ -72,6 +72,8 @@ def alter(
     from spillable_stream.channel.channel import Channel
 
     with ending(path):
+        if not option and config is None and schema is None:
+            raise OptionError("there is nothing to change: give -o NAME=VALUE, --config or --schema")
         given = _parsed(_of_file(config, channel_name)) | _parsed(_given(option))
         columns = None if schema is None else _columns(schema)
         with Channel(path, create=False, readonly=True) as channel:

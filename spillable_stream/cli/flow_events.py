@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from spillable_stream.cli.app import UNKNOWN, decoded, ending, fail, refuse_empty, until_signal
-from spillable_stream.cli.flow_options import ClassMap, SystemProperties, loaded_configuration, pairs
+from spillable_stream.cli.flow_options import ClassMap, SystemProperties, headers, loaded_configuration, pairs
 from spillable_stream.cli.input_source import CHUNK_BYTES, InputSource
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
@@ -62,7 +62,7 @@ def tap(
     has_no_end = limit is None and not no_follow
     with ending(path), until_signal() if has_no_end else nullcontext():
         rows = _component_rows if is_component else _channel_rows
-        with rows(path, every, pairs(where), from_start, not no_follow) as found:
+        with rows(path, every, headers(where), from_start, not no_follow) as found:
             for row in _limited(found, limit):
                 typer.echo(shown_row(row))
 
@@ -141,7 +141,7 @@ def send(
     with ending(path, interrupted=lambda: f"at least {counted(count, 'event', 'are')} {done}"):
         put = _put_into(path) if path else _put_through(conf_file or [], name, source, define, mapped)
         with put as put_batch, closing(InputSource(filename, compressed=True, columnar=_COLUMNAR)) as lines:
-            for batch in _batches(lines, pairs(header), batch_size):
+            for batch in _batches(lines, headers(header), batch_size):
                 put_batch(batch)
                 count += batch.num_rows
         typer.echo(f"{counted(count, 'event', 'are')} {done}")

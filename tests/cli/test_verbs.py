@@ -43,7 +43,7 @@ print(*sys.modules)
     assert ("pyarrow" in found) == bool(imported)
 
 
-def test_a_name_that_is_no_verb_is_left_to_the_command_line() -> None:
+def test_an_unknown_name_is_left_to_the_command_line() -> None:
     import_verbs(["fly"])
     with pytest.raises(KeyError):
         Verbs()["fly"]

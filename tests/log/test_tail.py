@@ -90,7 +90,9 @@ def test_a_reporter_that_returns_hears_of_every_corruption(path: Path, commits: 
 def test_a_file_that_is_cut_below_what_was_synced_is_corrupt(path: Path, commits: list[LocatedFrame]) -> None:
     floor = commits[-1].end
     cut(path, commits[0].end)
-    with pytest.raises(CorruptionError, match=f"the file was cut to {commits[0].end:,} bytes; {floor:,} had been synced"):
+    with pytest.raises(
+        CorruptionError, match=f"the file was cut to {commits[0].end:,} bytes; {floor:,} had been synced"
+    ):
         tail(path, refuse, floor)
     assert tail(path, pass_over, floor) == Tail(floor, floor, 0, True)
 
