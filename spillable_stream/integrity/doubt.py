@@ -69,6 +69,7 @@ class Doubt:
         untaken: what each group had yet to take at a break: what follows may speak of other events with these IDs.
         untaken_through: the last ID before the break; 0 if there is none.
         until_us: when the first append behind what is hidden was committed; 0 if there is none.
+        in_memory: in which logs something is hidden: the memory tier's (True), or the data files (False).
     """
 
     is_raised: bool = False
@@ -81,6 +82,7 @@ class Doubt:
     untaken: dict[str, RangeSet] = field(default_factory=dict)
     untaken_through: int = 0
     until_us: int = 0
+    in_memory: set[bool] = field(default_factory=set)
 
     def add_bytes(self, count: int) -> None:
         """Add bytes that may have held any frames."""
@@ -146,8 +148,13 @@ class Doubt:
         elif ("epoch" in record or "claim" in record) and is_name(name):  # else it is a producer
             self.owned.add(name)
 
-    def bound(self, header: FrameHeader) -> None:
-        """Bound what is hidden by a frame: it was before; and takes by the COMMIT of a put, whose events they lack."""
+    def bound(self, header: FrameHeader, *, in_memory: bool = False) -> None:
+        """Bound what is hidden by a frame: it was before; and takes by the COMMIT of a put, whose events they lack.
+
+        A frame of the other tier's log bounds nothing: what is hidden may be behind it.
+        """
+        if not self.in_memory <= {in_memory}:
+            return
         self.until_us = self.until_us or header.time_us
         may_hide = self.hides_records or self.hides_takes
         if self.takes_through == 0 and may_hide and header.type == FrameType.COMMIT and header.write_order_id:

@@ -88,7 +88,7 @@ class TolerantReplay:
         self._doubt = Doubt()
         self._skipped: dict[str, tuple[Range, ...]] = {}
         self._knows_first_id = exact or state.next_id > 1
-        self._with_memory = False
+        self._with_memory = self._is_in_memory = False
         self._schemas: list[pa.Schema] = []
         if not exact:
             self._raise_doubt(unknown_bytes=HEADER_SIZE_BYTES)
@@ -112,6 +112,7 @@ class TolerantReplay:
         """
         self._with_memory = memory is not None
         for step in self.steps.since(disk, memory):
+            self._is_in_memory = in_memory(step.file.file_id)
             if isinstance(step.what, LocatedFrame):
                 self._apply(step.file, step.what, step.fault)
             elif isinstance(step.what, Damage):
@@ -160,7 +161,7 @@ class TolerantReplay:
 
     def _follow(self, header: FrameHeader) -> None:
         """Use a frame after damage to bound what the damage hides."""
-        self._doubt.bound(header)
+        self._doubt.bound(header, in_memory=self._is_in_memory)
         self._damage.follow(header, self.state.pending.get(header.transaction_id))
 
     def _reveal(self, file: LogFile, found: LocatedFrame) -> None:
@@ -327,6 +328,7 @@ class TolerantReplay:
             if type_ in _MAY_BE_SEEK:
                 self._doubt.add_seeks(self.state.groups)
         self._doubt.until_us = 0
+        self._doubt.in_memory.add(self._is_in_memory)
         if not self._doubt.is_raised:
             self._doubt.is_raised = True
             self._doubt.owned.update(filter(is_name, self.state.owners))

@@ -501,6 +501,20 @@ def test_the_newest_file_of_a_memory_tier_is_missed_and_the_others_keep_their_ev
     assert first_bytes(path) == [b"1", b"2"]
 
 
+def test_a_put_to_memory_bounds_no_take_that_the_data_files_hide(path: Path) -> None:
+    channel = Channel(path, minimum_required_space=0, memory_capacity=2, overflow_timeout=0)
+    put(channel, b"1")
+    put(channel, b"2")
+    put(channel, b"3", b"4", b"5")  # to disk
+    assert take(channel, 4) == [b"1", b"2", b"3", b"4"]
+    put(channel, b"6")  # to memory
+    kill(channel)
+    log_file(path).write_bytes(bytes(log_file(path).stat().st_size))
+    repeated = repaired(path).loss.repeated["default"]
+    again = contents(path).groups["default"].keys() & {1, 2, 3, 4}
+    assert again == {1, 2} and again <= {i for first, last in repeated for i in range(first, last + 1)}
+
+
 # ── what is left in part, or comes twice ────────────────────────────────────────────────────────
 
 

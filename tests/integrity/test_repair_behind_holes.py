@@ -167,6 +167,21 @@ def test_a_take_that_notices_that_the_bucket_was_put_back_leaves_out_no_event_th
     require_that_the_group_takes(numbered(0, before + after), set_limits)
 
 
+def test_a_put_that_notices_that_the_bucket_was_put_back_names_the_repair_that_lets_the_log_continue(
+    store: MemoryStore,
+) -> None:
+    channel = open_here()
+    put(channel, b"first")
+    with store.put_back():
+        put(channel, b"lost")
+    with pytest.raises(ss.CommitOutcomeUnknownError, match=f"`spillable repair {URL}` lets the log continue"):
+        put(channel, b"behind it")
+    kill(channel)
+    assert ss.repair(URL).loss.lost == ((2, 2),)
+    with open_here(create=False) as channel:
+        assert peek(channel) == [b"first", b"behind it"]
+
+
 @pytest.mark.parametrize("is_new", [False, True])
 @pytest.mark.parametrize("use", [lambda channel: take(channel, group="g"), lambda channel: channel.seek("g", "latest")])
 def test_what_is_behind_a_hole_leaves_out_no_event_that_others_put_into_it(
