@@ -262,6 +262,25 @@ def test_a_delivery_of_lost_events_that_waited_leaves_out_none_that_others_delay
             assert peek(channel)[-1 - new :] == [*numbered(0, new), b"waits"]
 
 
+@pytest.mark.parametrize("kind", ["missing", "cut short"])
+def test_delayed_events_whose_delivery_is_lost_are_counted_and_come_once_more(store: MemoryStore, kind: str) -> None:
+    channel = open_here()
+    clock = clock_of(channel)
+    clock.pass_by(-1000)  # so that what is delivered was due by now
+    put_late(channel, 10, b"0", b"1")
+    put_late(channel, 1_000_000, b"later")
+    clock.pass_by(11)
+    deliver_all(channel)
+    delivery = keys_of("log/", store)[-1]
+    put(channel, b"2")
+    kill(channel)
+    damage_object(store, delivery, DAMAGES[kind])
+    assert ss.verify(URL).loss.redelivered == ss.repair(URL).loss.redelivered == 2
+    with open_here(create=False) as channel:
+        deliver_all(channel)
+        assert sorted(peek(channel)) == numbered(0, 3)
+
+
 def merging_of(channel: Channel) -> ObjectCheckpointing:
     checkpointing = channel.engine().checkpointing
     assert isinstance(checkpointing, ObjectCheckpointing)
