@@ -180,6 +180,12 @@ def _print(report: Report, who: str) -> None:
         for group, ranges in loss.skipped.items():
             text = f"{who} not give the group {group!r} again what a seek may have moved it back to"
             typer.echo(f"{text}: among {listed(ranges)}")
+        if loss.partial:
+            which = counted(len(loss.partial), "transaction")
+            typer.echo(f"{who} keep a part of {which}: {listed([(tx, tx) for tx in loss.partial])}")
+        if loss.redelivered:
+            which = counted(loss.redelivered, "delayed event")
+            typer.echo(f"{who} deliver {which} that may have been delivered before")
     if report.unrepairable:
         typer.echo(f"repair can do nothing: {report.unrepairable}")
     state = "healthy" if report.healthy else "damaged"
