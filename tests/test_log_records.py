@@ -130,7 +130,10 @@ NAMED = {
 def log_calls() -> Iterator[tuple[str, ast.Call]]:
     """Yield each call that logs, with its place."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        if not re.search(r"\b(_log|tree|logging)\.", text):
+            continue
+        for node in ast.walk(ast.parse(text)):
             if not isinstance(node, ast.Call):
                 continue
             receiver, _, method = ast.unparse(node.func).rpartition(".")

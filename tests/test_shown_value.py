@@ -63,7 +63,7 @@ def test_a_text_may_be_shown_up_to_another_length() -> None:
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-@pytest.mark.parametrize("value", ["x" * MILLION, b"x" * MILLION, [b"x" * MILLION] * 20], ids=["text", "bytes", "list"])
+@pytest.mark.parametrize("value", ["x" * MILLION, b"x" * MILLION, [b"x" * MILLION] * 2], ids=["text", "bytes", "list"])
 def test_no_option_is_refused_with_all_of_a_huge_value(option: Any, value: object) -> None:
     try:
         parse_options({option.name: value}, option.scopes, where="here")

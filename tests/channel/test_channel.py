@@ -68,10 +68,11 @@ def test_a_file_in_the_place_of_the_directory_is_refused(path: Path) -> None:
     assert path.read_text() == "a file"
 
 
-def test_a_creation_that_failed_anywhere_can_be_done_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_creation_that_failed_anywhere_can_be_done_again(tmp_path: Path, step: int) -> None:
     number, whole = 0, False
     while not whole:
-        number += 1
+        number += step
         fs, made = FaultyFileSystem(), [0]
 
         def chosen(_: object, made: list[int] = made, number: int = number) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.verify import verify
 from tests.support.damage import kill, lose_memory
 from tests.support.examples import examples
+from tests.support.scratch import scratch_directory
 
 GROUPS = ["a", "b", "c"]
 MOSTLY = st.sampled_from([True, True, True, False])
@@ -62,7 +62,7 @@ class KeepingMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(tempfile.mkdtemp())
+        self.directory = scratch_directory()
         self.path = self.directory / "channel"
         self.bodies: dict[int, bytes] = {}
         self.gone: set[int] = set()  # with a memory tier
@@ -187,7 +187,7 @@ class KeepingMachine(RuleBasedStateMachine):
 
     def there(self, first: int = 0) -> list[int]:
         """Return the IDs of the events that are there, from one on."""
-        return [i for i in range(max(first, self.first_kept), self.last_id + 1) if i not in self.gone]
+        return [i for i in self.bodies if i >= max(first, self.first_kept) and i not in self.gone]
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
 

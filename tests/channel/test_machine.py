@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
 import warnings
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from spillable_stream.engine.expiry import now_us
 from spillable_stream.log import head as head_module
 from tests.support.damage import kill, lose_memory
 from tests.support.examples import examples
+from tests.support.scratch import scratch_directory
 
 GROUPS = ["a", "b", "c"]
 TTLS = st.sampled_from([None, None, 1500, 2500])  # in seconds; the clock goes in steps of 1,000
@@ -62,7 +62,7 @@ class ChannelMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(tempfile.mkdtemp())
+        self.directory = scratch_directory()
         self.path = self.directory / "channel"
         self.stored: dict[int, bytes] = {}  # every event that was put and not lost, by ID
         self.memory: set[int] = set()  # those that were put in memory and not moved

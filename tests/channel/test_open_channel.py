@@ -67,7 +67,7 @@ def test_a_close_that_an_interrupt_ends_is_completed_by_the_next_one(
     within = ["channel/spool"] if spool else ["channel/", "engine/", "log/", "storage/"]
     with Channel(path, **({"memory_capacity": 10} if place == "disk" else {})) as channel:
         put(channel, *numbered(0, 3))
-    for number in count(1, 3):
+    for number in count(1, 7):
         channel = Channel(path, **spool)
         if place == "disk":  # in a store, whoever wants a group that was not given up waits for 10 s
             channel.consumer("g")
@@ -90,7 +90,7 @@ def test_an_interrupt_amid_a_close_leaves_no_group_owned_in_a_store(
     """Whoever takes as such a group next would wait for an answer for 10 s."""
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # of interrupts while something is freed
     with stores_in_memory():
-        for number in count(1, 7):
+        for number in count(1, 13):
             within = ("/open_channel.py", "/owned_groups.py", "/consumer.py", "/engine/")
             interrupts = Interrupts(number, *within, error=error)
             channel = Channel(URL)

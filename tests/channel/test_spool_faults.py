@@ -166,16 +166,16 @@ def fail_at_each(directory: Path, step: int, fault: Fault, first: int = 1) -> No
 
 @pytest.mark.parametrize("is_done", [True, False])
 def test_a_kill_at_a_request_to_the_store_loses_and_doubles_nothing(shared_memory: Path, is_done: bool) -> None:
-    kill_at_each(shared_memory, 5, is_done=is_done)
+    kill_at_each(shared_memory, 9, is_done=is_done)
 
 
 def test_a_request_that_arrives_after_its_process_died_doubles_nothing(shared_memory: Path) -> None:
-    kill_at_each(shared_memory, 5, late=True)
+    kill_at_each(shared_memory, 9, late=True)
 
 
 @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.UNAVAILABLE, Fault.REFUSED])
 def test_a_request_that_fails_loses_and_doubles_nothing(shared_memory: Path, fault: Fault) -> None:
-    fail_at_each(shared_memory, 7, fault)
+    fail_at_each(shared_memory, 13, fault)
 
 
 @pytest.mark.crash

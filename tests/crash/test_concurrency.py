@@ -43,7 +43,7 @@ TIERS = pytest.mark.parametrize("configuration", ["disk", "small memory"])
 @pytest.mark.parametrize("configuration", ["disk", pytest.param("small memory", marks=pytest.mark.slow)])
 @pytest.mark.timeout(300)
 def test_threads_and_processes_at_once_lose_nothing_and_double_nothing(tmp_path: Path, configuration: str) -> None:
-    assert at_once(tmp_path, configuration, sized(ci=3, full=30)) == []
+    assert at_once(tmp_path, configuration, sized(ci=1.5, full=30)) == []
     outcome = Outcome.read(tmp_path.glob("*.ledger"))
     assert len(outcome.acknowledged) > 100 and len(outcome.taken) > 100, "they hardly worked"
 

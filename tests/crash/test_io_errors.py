@@ -129,5 +129,5 @@ def test_a_failed_call_is_reported_and_loses_nothing(shared_memory: Path, config
 @pytest.mark.parametrize(("error", "for_good"), FAULTS)
 def test_a_failed_write_or_sync_is_reported_and_loses_nothing(shared_memory: Path, error: str, for_good: bool) -> None:
     count = calls(shared_memory, "disk")
-    for number in itertools.islice(range(1, count), 7, None, count // 6):
+    for number in itertools.islice(range(1, count), 7, None, count // 4):
         assert wrongs_with(shared_memory, "disk", Fault(number, error, for_good)) == []

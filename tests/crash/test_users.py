@@ -118,8 +118,7 @@ def test_what_is_planted_under_a_name_that_can_be_foreseen_is_not_touched_nor_in
     names = _foreseen(path, (common / "uuid").read_text())
     victim.chmod(0o777)
     try:
-        for name in names:
-            assert run_as(NOBODY, lambda name=name: PLANTS[kind](name, victim), common / "stderr") == ""  # type: ignore[misc]
+        assert run_as(NOBODY, lambda: [PLANTS[kind](name, victim) for name in names], common / "stderr") == ""
         assert run_as(user, use, common / "stderr") == ""
         assert all(_untouched(name, kind) for name in names) and whole(victim)
     finally:

@@ -229,7 +229,7 @@ def test_a_signal_handler_anywhere_in_a_call_does_what_it_wants_or_is_refused(
     path: Any, outer: str, call: str, memory_capacity: int
 ) -> None:
     """It never waits for what its own thread holds, and never sees or saves a state that is half changed."""
-    number, hit, refused, stride = 1, True, 0, 7 if call == "put" and outer == "transactions" else 17
+    number, hit, refused, stride = 1, True, 0, 11 if call == "put" and outer == "transactions" else 29
     watching = Channel(path, minimum_required_space=0, memory_capacity=memory_capacity)
     channel, stored = Channel(path), 0
     while hit:

@@ -259,13 +259,14 @@ class At(FaultyFileSystem):
         return self._left <= 0
 
 
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("outer_first", [True, False])
 def test_of_two_channels_that_are_created_at_once_one_in_the_other_only_one_is_there(
-    tmp_path: Path, outer_first: bool
+    tmp_path: Path, outer_first: bool, step: int
 ) -> None:
     """The second one is created as a whole at any moment of the first one's creation."""
     both_sides = set()
-    for number in count(1):
+    for number in count(1, step):
         outer = tmp_path / str(number)
         paths = [outer, outer / "data" / "inner"]
         first, second = paths if outer_first else paths[::-1]

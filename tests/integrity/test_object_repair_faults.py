@@ -35,7 +35,7 @@ from tests.support.object_damage import (
 )
 
 
-@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])  # at every one in the end
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])  # at every one in the end
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.LOST, Fault.ANSWER_LOST])
 @pytest.mark.parametrize("place", ["a hole", "the newest"])
 def test_a_repair_that_fails_at_any_request_is_completed_by_the_next(

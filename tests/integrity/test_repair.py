@@ -98,18 +98,18 @@ def test_not_a_byte_of_a_data_file_is_changed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("head", ["same boot", "earlier boot"])
-@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
 def test_exactly_the_reported_events_are_missing_wherever_bits_flip(
     path: Path, tmp_path: Path, head: str, seed: int
 ) -> None:
-    fill(path, **({"max_inline_bytes": 400} if seed == 1 else {}))
+    fill(path, **({"max_inline_bytes": 400} if seed % 2 else {}))
     if head == "earlier boot":
         age_head(path)
     before = contents_of_copy(path)
     files = sorted((path / "data").iterdir()) + sorted((path / "checkpoint").iterdir())
     chosen = random.Random(seed)
     lossy = 0
-    for number in range(25):
+    for number in range(12):
         copy = tmp_path / f"copy-{number}"
         shutil.copytree(path, copy)
         for file in chosen.sample(files, chosen.choice([1, 1, 2])):
@@ -122,7 +122,7 @@ def test_exactly_the_reported_events_are_missing_wherever_bits_flip(
         assert verify(copy).healthy
         lossy += bool(report.loss.lost)
         shutil.rmtree(copy)
-    assert lossy > 1
+    assert lossy > 0
 
 
 def _covered(path: Path, file: Path, chosen: random.Random) -> int:
@@ -323,7 +323,7 @@ def test_a_repair_that_is_killed_anywhere_is_done_by_the_next(path: Path, tmp_pa
     damaged = verify(path)
     number, finished = 0, False
     while not finished:
-        number += 1 if damage == "header" else 3
+        number += 1 if damage == "header" else 7
         copy = tmp_path / f"copy-{number}"
         shutil.copytree(path, copy)
         try:

@@ -95,8 +95,9 @@ def test_a_cut_whose_sync_fails_leaves_the_file_to_nobody(
 
 
 @pytest.mark.parametrize("write_fails", [False, True])
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_interrupt_anywhere_lets_nobody_append_to_a_file_whose_sync_failed(
-    open_channel: Open, write_fails: bool
+    open_channel: Open, write_fails: bool, step: int
 ) -> None:
     """Ctrl-C between a sync that fails and its record in the head: the next sync of that file says that all is well."""
     fs = FaultyFileSystem()
@@ -105,7 +106,7 @@ def test_an_interrupt_anywhere_lets_nobody_append_to_a_file_whose_sync_failed(
     taken: list[bytes] = []
     place, hit = 0, True
     while hit:
-        place += 1
+        place += step
         put(channel, b"warm")
         taken += take(other)
         other.checkpoint()  # or files gather, over which a roll loops

@@ -23,8 +23,8 @@ _LONG = (
     "tests/spark/test_driver_kill.py",
     "tests/test_docs.py",
 )
-_ONE_BY_ONE = ("tests/crash/", "tests/test_docs.py")  # each starts what it needs
-_SHARES_A_DRIVER = "tests/crash/test_spark_kill.py"
+_PAGES, _RECIPES = "tests/test_docs.py", "tests/crash/"  # each starts what it needs
+_TOGETHER = ("tests/crash/test_spark_kill.py", "tests/crash/test_system_calls.py")  # each has what takes long to make
 _MACHINE = "::runTest"  # how the test of one of hypothesis's state machines ends: with all examples it takes a minute
 _SLOW = re.compile(r"\bmark\.(slow|crash)\b")
 
@@ -32,16 +32,19 @@ _SLOW = re.compile(r"\bmark\.(slow|crash)\b")
 class OneOfEach(LoadFileScheduling):
     """Gives each process whole files, the long ones first, and one process all that use the Spark session, or the page.
 
-    The laboratory's recipes, the pages and the state machines share nothing, and come one by one.
+    The laboratory's recipes, the pages and the state machines share nothing, and come one by one. Without the recipes,
+    the tests of a file of the laboratory's are short, and share what it makes for all of them.
     """
 
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
         super().__init__(config, log)
         self._root = config.rootpath
+        has_recipes = "not crash" not in config.option.markexpr
+        self._one_by_one = (_PAGES, _RECIPES) if has_recipes else (_PAGES,)
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        if nodeid.endswith(_MACHINE) or (file.startswith(_ONE_BY_ONE) and file != _SHARES_A_DRIVER):
+        if nodeid.endswith(_MACHINE) or (file.startswith(self._one_by_one) and file not in _TOGETHER):
             return nodeid
         return file if file in _LONG else shared_by(self._root / file) or file
 

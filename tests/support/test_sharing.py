@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from tests.support.sharing import OneOfEach
 
@@ -16,7 +18,12 @@ MACHINE = f"{QUICK}::TestModel::runTest"
 
 
 @pytest.fixture
-def scheduler(tmp_path: Path) -> OneOfEach:
+def scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OneOfEach:
+    return made(tmp_path, monkeypatch, "")
+
+
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marked: str) -> OneOfEach:
+    """Make what shares the tests of a run of some marks."""
     texts = {
         QUICK: "def test_it() -> None: ...",
         SLOW: "@pytest.mark.slow\ndef test_it() -> None: ...",
@@ -31,9 +38,8 @@ def scheduler(tmp_path: Path) -> OneOfEach:
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    made = OneOfEach.__new__(OneOfEach)  # a real one needs a run
-    made._root = tmp_path
-    return made
+    monkeypatch.setattr(LoadFileScheduling, "__init__", lambda *_: None)  # it needs a run
+    return OneOfEach(SimpleNamespace(rootpath=tmp_path, option=SimpleNamespace(markexpr=marked)))  # type: ignore[arg-type]
 
 
 def test_what_takes_long_begins_first(scheduler: OneOfEach) -> None:
@@ -57,3 +63,11 @@ def test_a_file_is_run_by_one_process(scheduler: OneOfEach, file: str) -> None:
 def test_each_recipe_page_and_state_machine_is_run_by_any_process(scheduler: OneOfEach, file: str) -> None:
     assert scheduler._split_scope(f"{file}::test_it") != scheduler._split_scope(f"{file}::test_that")
     assert scheduler._split_scope(MACHINE) == MACHINE
+
+
+def test_a_file_of_the_laboratory_s_is_run_by_one_process_where_its_recipes_are_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = made(tmp_path, monkeypatch, "not slow and not crash")
+    assert scheduler._split_scope(f"{RECIPES}::test_it") == scheduler._split_scope(f"{RECIPES}::test_that") == RECIPES
+    assert scheduler._split_scope(f"{PAGES}::test_it") != scheduler._split_scope(f"{PAGES}::test_that")

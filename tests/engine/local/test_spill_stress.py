@@ -150,7 +150,7 @@ def consume_in_a_process(path: Path, group: str, count: int) -> list[Found]:
 
 
 def test_putting_and_taking_processes_share_a_memory_that_is_too_small(path: Path, open_channel: Open) -> None:
-    producers, each, groups = 2, 50_000, ("one", "two")
+    producers, each, groups = 2, 20_000, ("one", "two")
     with open_channel(**_SHARED) as creator:
         for group in groups:
             creator.consumer(group)

@@ -355,7 +355,7 @@ def test_a_channel_that_is_open_for_a_moment_now_and_then_stays_small(every_seco
     """No handle lives for `gcDelay`: that it has passed since the last ones is told by the clock of the store."""
     with stores_in_memory() as stores:
         store = stores[URL] = MemoryStore(URL)
-        for _ in range(25):
+        for _ in range(20):
             store.now += every_seconds
             with Channel(URL, commit_interval=0, gc_delay="1h", staging_ttl=3600, max_inline_bytes=2000) as channel:
                 for number in range(60):

@@ -377,12 +377,13 @@ def test_a_wrong_option_is_refused(options: dict[str, str], tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["goes on", "begins anew"])
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_interrupt_anywhere_in_a_round_leaves_each_event_once(
-    channel: Channel, tmp_path: Path, restart: bool
+    channel: Channel, tmp_path: Path, restart: bool, step: int
 ) -> None:
     number, hit = 0, True
     while hit:
-        number += 1
+        number += step
         out, wanted = tmp_path / f"out{number}", [b"%d" % i for i in range(number * 10, number * 10 + 6)]
         sink = opened(channel, out, batch_size=2)
         put(channel, *(body.decode() for body in wanted))

@@ -225,12 +225,13 @@ def test_a_dead_letter_is_there_once_though_the_sink_dies_before_its_commit(
         pytest.param({"roll_count": 3}, id="files of three"),
     ],
 )
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_interrupt_anywhere_in_a_batch_leaves_each_event_once(
-    channel: Channel, tmp_path: Path, restart: bool, rolls: dict[str, int]
+    channel: Channel, tmp_path: Path, restart: bool, rolls: dict[str, int], step: int
 ) -> None:
     number, hit = 0, True
     while hit:
-        number += 1
+        number += step
         out, wanted = tmp_path / f"out{number}", [str(i) for i in range(number * 10, number * 10 + 8)]
         options = {**NO_ROLLS, **rolls, "batch_size": 2, "write_format": "Text"}
         sink = opened(channel, out, **options)
@@ -262,12 +263,13 @@ def interrupted(write: Callable[[Taken], None], interrupts: Interrupts) -> Calla
 
 
 @pytest.mark.parametrize("phase", ["process", pytest.param("close", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_interrupt_of_a_sink_whose_files_count_when_they_are_closed_leaves_each_event_once(
-    path: Path, tmp_path: Path, phase: str
+    path: Path, tmp_path: Path, phase: str, step: int
 ) -> None:
     number, hit = 0, True
     while hit:
-        number += 1
+        number += step
         out, wanted = tmp_path / f"out{number}", [str(i) for i in range(number * 10, number * 10 + 6)]
         options = {**NO_ROLLS, **KINDS[1], "roll_count": 3, "batch_size": 2, "write_format": "Text"}
         with Channel(path, minimum_required_space=0) as channel:
