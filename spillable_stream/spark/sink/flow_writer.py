@@ -48,10 +48,14 @@ class FlowStaged(ShardedStaged):
     Args:
         required: the numbers of the channels that must have their rows.
         optional: the rows of channels that are required for none.
+        names: the names of all channels but those.
+        division: how its rows were divided.
     """
 
     required: set[int] = field(default_factory=set)
     optional: dict[str, OptionalPart] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    division: str = ""
 
 
 @short_traces
@@ -86,7 +90,8 @@ class FlowStreamWriter(ShardedStreamWriter):
                     raise
         finally:
             chain.close()
-        return FlowStaged(owner, {i: found for i, found in enumerate(staged) if found.has_rows}, required, optional)
+        of_channels = {i: found for i, found in enumerate(staged) if found.has_rows}
+        return FlowStaged(owner, of_channels, required, optional, plan.names, plan.division)
 
     def _add(
         self,
@@ -129,14 +134,15 @@ class FlowStreamWriter(ShardedStreamWriter):
     def _publish(self, messages: list[WriterCommitMessage | None], batch_id: int, sink: SinkBatch | None) -> None:
         """Commit to the channels that must have their rows, and then to the others, as far as these take them."""
         staged = [m for m in messages if isinstance(m, FlowStaged)]
+        divided = sink and self._flow.remembered_as_divided(sink, staged[0].division)
         required = {number for message in staged for number in message.required}
         query = next((found.query for m in staged for found in m.of_shards.values()), None)
         refuse_reading_optional(self._flow.optional, query)
-        super()._publish(_only(staged, required), batch_id, sink)
+        super()._publish(_only(staged, required), batch_id, divided)
         without_waiting = ShardedStreamWriter(self._flow.without_waiting())
         for number in sorted({n for message in staged for n in message.of_shards} - required):
             try:
-                without_waiting._publish(_only(staged, {number}), batch_id, sink)
+                without_waiting._publish(_only(staged, {number}), batch_id, divided)
             except SpillableError as e:
                 _log.warning(
                     "the optional channel %s does not get the batch %d: %s",
@@ -147,9 +153,33 @@ class FlowStreamWriter(ShardedStreamWriter):
                 )
         commit_optional(self._flow.optional, _optional_parts(staged), batch_id, sink)
 
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Publish the micro-batch where it was not published before.
+
+        Raises:
+            OptionError: the configuration was changed, after the batch was planned, so that it has other channels; or
+                after some of the channels had the batch.
+        """
+        planned = next((message.names for message in messages if isinstance(message, FlowStaged)), self._flow.names)
+        if planned != self._flow.names:
+            raise OptionError(
+                f"{self._flow.base} had the channels {', '.join(planned)} when the batch {batchId} was planned, and "
+                f"has {', '.join(self._flow.names)} now. Nothing of the batch is stored: start the query again, which "
+                "continues with the file as it is then"
+            )
+        super().commit(messages, batchId)
+
     def _discard(self, messages: list[WriterCommitMessage | None]) -> None:
-        super()._discard(messages)
-        discard_optional(self._flow.optional, _optional_parts([m for m in messages if isinstance(m, FlowStaged)]))
+        """Remove the staged files, where the configuration still has their channels."""
+        staged, names = [m for m in messages if isinstance(m, FlowStaged)], self._flow.names
+        here: list[WriterCommitMessage | None] = []
+        for message in staged:
+            by_name = {message.names[number]: found for number, found in message.of_shards.items()}
+            of_channels = {names.index(name): found for name, found in by_name.items() if name in names}
+            here.append(ShardedStaged(message.owner, of_channels))
+        super()._discard(here)
+        parts = _optional_parts(staged)
+        discard_optional(self._flow.optional, {n: part for n, part in parts.items() if n in self._flow.optional})
 
 
 def _optional_parts(messages: Iterable[FlowStaged]) -> dict[str, list[OptionalPart]]:
