@@ -47,10 +47,14 @@ class FlowStaged(ShardedStaged):
     Args:
         required: the numbers of the channels that must have their rows.
         optional: the rows of channels that are required for none.
+        names: the names of all channels but those.
+        division: how its rows were divided.
     """
 
     required: set[int] = field(default_factory=set)
     optional: dict[str, OptionalPart] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    division: str = ""
 
 
 @short_traces
@@ -68,6 +72,7 @@ class FlowStreamWriter(ShardedStreamWriter):
 
     def _stage(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> FlowStaged:
         plan = self._flow
+<<<<<<< HEAD
         with staging([c.stage for c in plan.channels], plan.inline_bytes, owner, batch_id) as task:
             aside = OptionalStages(plan.optional, plan.inline_bytes(partition_id()), owner, batch_id)
             try:
@@ -80,18 +85,78 @@ class FlowStreamWriter(ShardedStreamWriter):
                 raise
         of_channels = {i: found for i, found in enumerate(staged) if found.has_rows}
         return FlowStaged(owner, of_channels, flow.required, optional)
+=======
+        chain, selector, required = plan.chain(), plan.selector(), set[int]()
+        task_name = f"{plan.source.name}:{owner}-{batch_id}:{partition_id()}"  # of another query with this source, too
+        letter_ids = (f"{task_name}:{i}" for i in count())
+        chain.initialize()
+        try:
+            with staging([c.stage for c in plan.channels], plan.inline_bytes, owner, batch_id) as task:
+                aside = OptionalStages(plan.optional, plan.inline_bytes(partition_id()), owner, batch_id)
+                try:
+                    for batch in batches:
+                        self._add(task, aside, batch, batch_id, chain, selector, required, letter_ids)
+                    staged: list[Staged] = []
+                    optional = aside.finish(lambda: staged.extend(task.finish()))
+                except BaseException:
+                    aside.discard()
+                    raise
+        finally:
+            chain.close()
+        of_channels = {i: found for i, found in enumerate(staged) if found.has_rows}
+        return FlowStaged(owner, of_channels, required, optional, plan.names, plan.division)
+
+    def _add(
+        self,
+        task: TaskStage,
+        aside: OptionalStages,
+        batch: pa.RecordBatch,
+        batch_id: int,
+        chain: InterceptorChain,
+        selector: Selector,
+        required: set[int],
+        letter_ids: Iterator[str],
+    ) -> None:
+        """Run the flow on one batch, and add what it gives to the task's output."""
+        numbers, dead_letter = {name: i for i, name in enumerate(self._flow.names)}, self._flow.source.dead_letter
+        rejected: list[Rejected] = []
+        if dead_letter:
+            passed, rejected = chain.screen(batch)
+        else:
+            passed = chain.intercept(batch)
+        if passed.num_rows:
+            routes = selector.select(passed, batch_id).one_part_each()
+            required.update(numbers[name] for name in routes.required)
+            for name, rows in {**routes.required, **routes.optional}.items():
+                times = self._flow.times_of(name)
+                part, of_part, wrong = times.divide(select_rows(passed, rows), wall_clock_ms())
+                if wrong and not dead_letter:
+                    raise OptionError(f"{wrong[0].error.removeprefix('OptionError: ')}. Nothing was stored")
+                rejected += wrong
+                if name in numbers:
+                    task.add(numbers[name], part, of_part)
+                else:
+                    aside.add(name, part, of_part)
+        component = f"{self._flow.source.name}/"
+        for event in rejected:
+            required.add(numbers[dead_letter])
+            ids = [next(letter_ids)]
+            dead = as_dead_letters(event.event, component + event.interceptor, [event.error], ids, REAL.now_ms())
+            task.add(numbers[dead_letter], dead)
+>>>>>>> sparka
 
     def _publish(self, messages: list[WriterCommitMessage | None], batch_id: int, sink: SinkBatch | None) -> None:
         """Commit to the channels that must have their rows, and then to the others, as far as these take them."""
         staged = [m for m in messages if isinstance(m, FlowStaged)]
+        divided = sink and self._flow.remembered_as_divided(sink, staged[0].division)
         required = {number for message in staged for number in message.required}
         query = next((found.query for m in staged for found in m.of_shards.values()), None)
         refuse_reading_optional(self._flow.optional, query)
-        super()._publish(_only(staged, required), batch_id, sink)
+        super()._publish(_only(staged, required), batch_id, divided)
         without_waiting = ShardedStreamWriter(self._flow.without_waiting())
         for number in sorted({n for message in staged for n in message.of_shards} - required):
             try:
-                without_waiting._publish(_only(staged, {number}), batch_id, sink)
+                without_waiting._publish(_only(staged, {number}), batch_id, divided)
             except SpillableError as e:
                 _log.warning(
                     "the optional channel %s does not get the batch %d: %s",
@@ -102,9 +167,33 @@ class FlowStreamWriter(ShardedStreamWriter):
                 )
         commit_optional(self._flow.optional, _optional_parts(staged), batch_id, sink)
 
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Publish the micro-batch where it was not published before.
+
+        Raises:
+            OptionError: the configuration was changed, after the batch was planned, so that it has other channels; or
+                after some of the channels had the batch.
+        """
+        planned = next((message.names for message in messages if isinstance(message, FlowStaged)), self._flow.names)
+        if planned != self._flow.names:
+            raise OptionError(
+                f"{self._flow.base} had the channels {', '.join(planned)} when the batch {batchId} was planned, and "
+                f"has {', '.join(self._flow.names)} now. Nothing of the batch is stored: start the query again, which "
+                "continues with the file as it is then"
+            )
+        super().commit(messages, batchId)
+
     def _discard(self, messages: list[WriterCommitMessage | None]) -> None:
-        super()._discard(messages)
-        discard_optional(self._flow.optional, _optional_parts([m for m in messages if isinstance(m, FlowStaged)]))
+        """Remove the staged files, where the configuration still has their channels."""
+        staged, names = [m for m in messages if isinstance(m, FlowStaged)], self._flow.names
+        here: list[WriterCommitMessage | None] = []
+        for message in staged:
+            by_name = {message.names[number]: found for number, found in message.of_shards.items()}
+            of_channels = {names.index(name): found for name, found in by_name.items() if name in names}
+            here.append(ShardedStaged(message.owner, of_channels))
+        super()._discard(here)
+        parts = _optional_parts(staged)
+        discard_optional(self._flow.optional, {n: part for n, part in parts.items() if n in self._flow.optional})
 
 
 class _TaskFlow:

@@ -110,6 +110,23 @@ def test_a_checkpoint_that_can_not_be_written_is_no_error(tmp_path: Path, checkp
     assert not (tmp_path / "away").exists()
 
 
+def test_processes_that_die_while_they_write_leave_one_file_at_most_and_the_next_note_takes_it(
+    checkpoint: Path, other_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(_: Path, to: Path) -> None:
+        raise OSError
+
+    for process in (1, 2):
+        with monkeypatch.context() as patch:
+            patch.setattr("os.getpid", lambda process=process: process)
+            patch.setattr(Path, "replace", dies)
+            WrittenChannels("run", checkpoint).note({"a": "1"})
+        other_process()
+    assert len(list(checkpoint.iterdir())) == 1
+    WrittenChannels("run", checkpoint).note({"a": "1"})
+    assert [path.name for path in checkpoint.iterdir()] == [NOTE]
+
+
 def test_what_a_process_knows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_RUNS", 3)
     for run in range(9):
