@@ -72,7 +72,6 @@ class FlowStreamWriter(ShardedStreamWriter):
 
     def _stage(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> FlowStaged:
         plan = self._flow
-<<<<<<< HEAD
         with staging([c.stage for c in plan.channels], plan.inline_bytes, owner, batch_id) as task:
             aside = OptionalStages(plan.optional, plan.inline_bytes(partition_id()), owner, batch_id)
             try:
@@ -84,66 +83,7 @@ class FlowStreamWriter(ShardedStreamWriter):
                 aside.discard()
                 raise
         of_channels = {i: found for i, found in enumerate(staged) if found.has_rows}
-        return FlowStaged(owner, of_channels, flow.required, optional)
-=======
-        chain, selector, required = plan.chain(), plan.selector(), set[int]()
-        task_name = f"{plan.source.name}:{owner}-{batch_id}:{partition_id()}"  # of another query with this source, too
-        letter_ids = (f"{task_name}:{i}" for i in count())
-        chain.initialize()
-        try:
-            with staging([c.stage for c in plan.channels], plan.inline_bytes, owner, batch_id) as task:
-                aside = OptionalStages(plan.optional, plan.inline_bytes(partition_id()), owner, batch_id)
-                try:
-                    for batch in batches:
-                        self._add(task, aside, batch, batch_id, chain, selector, required, letter_ids)
-                    staged: list[Staged] = []
-                    optional = aside.finish(lambda: staged.extend(task.finish()))
-                except BaseException:
-                    aside.discard()
-                    raise
-        finally:
-            chain.close()
-        of_channels = {i: found for i, found in enumerate(staged) if found.has_rows}
-        return FlowStaged(owner, of_channels, required, optional, plan.names, plan.division)
-
-    def _add(
-        self,
-        task: TaskStage,
-        aside: OptionalStages,
-        batch: pa.RecordBatch,
-        batch_id: int,
-        chain: InterceptorChain,
-        selector: Selector,
-        required: set[int],
-        letter_ids: Iterator[str],
-    ) -> None:
-        """Run the flow on one batch, and add what it gives to the task's output."""
-        numbers, dead_letter = {name: i for i, name in enumerate(self._flow.names)}, self._flow.source.dead_letter
-        rejected: list[Rejected] = []
-        if dead_letter:
-            passed, rejected = chain.screen(batch)
-        else:
-            passed = chain.intercept(batch)
-        if passed.num_rows:
-            routes = selector.select(passed, batch_id).one_part_each()
-            required.update(numbers[name] for name in routes.required)
-            for name, rows in {**routes.required, **routes.optional}.items():
-                times = self._flow.times_of(name)
-                part, of_part, wrong = times.divide(select_rows(passed, rows), wall_clock_ms())
-                if wrong and not dead_letter:
-                    raise OptionError(f"{wrong[0].error.removeprefix('OptionError: ')}. Nothing was stored")
-                rejected += wrong
-                if name in numbers:
-                    task.add(numbers[name], part, of_part)
-                else:
-                    aside.add(name, part, of_part)
-        component = f"{self._flow.source.name}/"
-        for event in rejected:
-            required.add(numbers[dead_letter])
-            ids = [next(letter_ids)]
-            dead = as_dead_letters(event.event, component + event.interceptor, [event.error], ids, REAL.now_ms())
-            task.add(numbers[dead_letter], dead)
->>>>>>> sparka
+        return FlowStaged(owner, of_channels, flow.required, optional, plan.names, plan.division)
 
     def _publish(self, messages: list[WriterCommitMessage | None], batch_id: int, sink: SinkBatch | None) -> None:
         """Commit to the channels that must have their rows, and then to the others, as far as these take them."""
