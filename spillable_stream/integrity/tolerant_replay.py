@@ -286,11 +286,11 @@ class TolerantReplay:
         state = self.state
         first = min((put.write_order_id for _, _, put in frames), default=0)
         last = max((put.write_order_id + put.count - 1 for _, _, put in frames), default=0)
+        if frames:
+            self.partial.add(tx)
         if frames and (last < state.first_kept or any(True for _ in state.blocks.disk.between(first, last))):
             del state.pending[tx]  # the events are in the state already
             return
-        if frames:
-            self.partial.add(tx)
         for _, _, put in frames:  # if it is a move, the events are in memory too
             state.blocks.memory.remove(put.write_order_id)
         kind, count = ("put", last - first + 1) if frames else ("control", 0)

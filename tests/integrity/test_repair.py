@@ -538,6 +538,21 @@ def test_a_transaction_that_is_left_in_part_is_named(path: Path, where: str) -> 
     assert first_bytes(path) == [b"w", b"f", b"t"]
 
 
+@pytest.mark.parametrize("where", ["inline", "moved"])
+def test_a_transaction_whose_end_is_cut_off_is_named(path: Path, where: str) -> None:
+    options: dict[str, Any] = {} if where == "inline" else {"memory_capacity": 10, "overflow_timeout": 0}
+    with Channel(path, minimum_required_space=0, checkpoint_on_close=False, **options) as channel:
+        with channel.put_transaction() as tx:
+            for body in (b"first", b"second", b"third"):
+                tx.put_batch(pa.RecordBatch.from_pydict({"headers": [{}], "body": [body * 9]}, channel.schema))
+        put(channel, b"later")
+    file = next(f for f in (path / "data").iterdir() if b"third" * 9 in f.read_bytes())
+    file.write_bytes(file.read_bytes()[: file.read_bytes().index(b"third" * 9)])
+    report = repaired(path)
+    assert report.loss.lost == ((3, 4),)
+    assert report.loss.partial == (tx.committed.transaction_id,)
+
+
 def test_a_transaction_that_is_lost_or_left_as_a_whole_is_not_named_as_left_in_part(path: Path) -> None:
     at = three_puts(path)
     flip(log_file(path), at[1] + 60)
