@@ -141,9 +141,11 @@ def table(spark: SparkSession, path: Path) -> Totals:
 
 def verdict(stats: ss.ChannelStats, expected: Totals, found: Totals) -> bool:
     """Print whether all went through and the sums are right."""
-    events = sum(flights for flights, _, _ in expected.values()) + 1  # and the last word
+    flights = sum(flights for flights, _, _ in expected.values())
+    events = flights + 1  # and the last word
     print(
-        f"\n{stats.last_id:,} of {events:,} events put; {stats.spilled_transactions} transactions spilled to disk; "
+        f"\n{stats.last_id:,} of {events:,} events put, {flights:,} flights and the last word; "
+        f"{stats.spilled_transactions} transactions spilled to disk; "
         f"{stats.memory.events} events left in memory, {stats.disk.events} on disk, "
         f"{sum(last - first + 1 for first, last in stats.lost)} lost"
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from collections.abc import Callable
 
 __all__ = ["main"]
 
@@ -14,12 +16,28 @@ def main() -> None:
     Its imports take longer than many a verb. A signal that comes amid them, or behind the verb, ends the process as one
     ends a verb, but at once: nothing is open then, and an exception amid an import might pass for another error.
     """
+    _handle_signals(_end_unbegun)
+    from spillable_stream.cli import main as run
+    from spillable_stream.cli.verbs import import_verbs
+
+    import_verbs(sys.argv[1:])
+    _handle_signals(_end)
+    run()
+
+
+def _handle_signals(handler: Callable[[int, object], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and the background of a script have it
-            signal.signal(number, _end)
-    from spillable_stream.cli import main as run
+            signal.signal(number, handler)
 
-    run()
+
+def _end_unbegun(number: int, _: object) -> None:
+    """End before the verb begins, also with the object that it would print then."""
+    try:
+        if _wants_object(sys.argv[1:]):
+            os.write(1, b'{"interrupted": true, "text": ""}\n')
+    finally:
+        _end(number, _)
 
 
 def _end(number: int, _: object) -> None:
@@ -27,6 +45,12 @@ def _end(number: int, _: object) -> None:
         os.write(2, b"interrupted\n")
     finally:  # also where nobody hears it
         os._exit(128 + number)
+
+
+def _wants_object(arguments: list[str]) -> bool:
+    """Tell whether a call asks for an object; the ``--json`` of these two verbs prints lines."""
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in options and options[0] not in ("take", "tail")
 
 
 if __name__ == "__main__":

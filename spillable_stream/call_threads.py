@@ -12,13 +12,40 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TypeVar
 
-__all__ = ["CallThreads", "make", "settled"]
+__all__ = ["CallThreads", "Work", "made", "make", "nothing", "settled"]
 
 _T = TypeVar("_T")
-_Calls = SimpleQueue[Callable[[], None] | None]
+
+Work = Callable[[], Callable[[], object]]
+"""Makes a call, and returns what tells its end to those who wait for it."""
+
+
+class _Queue:
+    """The calls that wait for a thread. It refers to no thread, so that these end as theirs are forgotten.
+
+    Attributes:
+        waiting: those that wait; None ends a thread.
+        under_way: how many wait or are being made.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: SimpleQueue[Work | None] = SimpleQueue()
+        self.under_way = 0
+        self.mutex = threading.Lock()
+
+    def work(self) -> None:
+        """Make calls in this thread, which is free before anyone hears of a call's end; idle, it refers to none."""
+        while (work := self.waiting.get()) is not None:
+            tell = work()
+            del work
+            with self.mutex:
+                self.under_way -= 1
+            tell()
+            del tell
+        self.waiting.put(None)  # for the others
 
 
 class CallThreads:
@@ -31,16 +58,16 @@ class CallThreads:
 
     def __init__(self, most: int, name: str) -> None:
         self._most, self._name = most, name
-        self._calls: _Calls = SimpleQueue()
-        self._idle = threading.Semaphore(0)
-        self._mutex = threading.Lock()
+        self._queue = _Queue()
         self._threads: list[threading.Thread] = []
         self._is_closed = False
         # Of one that is forgotten. At the end of the process they stay: an exit handler may begin a call yet.
-        weakref.finalize(self, self._calls.put, None).atexit = False
+        weakref.finalize(self, self._queue.waiting.put, None).atexit = False
 
     def begin(self, call: Callable[[], _T]) -> Future[_T]:
         """Begin a call in one of the threads, and return the future of its end.
+
+        The thread is free when that has the result: what the future calls then must not block.
 
         Raises:
             RuntimeError: there is no thread, and none can be started or none may be; or they were closed. The call is
@@ -64,44 +91,49 @@ class CallThreads:
         Raises:
             RuntimeError: as `begin` does.
         """
-        with self._mutex:
+        self.begin_work(partial(made, call, done))
+
+    def begin_work(self, work: Work) -> None:
+        """Begin what tells its end by itself.
+
+        Raises:
+            RuntimeError: as `begin` does.
+        """
+        queue = self._queue
+        with queue.mutex:
             if self._is_closed:
                 raise RuntimeError(f"the threads {self._name} were closed")
-            work = partial(make, call, done)
-            if self._idle.acquire(blocking=False) or not self._is_begun_by_another_one(work):
-                self._calls.put(work)
+            if queue.under_way >= len(self._threads):
+                self._start_another()
+            queue.under_way += 1
+            queue.waiting.put(work)
 
-    def _is_begun_by_another_one(self, work: Callable[[], None]) -> bool:
-        """Start another thread with some work, and tell whether it has it; raises RuntimeError if there is none."""
+    def _start_another(self) -> None:
+        """Start another thread if one may be there; raises RuntimeError if there is none then."""
         if self._most == 0:
             raise RuntimeError(f"{self._name} may have no thread")
         if len(self._threads) >= self._most:
-            return False
-        thread = threading.Thread(
-            target=_work, args=([work], self._calls, self._idle), name=f"{self._name}_{len(self._threads)}", daemon=True
-        )
+            return
+        thread = threading.Thread(target=self._queue.work, name=f"{self._name}_{len(self._threads)}", daemon=True)
         try:
             thread.start()
         except RuntimeError:
             if not self._threads:
                 raise
-            return False
+            return
         self._threads.append(thread)
-        return True
 
-    def begin_or_make(self, call: Callable[[], _T]) -> Future[_T]:
-        """Do what `begin` does; where there is no thread, make the call in this one, and return when it has ended.
+    def begin_or_make(self, done: Future[_T], call: Callable[[], _T]) -> None:
+        """Do what `begin_for` does; where there is no thread, make the call in this one, and return when it has ended.
 
         What interrupts this thread is raised.
         """
         try:
-            return self.begin(call)
+            self.begin_for(done, call)
         except RuntimeError:
-            done: Future[_T] = Future()
             make(call, done)
             if (error := done.exception()) is not None and not isinstance(error, Exception):
                 raise error from None
-            return done
 
     def settled(self, calls: Sequence[Callable[[], _T]]) -> list[Future[_T]]:
         """Do in the threads what the function `settled` does."""
@@ -146,56 +178,52 @@ class CallThreads:
         Args:
             timeout_seconds: how long that may take; None for any time. Later ones end when their calls do.
         """
-        with self._mutex:
+        with self._queue.mutex:
             self._is_closed = True
-        self._calls.put(None)
+        self._queue.waiting.put(None)
         end = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         for thread in self._threads:
             thread.join(None if end is None else max(0.0, end - time.monotonic()))
 
 
-def settled(begin: Callable[[Callable[[], _T]], Future[_T]], calls: Sequence[Callable[[], _T]]) -> list[Future[_T]]:
+def settled(
+    begin: Callable[[Future[_T], Callable[[], _T]], object], calls: Sequence[Callable[[], _T]]
+) -> list[Future[_T]]:
     """Make calls, and return their futures in order when all have ended.
 
     What one raises does not hide what others did. An interrupt waits for none, and those that wait are not made.
 
     Args:
-        begin: begins a call.
+        begin: begins a call, and tells a future how it ends.
         calls: the calls.
     """
-    begun: list[Future[_T]] = []
+    begun: list[Future[_T]] = [Future() for _ in calls]
     try:
-        for call in calls:
-            begun.append(begin(call))
+        for done, call in zip(begun, calls, strict=True):
+            begin(done, call)
         wait(begun)
     except BaseException:
-        for future in begun:
-            future.cancel()
+        for done in begun:
+            done.cancel()
         raise
     return begun
 
 
 def make(call: Callable[[], _T], done: Future[_T]) -> None:
     """Make a call in this thread, and tell a future how it ended, unless that was cancelled."""
+    made(call, done)()
+
+
+def made(call: Callable[[], _T], done: Future[_T]) -> Callable[[], object]:
+    """Make a call in this thread, unless its future was cancelled, and return what tells that how it ended."""
     if not done.set_running_or_notify_cancel():
-        return
+        return nothing
     try:
         result = call()
     except BaseException as e:
-        done.set_exception(e)
-    else:
-        done.set_result(result)
+        return partial(done.set_exception, e)
+    return partial(done.set_result, result)
 
 
-def _work(first: list[Callable[[], None]], calls: _Calls, idle: threading.Semaphore) -> None:
-    """Make calls, the one in the list first; an idle thread refers to none of them."""
-    call: Callable[[], None] | None = first.pop()
-    while call is not None:
-        call()
-        call = None
-        try:
-            call = calls.get_nowait()
-        except Empty:
-            idle.release()
-            call = calls.get()
-    calls.put(None)  # for the others
+def nothing() -> None:
+    """Tell nobody of a call's end: there was none."""

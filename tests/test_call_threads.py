@@ -110,8 +110,25 @@ def test_the_threads_of_one_to_which_their_calls_refer_end_as_it_is_forgotten() 
 def test_a_call_without_a_thread_may_be_made_in_this_one() -> None:
     with closing(CallThreads(1, "some")) as threads:
         with no_threads():
-            assert threads.begin_or_make(threading.get_ident).result() == threading.get_ident()
-        assert threads.begin_or_make(threading.get_ident).result(30) != threading.get_ident()
+            here: Future[int] = Future()
+            threads.begin_or_make(here, threading.get_ident)
+            assert here.result(0) == threading.get_ident()
+        there: Future[int] = Future()
+        threads.begin_or_make(there, threading.get_ident)
+        assert there.result(30) != threading.get_ident()
+
+
+def test_a_thread_is_free_before_anyone_hears_that_its_call_has_ended() -> None:
+    first, second = Future[str](), Future[str]()
+    with closing(CallThreads(2, "some")) as threads:
+        first.add_done_callback(lambda _: threads.begin_for(second, lambda: threading.current_thread().name))
+        threads.begin_for(first, lambda: threading.current_thread().name)
+        assert (first.result(30), second.result(30)) == ("some_0", "some_0")
+
+
+def test_calls_one_after_the_other_start_one_thread() -> None:
+    with closing(CallThreads(4, "some")) as threads:
+        assert len({threads.begin(threading.get_ident).result(30) for _ in range(200)}) == 1
 
 
 def test_an_error_is_raised_when_all_have_ended() -> None:
@@ -220,4 +237,4 @@ def test_what_interrupts_a_call_that_is_made_in_this_thread_is_raised() -> None:
         raise KeyboardInterrupt
 
     with closing(CallThreads(1, "some")) as threads, no_threads(), pytest.raises(KeyboardInterrupt):
-        threads.begin_or_make(interrupted)
+        threads.begin_or_make(Future(), interrupted)

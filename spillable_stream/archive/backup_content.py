@@ -37,7 +37,14 @@ class MadeChannel(NamedTuple):
 
     channel: str
     events: int
-    delayed_events: int = 0
+    delayed_events: int
+
+    @classmethod
+    def of(cls, channel: str, state: ChannelState) -> MadeChannel:
+        """Return what a state says of a channel; its first block may begin with events that have left."""
+        first = state.first_kept
+        events = sum(max(0, block.last_id - max(first, block.first_id) + 1) for block in state.blocks)
+        return cls(channel, events, state.delays.events)
 
 
 def is_there_error(path: object) -> ChannelError:

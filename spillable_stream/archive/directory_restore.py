@@ -1,19 +1,22 @@
 """Creates a channel from a backup in a directory.
 
-The channel is built in a directory of its own beside its place, ``.NAME.restoring-TOKEN``, whose lock shows that its
-restore is alive, and renamed when it is whole. A restore that was killed leaves that directory, which the next one to
-the same place removes. The channel's log begins as that of a repaired one does: with a state that says where the events
-are, in data files before it that hold nothing but events.
+The channel is built in a directory of its own beside its place, ``.restoring-PLACE-TOKEN``, whose lock shows that its
+restore is alive, and renamed when it is whole. PLACE is a digest of the channel's name, which may be as long as names
+can be. A restore that was killed leaves that directory, which the next one to the same place removes. The channel's log
+begins as that of a repaired one does: with a state that says where the events are, in data files before it that hold
+nothing but events.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 from spillable_stream.archive.backup_content import BackupContent, MadeChannel, is_there_error
@@ -100,7 +103,7 @@ def _require_no_mount(fs: FileSystem, path: Path) -> None:
 @contextlib.contextmanager
 def _building_place(fs: FileSystem, path: Path) -> Iterator[Path]:
     """Yield where to build a channel, which no other restore touches; what is there afterwards is removed."""
-    prefix = f".{path.name}.restoring-"
+    prefix = f".restoring-{sha256(os.fsencode(path.name)).hexdigest()[:16]}-"
     fs.make_directory(path.parent)
     for name in fs.list(path.parent):
         if name.startswith(prefix):
@@ -178,7 +181,7 @@ class _Build:
             file.sync()
         self._fs.sync_directory(layout.log_file(newest + 1).parent)
         write_identity(self._fs, layout, extended=state.is_extended)
-        return MadeChannel(layout.channel, sum(block.count for block in state.blocks), state.delays.events)
+        return MadeChannel.of(layout.channel, state)
 
     def _make_side_files(self, layout: Layout, state: ChannelState) -> None:
         """Write the files in which delayed events wait."""

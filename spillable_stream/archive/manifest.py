@@ -22,6 +22,7 @@ from typing import Any
 import google_crc32c
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
+from spillable_stream.format.file_names import BACKUPS
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.objects.store import ObjectMissingError, Store
 
@@ -37,7 +38,6 @@ __all__ = [
 
 BACKUP_FORMAT = 1
 _DELAYS_FORMAT = 2  # it has delayed events, without which an earlier version would restore it
-_FOLDER = "backups/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Manifest:
 
 def manifest_key(number: int) -> str:
     """Return the key of a manifest."""
-    return f"{_FOLDER}{number:020}.json"
+    return f"{BACKUPS}{number:020}.json"
 
 
 def write_manifest(store: Store, manifest: Manifest) -> bool:
@@ -141,7 +141,7 @@ def newest_manifest(store: Store, where: str = "") -> Manifest | None:
     """
     missed = ""
     while True:
-        found = max((info.key for info in store.list(_FOLDER) if info.key.endswith(".json")), default=None)
+        found = max((info.key for info in store.list(BACKUPS) if info.key.endswith(".json")), default=None)
         if found is None:
             break
         try:
@@ -151,8 +151,8 @@ def newest_manifest(store: Store, where: str = "") -> Manifest | None:
                 raise
             missed = found
     own = {"delays", "events", "states"}
-    if next(iter(store.list(_FOLDER)), None) is None:  # a directory may be there, of a backup that was killed
-        own.add(_FOLDER.rstrip("/"))
+    if next(iter(store.list(BACKUPS)), None) is None:  # a directory may be there, of a backup that was killed
+        own.add(BACKUPS.rstrip("/"))
     other = next((name for name in sorted(store.folders()) if name not in own), None)
     if other is not None:
         raise NotAChannelError(

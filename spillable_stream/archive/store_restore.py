@@ -85,7 +85,7 @@ def restore_to_store(
     if not create_own_identity(store, channel, dict(state.image()), writer, Backoff(_CREATION_SECONDS)):
         objects.remove()
         raise is_there_error(to)
-    return MadeChannel(channel, sum(block.count for block in state.blocks), state.delays.events)
+    return MadeChannel.of(channel, state)
 
 
 def _keys(store: Store) -> Iterator[str]:
@@ -118,7 +118,7 @@ def _finished(store: Store, begun: SlotHeader, progress: OnProgress | None) -> M
     _check(store, begun.channel, theirs, Meter("verify", "bytes", progress))
     if not finish_identity(store, begun, Backoff(_CREATION_SECONDS)):
         raise is_there_error(store.root)
-    return MadeChannel(begun.channel, sum(block.count for block in theirs.blocks), theirs.delays.events)
+    return MadeChannel.of(begun.channel, theirs)
 
 
 def _require_replaceable(store: Store, begun: SlotHeader, may_replace: MayReplace) -> None:

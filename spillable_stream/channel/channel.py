@@ -527,14 +527,14 @@ class Channel(Generic[EventT]):
     ) -> None:
         try:
             self.close()
-        except KeyboardInterrupt:
-            if not self._open.is_left:  # nobody else would do the rest
-                self.close()
-            raise
         except SpillableError as e:
             if error is None:
                 raise
             error.add_note(f"Nor could the channel {self.path} be closed cleanly: {e}")
+        except BaseException:  # of a signal handler
+            if not self._open.is_left:  # nobody else would do the rest
+                self.close()
+            raise
 
     def __del__(self, warn: Callable[..., object] = warnings.warn) -> None:
         opened = getattr(self, "_open", None)  # none where the open failed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from spillable_stream.counted import counted
+
 __all__ = ["age_text", "rate_text", "short_text", "size_text"]
 
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -14,7 +16,7 @@ def size_text(size_bytes: int) -> str:
     for length, unit in _SIZES:
         if size_bytes >= length:
             return f"{size_bytes / length:,.1f} {unit}"
-    return f"{size_bytes:,} bytes"
+    return counted(size_bytes, "byte")
 
 
 def age_text(seconds: float) -> str:

@@ -23,7 +23,7 @@ from spillable_stream.channel.stored_schema import has_columns, store_columns
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.open_engine import open_engine, remember
-from spillable_stream.errors import ChannelClosedError, StorageError
+from spillable_stream.errors import ChannelClosedError, SpillableError, StorageError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.options import CHANNEL, CREATION, parse_options
@@ -238,7 +238,9 @@ class OpenChannel:
             try:
                 self.owned.close()
                 self._engine.leave(checkpoint=checkpoint, flush=flush)
-            except KeyboardInterrupt:
+            except SpillableError:
+                raise
+            except BaseException:  # of a signal handler
                 self.owned.close()  # in a store, whoever wants a group that was not given up waits for 10 s
                 raise
             finally:

@@ -91,7 +91,10 @@ def is_to_come(time_us: int) -> bool:
 
 def shown_time(time_us: int) -> str:
     """Return a time, in microseconds since 1970, as messages say it."""
-    return (_EPOCH + timedelta(microseconds=time_us)).isoformat()
+    try:
+        return (_EPOCH + timedelta(microseconds=time_us)).isoformat()
+    except OverflowError:  # a datetime of another zone may be before the year 1 in UTC, or after 9999
+        return f"{time_us / 1e6:,.0f} s since 1970"
 
 
 def _kept(found: int, state: ChannelState) -> int:

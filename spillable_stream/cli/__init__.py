@@ -13,26 +13,6 @@ import warnings
 from contextlib import suppress
 from typing import TextIO
 
-from spillable_stream.cli import (
-    consume,
-    copies,
-    create,
-    dead_letters,
-    describe,
-    examine,
-    export,
-    flow_agent,
-    flow_events,
-    flow_graph,
-    flow_test,
-    flow_validate,
-    groups,
-    metrics,
-    put,
-    top,
-    ui,
-    words,
-)
 from spillable_stream.cli.app import UNHEALTHY, UNKNOWN, app, cut_short
 from spillable_stream.cli.output import (
     UNREAD,
@@ -46,28 +26,7 @@ from spillable_stream.cli.output import (
 from spillable_stream.cli.terminal_size import bound_terminal_size
 from spillable_stream.termination import interrupting_on_signals
 
-__all__ = [
-    "app",
-    "consume",
-    "copies",
-    "create",
-    "dead_letters",
-    "describe",
-    "examine",
-    "export",
-    "flow_agent",
-    "flow_events",
-    "flow_graph",
-    "flow_test",
-    "flow_validate",
-    "groups",
-    "main",
-    "metrics",
-    "put",
-    "top",
-    "ui",
-    "words",
-]
+__all__ = ["app", "main"]
 
 _SIGNALLED = 128  # the statuses beyond it are those of signals
 

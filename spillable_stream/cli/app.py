@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from spillable_stream.cli.output import forget_output, is_output_lost, say, system_error
+from spillable_stream.cli.verbs import MARKUP, Verbs
 from spillable_stream.errors import CorruptionError, NotAChannelError, OptionError, SpillableError
 from spillable_stream.option_names import name_as_in_files
 from spillable_stream.quantities import DURATION_RANGE, duration_seconds
@@ -42,6 +43,7 @@ __all__ = [
     "ending",
     "fail",
     "print_object",
+    "refuse_empty",
     "status_after",
     "time_span",
     "until_signal",
@@ -52,16 +54,6 @@ HEALTHY, UNHEALTHY, UNKNOWN = 0, 1, 2
 
 _UsageError: Any = typer.BadParameter.__base__  # typer has no public name for it
 _ARGUMENTS = "spillable.arguments"  # what a context remembers of the call
-
-_PANELS = {
-    "Put and take": ("put", "take", "tail", "export"),
-    "Watch": ("stats", "describe", "top", "ui", "metrics"),
-    "Configure": ("create", "alter", "groups"),
-    "Keep and mend": ("backup", "restore", "verify", "repair", "dead-letters", "check-store"),
-    "Flows from Flume's files": ("validate", "graph", "test", "agent", "tap", "send"),
-    "This program": ("help", "version"),
-}
-"""The verbs, in the order and under the headings that ``spillable --help`` has."""
 
 _HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # of pairs; the others stand for the bytes of a path
 
@@ -76,16 +68,26 @@ class _Run:
 
 _run: ContextVar[_Run | None] = ContextVar("spillable verb", default=None)
 
-_T = TypeVar("_T", str, list[str])
+_Path = TypeVar("_Path", str, str | None, list[str])
 _Text = TypeVar("_Text", str, str | None, list[str] | None)
 
 
-def _refuse_empty_path(value: _T) -> _T:
-    """Refuse an empty path, which would name this directory."""
-    if value == "" or (isinstance(value, list) and "" in value):
-        raise typer.BadParameter("it is empty; give a channel's directory, or its address in a store")
-    return value
+def refuse_empty(wanted: str) -> Callable[[_Path], _Path]:
+    """Return a check of a path: an empty one, such as an unset variable gives, would name this directory.
 
+    Args:
+        wanted: what to give instead.
+    """
+
+    def check(value: _Path) -> _Path:
+        if value == "" or (isinstance(value, list) and "" in value):
+            raise typer.BadParameter(f"it is empty; give {wanted}")
+        return value
+
+    return check
+
+
+_refuse_empty_path: Any = refuse_empty("a channel's directory, or its address in a store")
 
 ChannelPath = Annotated[
     str,
@@ -132,13 +134,13 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask. Without a terminal
 class _Verbs(TyperGroup):
     """The verbs, each of which Ctrl-C, SIGTERM and SIGHUP end with a line and a status, wherever they come."""
 
+    def __init__(self, *, commands: Any, **more: Any) -> None:
+        verbs: Any = commands or Verbs()
+        super().__init__(commands=verbs, **more)
+
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the verbs as the help shows them, each with its heading."""
-        commands: Any = self.commands
-        for panel, verbs in _PANELS.items():
-            for verb in verbs:
-                commands[verb].rich_help_panel = panel
-        return [verb for verbs in _PANELS.values() for verb in verbs]
+        """Return the names of the verbs, and import none of them."""
+        return [*self.commands]
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **named: Any) -> Any:
         given = tuple(args)  # typer takes them out of the list
@@ -157,6 +159,12 @@ class _Verbs(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt as e:
             raise cut_short(e, as_json=run.as_json) from None
+        except ImportError as e:
+            if isinstance(e, ModuleNotFoundError):  # a fault of this package; it says what of others is missing
+                raise
+            if not run.as_json or not print_object({"error": ImportError.__name__, "text": str(e)}):
+                say(f"{ImportError.__name__}: {e}")
+            raise typer.Exit(UNKNOWN) from None
         except _UsageError as e:
             if not _wants_object(e.ctx, ctx.meta[_ARGUMENTS]):
                 raise
@@ -173,7 +181,7 @@ app: typer.Typer = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=MARKUP,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

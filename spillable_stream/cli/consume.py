@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spillable_stream.channel.place import PLACES, parse_place
-from spillable_stream.cli.app import ChannelPath, app, decoded, ending, time_span, until_signal
+from spillable_stream.cli.app import ChannelPath, decoded, ending, refuse_empty, time_span, until_signal
 from spillable_stream.cli.output import mark_output, say, status_of_output, sync_output, untaken_output, write_lines
 from spillable_stream.counted import counted
 from spillable_stream.errors import CommitOutcomeUnknownError, OptionError, SpillableError
@@ -43,11 +43,15 @@ _Follow = Annotated[bool, typer.Option("-f", "--follow", help="Print events as t
 _From = Annotated[str | None, typer.Option("--from", metavar="PLACE", help=f"Where to begin instead: {PLACES}.")]
 _Delayed = Annotated[
     str | None,
-    typer.Option("--delayed", metavar="FILE", help="Print the delayed events that no commit names, of a file or copy."),
+    typer.Option(
+        "--delayed",
+        metavar="FILE",
+        callback=refuse_empty("a file"),
+        help="Print the delayed events that no commit names, of a file or copy.",
+    ),
 ]
 
 
-@app.command()
 def take(
     path: ChannelPath,
     group: _Group = "default",
@@ -144,7 +148,6 @@ class _Taking:
         return stands + untaken_output(is_known=not may_come)
 
 
-@app.command()
 def tail(
     path: ChannelPath,
     count: _Count = None,

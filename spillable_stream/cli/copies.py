@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from spillable_stream.channel.figures import size_text
-from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, print_object
+from spillable_stream.cli.app import AsJson, ChannelPath, Yes, confirm, ending, print_object
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
 
@@ -25,7 +25,6 @@ _To = Annotated[
 _New = Annotated[bool, typer.Option("--new-identity", help="Create a second channel, with a UUID of its own.")]
 
 
-@app.command()
 def backup(path: ChannelPath, copy: _Copy, as_json: AsJson = False) -> None:
     """Copy a channel, in use or not, as it is at one moment: all events of both tiers, groups, options and producers.
 
@@ -51,7 +50,6 @@ def backup(path: ChannelPath, copy: _Copy, as_json: AsJson = False) -> None:
             typer.echo(f"delayed until they are due: {counted(report.delayed_events, 'event')}")
 
 
-@app.command()
 def restore(copy: _Copy, path: _To, new_identity: _New = False, yes: Yes = False, as_json: AsJson = False) -> None:
     """Create a channel from a backup, and verify it. It keeps the original's UUID, or gets its own with --new-identity.
 

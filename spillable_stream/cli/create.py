@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spillable_stream.cli.app import ChannelPath, app, ending
+from spillable_stream.cli.app import ChannelPath, ending
 from spillable_stream.errors import ChannelError, NotAChannelError, OptionError
 from spillable_stream.option_names import name_of
 from spillable_stream.options import CHANNEL, CREATION, HANDLE, parse_options
@@ -30,7 +30,6 @@ _Schema = Annotated[
 ]
 
 
-@app.command()
 def create(
     path: ChannelPath,
     option: _Options = None,
@@ -57,7 +56,6 @@ def create(
             typer.echo(f"{path}: created as {channel.uuid}")
 
 
-@app.command()
 def alter(
     path: ChannelPath,
     option: _Options = None,
@@ -74,6 +72,8 @@ def alter(
     from spillable_stream.channel.channel import Channel
 
     with ending(path):
+        if not option and config is None and schema is None:
+            raise OptionError("there is nothing to change: give -o NAME=VALUE, --config or --schema")
         given = _parsed(_of_file(config, channel_name)) | _parsed(_given(option))
         columns = None if schema is None else _columns(schema)
         with Channel(path, create=False, readonly=True) as channel:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spillable_stream.cli.app import AsJson, app, decoded, ending, print_object
+from spillable_stream.cli.app import AsJson, decoded, ending, print_object
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 from spillable_stream.shown_value import printable
@@ -31,7 +31,6 @@ _ATTEMPTS = re.compile("[0-9]{1,18}")  # a header may say anything
 dead_letters: typer.Typer = typer.Typer(
     help="List, show and put back the events that producers, workers and the flow put aside.", no_args_is_help=True
 )
-app.add_typer(dead_letters, name="dead-letters")
 
 
 @dead_letters.command("list")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spillable_stream.channel.figures import age_text, size_text
-from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, print_object
+from spillable_stream.cli.app import AsJson, ChannelPath, ending, print_object
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 
@@ -24,7 +24,6 @@ _Options = Annotated[bool, typer.Option("--options", help="Print every option wi
 _Config = Annotated[str | None, typer.Option("--config", metavar="FILE", help="A configuration file to compare with.")]
 
 
-@app.command()
 def stats(path: ChannelPath, as_json: AsJson = False) -> None:
     """Say what a channel holds: events and bytes in each tier, fill, drain order, groups with their lag, losses.
 
@@ -45,7 +44,6 @@ def stats(path: ChannelPath, as_json: AsJson = False) -> None:
         _print_groups(found)
 
 
-@app.command()
 def describe(path: ChannelPath, options: _Options = False, config: _Config = None, as_json: AsJson = False) -> None:
     """Describe a channel: what it is, its options, schema, tiers, groups and files.
 

@@ -18,11 +18,11 @@ from spillable_stream.cli.app import (
     AsJson,
     ChannelPath,
     Yes,
-    app,
     confirm,
     cut_short,
     fail,
     print_object,
+    refuse_empty,
 )
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
@@ -39,11 +39,17 @@ __all__ = ["check_store", "repair", "verify"]
 
 _SHOWN_FINDINGS = 50
 
-_URI = Annotated[str, typer.Argument(metavar="URI", help="Where a channel would be: s3://, az:// or gs://bucket/path.")]
+_URI = Annotated[
+    str,
+    typer.Argument(
+        metavar="URI",
+        callback=refuse_empty("an address in a store"),
+        help="Where a channel would be: s3://, az:// or gs://bucket/path.",
+    ),
+]
 _RACES = Annotated[int, typer.Option("--races", min=1, help="For how many objects eight writers race.")]
 
 
-@app.command()
 def verify(path: ChannelPath, as_json: AsJson = False) -> None:
     """Read a whole channel, in use or not, and report what is wrong, and where. Change nothing.
 
@@ -59,7 +65,6 @@ def verify(path: ChannelPath, as_json: AsJson = False) -> None:
     raise typer.Exit(HEALTHY if report.healthy else UNHEALTHY)
 
 
-@app.command()
 def repair(path: ChannelPath, yes: Yes = False, as_json: AsJson = False) -> None:
     """Make a damaged channel whole again. Copies of everything it changes go to PATH/quarantine.
 
@@ -88,7 +93,6 @@ def repair(path: ChannelPath, yes: Yes = False, as_json: AsJson = False) -> None
         typer.echo(f"{report.path}: repaired; what was damaged is in {report.quarantine}")
 
 
-@app.command()
 def check_store(uri: _URI, races: _RACES = FULL_RACES, as_json: AsJson = False) -> None:
     """Test whether a channel is safe in an object store: race for new objects there, then delete them.
 
@@ -176,6 +180,12 @@ def _print(report: Report, who: str) -> None:
         for group, ranges in loss.skipped.items():
             text = f"{who} not give the group {group!r} again what a seek may have moved it back to"
             typer.echo(f"{text}: among {listed(ranges)}")
+        if loss.partial:
+            which = counted(len(loss.partial), "transaction")
+            typer.echo(f"{who} keep a part of {which}: {listed([(tx, tx) for tx in loss.partial])}")
+        if loss.redelivered:
+            which = counted(loss.redelivered, "delayed event")
+            typer.echo(f"{who} deliver {which} that may have been delivered before")
     if report.unrepairable:
         typer.echo(f"repair can do nothing: {report.unrepairable}")
     state = "healthy" if report.healthy else "damaged"
@@ -186,7 +196,7 @@ def _print(report: Report, who: str) -> None:
 def _line(finding: Finding) -> str:
     where = str(finding.path)
     if finding.offset is not None:
-        where += f", offset {finding.offset}" + (f", {finding.size} bytes" if finding.size else "")
+        where += f", offset {finding.offset}" + (f", {counted(finding.size, 'byte')}" if finding.size else "")
     said = [f"{finding.severity.value}: {where}: {finding.text}"]
     if finding.events:
         said.append(f"events {listed(finding.events)}")

@@ -10,7 +10,7 @@ import typer
 
 from spillable_stream.arguments import require_root_of
 from spillable_stream.channel.place import PLACES, parse_end, parse_place
-from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, print_object
+from spillable_stream.cli.app import AsJson, ChannelPath, Yes, confirm, ending, print_object, refuse_empty
 from spillable_stream.cli.csv_rows import COMMA, csv_delimiter, delimiter_of
 from spillable_stream.cli.export_file import Export, ExportFormat, ExportPlan, export_format
 from spillable_stream.cli.output import say
@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["export"]
 
-_Out = Annotated[str, typer.Argument(metavar="OUT", help="The file: OUT.parquet, .arrow, .jsonl, .csv or .tsv.")]
+_Out = Annotated[
+    str,
+    typer.Argument(
+        metavar="OUT", callback=refuse_empty("a file"), help="The file: OUT.parquet, .arrow, .jsonl, .csv or .tsv."
+    ),
+]
 _Format = Annotated[
     ExportFormat | None, typer.Option("--format", help="The format; by default what the name ends with.")
 ]
@@ -39,7 +44,6 @@ _To = Annotated[
 ]
 
 
-@app.command()
 def export(
     path: ChannelPath,
     out: _Out,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, app, decoded, ending, fail, until_signal
-from spillable_stream.cli.flow_options import ClassMap, SystemProperties, loaded_configuration, pairs
+from spillable_stream.cli.app import UNKNOWN, decoded, ending, fail, refuse_empty, until_signal
+from spillable_stream.cli.flow_options import ClassMap, SystemProperties, headers, loaded_configuration, pairs
 from spillable_stream.cli.input_source import CHUNK_BYTES, InputSource
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
@@ -25,7 +25,6 @@ _Put: TypeAlias = "Callable[[pa.RecordBatch], object]"
 _COLUMNAR = "`spillable put` reads it"
 
 
-@app.command()
 def tap(
     path: Annotated[
         str,
@@ -63,7 +62,7 @@ def tap(
     has_no_end = limit is None and not no_follow
     with ending(path), until_signal() if has_no_end else nullcontext():
         rows = _component_rows if is_component else _channel_rows
-        with rows(path, every, pairs(where), from_start, not no_follow) as found:
+        with rows(path, every, headers(where), from_start, not no_follow) as found:
             for row in _limited(found, limit):
                 typer.echo(shown_row(row))
 
@@ -100,7 +99,6 @@ def _component_rows(path: str, every: int, where: dict[str, str], *_: bool) -> I
     yield tap_component(agent, component, every=every, where=where)
 
 
-@app.command()
 def send(
     path: Annotated[
         str, typer.Argument(metavar="[PATH]", help="The channel: its directory, or its address in a store.")
@@ -117,7 +115,10 @@ def send(
     ] = "",
     define: SystemProperties = None,
     mapped: ClassMap = None,
-    filename: Annotated[str, typer.Option("--filename", "-F", help="The file; standard input by default.")] = "-",
+    filename: Annotated[
+        str,
+        typer.Option("--filename", "-F", callback=refuse_empty("a file"), help="The file; standard input by default."),
+    ] = "-",
     header: Annotated[
         list[str] | None,
         typer.Option("--header", metavar="KEY=VALUE", callback=decoded, help="A header of all events."),
@@ -140,7 +141,7 @@ def send(
     with ending(path, interrupted=lambda: f"at least {counted(count, 'event', 'are')} {done}"):
         put = _put_into(path) if path else _put_through(conf_file or [], name, source, define, mapped)
         with put as put_batch, closing(InputSource(filename, compressed=True, columnar=_COLUMNAR)) as lines:
-            for batch in _batches(lines, pairs(header), batch_size):
+            for batch in _batches(lines, headers(header), batch_size):
                 put_batch(batch)
                 count += batch.num_rows
         typer.echo(f"{counted(count, 'event', 'are')} {done}")

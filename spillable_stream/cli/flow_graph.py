@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, AsJson, app, print_object
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, AsJson, print_object
 from spillable_stream.cli.flow_options import (
     AgentName,
     ClassMap,
@@ -15,6 +15,7 @@ from spillable_stream.cli.flow_options import (
     SystemProperties,
     loaded_configuration,
 )
+from spillable_stream.cli.output import say
 
 __all__ = ["graph"]
 
@@ -25,7 +26,6 @@ class _Format(StrEnum):
     MERMAID = "mermaid"
 
 
-@app.command()
 def graph(
     files: ConfigurationFiles,
     name: AgentName = None,
@@ -47,6 +47,9 @@ def graph(
     drawn = {_Format.TEXT: drawing.text, _Format.DOT: drawing.dot, _Format.MERMAID: drawing.mermaid}[form]()
     if as_json:
         print_object({"format": str(form), "graph": drawn})
-    else:
+    elif drawn:
         typer.echo(drawn)
+    if not loaded.agents:
+        for finding in loaded.findings:
+            say(str(finding))
     raise typer.Exit(HEALTHY if any(agent.valid for agent in loaded.agents.values()) else UNHEALTHY)

@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spillable_stream.cli.app import UNKNOWN, decoded, fail
-from spillable_stream.errors import SpillableError
+from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.shown_value import shown
 
 if TYPE_CHECKING:
     from spillable_stream.flow.configuration.model import Loaded
 
-__all__ = ["AgentName", "ClassMap", "ConfigurationFiles", "SystemProperties", "loaded_configuration", "pairs"]
+__all__ = [
+    "AgentName",
+    "ClassMap",
+    "ConfigurationFiles",
+    "SystemProperties",
+    "headers",
+    "loaded_configuration",
+    "pairs",
+]
 
 ConfigurationFiles = Annotated[
     list[str], typer.Option("--conf-file", "-f", metavar="FILE", help="The configuration; of several a later one wins.")
@@ -32,6 +41,19 @@ ClassMap = Annotated[
 def pairs(given: list[str] | None) -> dict[str, str]:
     """Return ``KEY=VALUE`` options as a mapping; without a ``=`` the value is empty, as to Java."""
     return {key: value for key, _, value in (text.partition("=") for text in given or ())}
+
+
+def headers(given: list[str] | None) -> dict[str, str]:
+    """Return ``HEADER=VALUE`` options as a mapping.
+
+    Raises:
+        OptionError: one names no header, or has no ``=``.
+    """
+    for text in given or ():
+        name, equals, _ = text.partition("=")
+        if not name or not equals:
+            raise OptionError(f"{shown(text)} is not a header with a value: write HEADER=VALUE")
+    return pairs(given)
 
 
 def loaded_configuration(

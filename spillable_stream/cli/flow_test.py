@@ -6,20 +6,19 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, app, fail, print_object
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, fail, print_object, refuse_empty
 from spillable_stream.cli.flow_options import AgentName, ClassMap, SystemProperties, pairs
 from spillable_stream.errors import OptionError
 
 __all__ = ["test"]
 
-_TestFile = Annotated[str, typer.Argument(metavar="FILE", help="The tests, in TOML.")]
+_TestFile = Annotated[str, typer.Argument(metavar="FILE", callback=refuse_empty("a file"), help="The tests, in TOML.")]
 _Files = Annotated[
     list[str] | None,
     typer.Option("--conf-file", "-f", metavar="FILE", help="The configuration; by default the one that FILE names."),
 ]
 
 
-@app.command()
 def test(
     path: _TestFile,
     files: _Files = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, AsJson, app, print_object
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, AsJson, print_object
 from spillable_stream.cli.flow_options import (
     AgentName,
     ClassMap,
@@ -30,7 +30,6 @@ _Environment = Annotated[
 ]
 
 
-@app.command()
 def validate(
     files: ConfigurationFiles,
     name: AgentName = None,

@@ -10,7 +10,7 @@ import typer
 
 from spillable_stream.channel.place import PLACES, parse_place
 from spillable_stream.channel.seek_target import event_id
-from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, decoded, ending, print_object
+from spillable_stream.cli.app import AsJson, ChannelPath, Yes, confirm, decoded, ending, print_object
 from spillable_stream.cli.output import say
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
@@ -29,7 +29,6 @@ _Place = Annotated[str, typer.Argument(metavar="PLACE", help=f"{PLACES}.")]
 _From = Annotated[str, typer.Option("--from", metavar="PLACE", help="Where it begins: earliest, latest, or an ID.")]
 
 groups: typer.Typer = typer.Typer(help="List, create, drop and move the groups of a channel.", no_args_is_help=True)
-app.add_typer(groups, name="groups")
 
 
 @groups.command("list")

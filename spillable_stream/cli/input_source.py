@@ -13,6 +13,7 @@ from typing import IO
 import pyarrow as pa
 
 from spillable_stream.channel.event import ID_COLUMN
+from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.types import NOT_ARROW, with_leaves
@@ -339,4 +340,4 @@ def read_batches(batches: Iterator[pa.RecordBatch], name: str, kind: str) -> Ite
             yield batch
             rows += batch.num_rows
     except NOT_ARROW as e:
-        raise SchemaError(f"{name} can't be read as {kind} after {rows:,} rows: {error_text(e)}") from e
+        raise SchemaError(f"{name} can't be read as {kind} after {counted(rows, 'row')}: {error_text(e)}") from e

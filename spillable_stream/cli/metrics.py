@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import ChannelPaths, allow_many_files, app, until_signal
+from spillable_stream.cli.app import ChannelPaths, allow_many_files, until_signal
 from spillable_stream.cli.listening import Port, given_host, link, not_served
 from spillable_stream.errors import SpillableError
 
@@ -18,7 +18,6 @@ _HOST = Annotated[
 ]
 
 
-@app.command()
 def metrics(paths: ChannelPaths, port: Port = 9107, host: _HOST = "127.0.0.1") -> None:
     """Serve the metrics of channels over HTTP until Ctrl-C: /metrics, /metrics.json, /healthz and /readyz.
 

@@ -11,7 +11,7 @@ import typer
 
 from spillable_stream.channel.due_time import due_ms
 from spillable_stream.channel.ttl import ttl_us
-from spillable_stream.cli.app import AsJson, ChannelPath, app, decoded, ending, print_object, time_span
+from spillable_stream.cli.app import AsJson, ChannelPath, decoded, ending, print_object, refuse_empty, time_span
 from spillable_stream.cli.csv_rows import csv_delimiter
 from spillable_stream.cli.input_source import STANDARD_INPUT, are_of_events
 from spillable_stream.cli.load_input import Format, Input, format_of, open_input
@@ -29,7 +29,14 @@ if TYPE_CHECKING:
 
 __all__ = ["put"]
 
-_File = Annotated[str, typer.Argument(metavar="[FILE | -]", help="What to load; - for standard input.")]
+_File = Annotated[
+    str,
+    typer.Argument(
+        metavar="[FILE | -]",
+        callback=refuse_empty("a file, or - for standard input"),
+        help="What to load; - for standard input.",
+    ),
+]
 _Typed = Annotated[bool, typer.Option("--typed", help="Create a typed channel of the columns, or add new ones to it.")]
 _Format = Annotated[Format | None, typer.Option("--format", help="The format; by default what the name ends with.")]
 _Delimiter = Annotated[
@@ -60,7 +67,6 @@ _DeliverAfter = Annotated[
 ]
 
 
-@app.command()
 def put(
     path: ChannelPath,
     file: _File = STANDARD_INPUT,

@@ -17,7 +17,6 @@ from spillable_stream.cli.app import (
     AsJson,
     ChannelPaths,
     allow_many_files,
-    app,
     as_line,
     fail,
     print_object,
@@ -42,7 +41,6 @@ _INTERVAL = Annotated[
 _ONCE = Annotated[bool, typer.Option("--once", help="Print one view, after two looks, and end.")]
 
 
-@app.command()
 def top(paths: ChannelPaths, interval: _INTERVAL = 1.0, once: _ONCE = False, as_json: AsJson = False) -> None:
     """Watch channels live: fill of both tiers, drain order, rates, lag and age of each group, spills, syncs.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import ChannelPaths, allow_many_files, app, until_signal
+from spillable_stream.cli.app import ChannelPaths, allow_many_files, until_signal
 from spillable_stream.cli.listening import Port, given_host, link, not_served
 from spillable_stream.errors import SpillableError
 
@@ -34,7 +34,6 @@ _TOKEN = Annotated[
 ]
 
 
-@app.command()
 def ui(
     paths: ChannelPaths,
     port: Port = 8765,

@@ -6,13 +6,12 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, app
+from spillable_stream.cli.app import UNKNOWN
 from spillable_stream.cli.output import say
 
 __all__ = ["explain", "version"]
 
 
-@app.command()
 def version() -> None:
     """Print the version.
 
@@ -25,7 +24,6 @@ def version() -> None:
     typer.echo(f"spillable_stream {spillable_stream.__version__}")
 
 
-@app.command("help")
 def explain(
     context: typer.Context,
     words: Annotated[

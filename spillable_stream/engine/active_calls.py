@@ -11,7 +11,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import NoReturn, TypeVar
 
-from spillable_stream.errors import TransactionStateError
+from spillable_stream.errors import SpillableError, TransactionStateError
 
 __all__ = ["ActiveCalls"]
 
@@ -60,7 +60,9 @@ class ActiveCalls:
         self.threads[me] = call
         try:
             return section()
-        except KeyboardInterrupt:
+        except SpillableError:
+            raise
+        except BaseException:  # of a signal handler, which may raise anything
             self.let_go()
             raise
         finally:

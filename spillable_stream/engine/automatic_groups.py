@@ -287,4 +287,4 @@ def _span(ms: int) -> str:
     for length, unit in ((_DAY_MS, "days"), (_HOUR_MS, "hours"), (_MINUTE_MS, "minutes")):
         if ms >= length:
             return f"{ms / length:.1f} {unit}"
-    return f"{ms / 1000:.0f} seconds"
+    return counted(round(ms / 1000), "second")

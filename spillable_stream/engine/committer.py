@@ -28,6 +28,7 @@ from spillable_stream.errors import (
     ChannelFullError,
     CommitOutcomeUnknownError,
     DiskSpaceError,
+    SpillableError,
     StorageError,
 )
 from spillable_stream.format.file_names import DISK, MEMORY, Tier
@@ -116,7 +117,9 @@ class Committer:
         active_calls.threads[me] = "a commit"
         try:
             return self._commit(request, keep_alive_seconds, waited_seconds)
-        except KeyboardInterrupt:
+        except SpillableError:
+            raise
+        except BaseException:
             active_calls.let_go()
             raise
         finally:

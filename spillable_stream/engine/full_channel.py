@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from heapq import nlargest
 
+from spillable_stream.counted import counted
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import GroupOwners
 from spillable_stream.engine.log_port import ChannelPath
@@ -64,13 +65,13 @@ class FullChannel:
             options, delayed = state.options, state.delays.events
         path, held = (
             self._path,
-            f"disk holds {disk.events:,} of {named('overflowCapacity')} {options.overflow_capacity:,} events",
+            f"disk holds {disk.events:,} of {named('overflowCapacity')} {counted(options.overflow_capacity, 'event')}",
         )
         if delayed:
             held += f" ({delayed:,} of them wait until they are due)"
         if options.memory_capacity:
             held = (
-                f"memory holds {memory.events:,} of {named('memoryCapacity')} {limits.events:,} events and "
+                f"memory holds {memory.events:,} of {named('memoryCapacity')} {counted(limits.events, 'event')} and "
                 f"{memory.payload_bytes:,} of {limits.payload_bytes:,} bytes "
                 f"({named('byteCapacity')} less its buffer), {held}"
             )

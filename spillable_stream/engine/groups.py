@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
-import secrets
 
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.engine import Engine
@@ -65,7 +65,7 @@ def create_group(
             position = _position_since(since, state, engine.path)
     engine.owners.forget_former(group)
     # A sink's note of an earlier group of this name, maybe of before a restore, may name events that are yet to come.
-    record: GroupRecord = {"group": group, "position": position, "token": secrets.token_hex(8)}
+    record: GroupRecord = {"group": group, "position": position, "token": os.urandom(8).hex()}
     if automatic:
         record["auto"] = True
     if since is not None:

@@ -119,8 +119,8 @@ class Put(Request):
             most = f"{memory}, {most}" if disk else memory
             option = option if disk else "memoryCapacity" if wanted.events > limits.events else "byteCapacity"
         return PutTooLargeError(
-            f"{path}: {self._events_do()} not fit ({wanted.payload_bytes:,} bytes), however empty the channel is: "
-            f"{most}. Raise {named(option)}, or put {'smaller events' if wanted.events == 1 else 'fewer at once'}"
+            f"{path}: {self._events_do()} not fit ({counted(wanted.payload_bytes, 'byte')}), however empty the channel "
+            f"is: {most}. Raise {named(option)}, or put {'smaller events' if wanted.events == 1 else 'fewer at once'}"
         )
 
     def _events_do(self) -> str:
@@ -181,7 +181,7 @@ class Put(Request):
             if tier is None:
                 raise MemoryFullError("the memory tier is full")
         if not plan.fits_disk(wanted):
-            raise ChannelFullError(f"{self._events_do()} not fit ({wanted.payload_bytes:,} bytes)")
+            raise ChannelFullError(f"{self._events_do()} not fit ({counted(wanted.payload_bytes, 'byte')})")
         return DISK
 
     def _fits_memory(self, plan: AppendPlan, wanted: TierUsage, limits: TierUsage) -> bool:

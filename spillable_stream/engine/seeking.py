@@ -8,10 +8,9 @@ again; what the latter says of failures would count against events that come aga
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.engine import Engine
@@ -77,7 +76,7 @@ class Seek(Request):
     path: ChannelPath
     reset: str
     give_back: Callable[[int], None]
-    token: str = field(default_factory=partial(secrets.token_hex, 8))
+    token: str = field(default_factory=lambda: os.urandom(8).hex())
     next_id: int = 0
 
     def may_repeat(self) -> bool:

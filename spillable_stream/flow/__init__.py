@@ -96,6 +96,11 @@ __all__ = [
     "load",
 ]
 
+try:
+    import numpy  # noqa: F401  (here, for all modules of the flow)
+except ModuleNotFoundError as e:
+    raise ImportError("the flow needs numpy: pip install 'spillable-stream[flow]'") from e
+
 # Imported when they are first used, sorted by name.
 _MODULES = {
     "Agent": "agent",
@@ -155,12 +160,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.testing")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    except ModuleNotFoundError as e:
-        if e.name == "numpy":
-            raise ImportError("the flow needs numpy; install spillable-stream[flow]") from e
-        raise
+    found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = found
     return found
 

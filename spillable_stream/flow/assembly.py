@@ -16,7 +16,7 @@ from spillable_stream.flow.configuration.builder import build
 from spillable_stream.flow.configuration.channel_times import event_times
 from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SinkConfig, SourceConfig
 from spillable_stream.flow.interceptors.base import InterceptorChain
-from spillable_stream.flow.late_channel import LateChannel
+from spillable_stream.flow.late_channel import LateChannel, require_open
 from spillable_stream.flow.open_channel import configured_channels
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.selectors import Selector
@@ -65,7 +65,7 @@ def assemble(agent: str, config: AgentConfig, system: Mapping[str, str], found: 
     sinks = {name: {c.name: built_sink(c) for c in unit.sinks if c.implementation} for name, unit in units.items()}
     kept, optional = _without(before.channels, found.channels), optional_channels(config)
     for name in kept.keys() - optional:
-        _require_open(kept[name].channel)
+        require_open(kept[name].channel)
     with ExitStack() as stack:
         with stored_together():
             missing = [channel for channel in config.channels if channel.name not in kept]
@@ -103,12 +103,6 @@ def optional_channels(config: AgentConfig) -> set[str]:
         optional |= of_source
         required |= {*source.channels} - of_source
     return optional - required
-
-
-def _require_open(channel: Channel) -> None:
-    """Refuse an optional channel that is not open, as one that must have events."""
-    if isinstance(channel, LateChannel):
-        channel.require_open()
 
 
 def build_channels(

@@ -4,7 +4,8 @@
 
     begin ── opened? ──no──▶ away ── 3 s, 6 s … a minute ──▶ opened? ── … ──yes──▶ open
 
-Until then whatever uses it is refused: puts are counted as left out, and its sinks are started later.
+Until then whatever uses it is refused: puts are counted as left out, and its sinks are started later. An open one may
+be away, too: then its sinks try again. Neither is trouble: the agent works without it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ from spillable_stream.error_text import text_of
 from spillable_stream.errors import ChannelError
 from spillable_stream.log_records import fields, log_of
 
-__all__ = ["LateChannel", "is_open"]
+__all__ = ["ChannelAwayError", "LateChannel", "is_open", "require_open"]
 
 _log = log_of("spillable_stream.flow")
 
 _FIRST_RETRY_SECONDS = 3.0
 _LONGEST_RETRY_SECONDS = 60.0
+
+
+class ChannelAwayError(ChannelError):
+    """An optional channel is not open yet, or its storage refuses: its sinks wait for it, and are in no trouble."""
 
 
 class LateChannel:
@@ -53,10 +58,10 @@ class LateChannel:
         """Return the channel.
 
         Raises:
-            ChannelError: it is not open.
+            ChannelAwayError: it is not open.
         """
         if self._channel is None:
-            raise ChannelError(f"{self._name} is not open yet{self._why}")
+            raise ChannelAwayError(f"{self._name} is not open yet{self._why}")
         return self._channel
 
     def begin(self) -> None:
@@ -138,7 +143,7 @@ class LateChannel:
         """See `Channel.put_transaction`.
 
         Raises:
-            ChannelError: it is not open.
+            ChannelAwayError: it is not open.
         """
         return self.require_open().put_transaction()
 
@@ -157,3 +162,13 @@ class LateChannel:
 def is_open(channel: Channel) -> bool:
     """Tell whether a channel of an agent is open: an optional one may not be yet."""
     return not isinstance(channel, LateChannel) or channel.is_open
+
+
+def require_open(channel: Channel) -> None:
+    """Refuse an optional channel that is not open.
+
+    Raises:
+        ChannelAwayError: it is not open.
+    """
+    if isinstance(channel, LateChannel):
+        channel.require_open()

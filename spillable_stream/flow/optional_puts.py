@@ -1,14 +1,15 @@
-"""Puts into optional channels. One that never must have any event is waited for a moment, and no longer."""
+"""Puts into optional channels. One that never must have any event is waited for a second, and no longer."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 import pyarrow as pa
 
+from spillable_stream.flow.bulkhead import Bulkhead, BulkheadCall, LateCallError, call_in_time
 from spillable_stream.flow.left_out import LeftOut
-from spillable_stream.flow.optional_way import LateCallError, Way, WayCall, in_a_moment
 from spillable_stream.flow.part_puts import PartPuts
 from spillable_stream.log_records import fields, log_of
 
@@ -31,7 +32,7 @@ class OptionalPuts:
 
     def __init__(self, source: str, never_required: Collection[str], puts: PartPuts, left_out: LeftOut) -> None:
         self._source, self._puts, self._left_out = source, puts, left_out
-        self._ways = {name: Way(name, counts_late=True) for name in never_required}
+        self._bulkheads = {name: Bulkhead(name, counts_late=True) for name in never_required}
 
     def put(self, parts: Mapping[str, pa.RecordBatch], put: _Put) -> None:
         """Put parts into their channels, as far as these take them in time.
@@ -45,24 +46,24 @@ class OptionalPuts:
             if (error := put(name)) is not None:
                 self._left_out.add(name, parts[name].num_rows, error)
 
-        waited = [name for name in parts if name not in self._ways]
+        waited = [name for name in parts if name not in self._bulkheads]
         if waited:
             self._puts.at_once(waited, put_or_leave_out)
-        aside = [name for name in parts if name in self._ways]
-        calls = [WayCall(self._ways[name], partial(put_or_leave_out, name)) for name in aside]
-        for name, error in zip(aside, in_a_moment(calls), strict=True):
+        aside = [name for name in parts if name in self._bulkheads]
+        calls = [BulkheadCall(self._bulkheads[name], partial(put_or_leave_out, name)) for name in aside]
+        for name, error in zip(aside, call_in_time(calls), strict=True):
             if error is not None and not isinstance(error, LateCallError):
                 self._left_out.add(name, parts[name].num_rows, error)
 
     def under_way(self) -> list[str]:
         """Return the names of the channels in which a put is under way in a thread of its own."""
-        return [name for name, way in self._ways.items() if way.is_busy]
+        return [name for name, bulkhead in self._bulkheads.items() if bulkhead.is_busy]
 
     def close(self) -> None:
-        """Let the puts under way end, a moment at most; later ones end with the process, or when they are answered."""
-        end = Way.last_moment()
-        for way in self._ways.values():
-            way.close(end)
+        """Let the puts under way end, a second at most; later ones end with the process, or when they are answered."""
+        end = time.monotonic() + Bulkhead.limit_seconds()
+        for bulkhead in self._bulkheads.values():
+            bulkhead.close(end)
         for name in self.under_way():
             _log.warning(
                 "%s: a put into the optional channel %s has not ended, so it is not known whether that gets the events",

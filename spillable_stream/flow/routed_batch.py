@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.errors import DeliveryError
+from spillable_stream.flow.pieces import halves
 
 __all__ = ["Processed", "RoutedBatch"]
 
@@ -91,11 +92,11 @@ class RoutedBatch:
 
     def optional_halves(self, name: str) -> list[RoutedBatch]:
         """Return both halves of an optional channel's part, which has two events or more, as batches of their own."""
-        part, found = self.optional[name], []
-        middle = part.num_rows // 2
-        for start, count in ((0, middle), (middle, part.num_rows - middle)):
-            times = {name: self.times[name].slice(start, count)} if name in self.times else None
-            found.append(RoutedBatch(None, {}, {name: part.slice(start, count)}, self.result, b"", times))
+        times, found, start = self.times.get(name), list[RoutedBatch](), 0
+        for half in halves(self.optional[name]):
+            of_half = {} if times is None else {name: times.slice(start, half.num_rows)}
+            found.append(RoutedBatch(None, {}, {name: half}, self.result, b"", of_half))
+            start += half.num_rows
         return found
 
     def delivery_error(self, producer: str | None, failures: Mapping[str, Exception]) -> DeliveryError:

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import DeliveryError, OptionError
 from spillable_stream.flow.checked_arguments import Size, checked
+from spillable_stream.flow.late_channel import ChannelAwayError
 from spillable_stream.flow.order_selector import OrderSelector, RandomOrder, RoundRobinOrder
 from spillable_stream.flow.surroundings import REAL, Surroundings
 from spillable_stream.log_records import fields, log_of
@@ -259,7 +260,8 @@ class LoadBalance(SinkProcessor):
         self.selector: OrderSelector = _order_selector(selector)
         self.backoff = backoff
         self.selector_max_time_out = selector_max_time_out
-        self._down: dict[str, str] = {}  # sinks that failed and have not worked since: why, or "" after a round without
+        # Sinks that failed and have not worked since: why, or "" where that does not count, or after a round without.
+        self._down: dict[str, str] = {}
         self._unused: Sequence[int] = ()  # the order of a round that found nothing
 
     def configure(self, sinks: Mapping[str, GroupedSink], surroundings: Surroundings = REAL) -> None:
@@ -304,7 +306,7 @@ class LoadBalance(SinkProcessor):
                 status = sink.process()
             except Exception as e:
                 failures[names[i]] = e
-                self._down[names[i]] = type_and_text(e)
+                self._down[names[i]] = "" if isinstance(e, ChannelAwayError) else type_and_text(e)
                 self.selector.failed(i, self._now_ms())
                 _log.warning(
                     "the sink %s failed, and the next one is asked: %s",

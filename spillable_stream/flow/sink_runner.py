@@ -11,7 +11,7 @@ from typing import Protocol
 from spillable_stream.channel.channel import Channel
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import SpillableError
-from spillable_stream.flow.late_channel import is_open
+from spillable_stream.flow.late_channel import ChannelAwayError, is_open
 from spillable_stream.flow.runner import Backoff, RoundsRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
@@ -66,6 +66,8 @@ class SinkRunner(RoundsRunner):
         super().__init__(name)
         self.sinks: list[Sink] = [sink for sink, _, _ in sinks]
         self._wired = list(sinks)
+        self._unopened: list[tuple[Sink, Channel, WrittenEvents]] = []
+        self._open_again_at = 0.0  # the earliest time for those of them that failed, in monotonic seconds
         self._empty: dict[int, Sink] = {}  # by channel that the last round found empty, a sink of it
         self._group = processor
         self._processor: _Asked = processor or self.sinks[0]
@@ -101,8 +103,9 @@ class SinkRunner(RoundsRunner):
 
     @property
     def trouble(self) -> str:
-        """See `Runner.trouble`."""
-        return super().trouble or self._processor.trouble or next((s.trouble for s in self.sinks if s.trouble), "")
+        """See `Runner.trouble`. That optional channels are away is none, whether they ever were open or not."""
+        failing = "" if all(sink.is_channel_away for sink in self.sinks) else super().trouble
+        return failing or self._processor.trouble or next((s.trouble for s in self.sinks if s.trouble), "")
 
     def await_notes(self) -> None:
         """Let no sink of the same channels start before these are opened: what they have written must be known."""
@@ -111,12 +114,14 @@ class SinkRunner(RoundsRunner):
                 written.await_note(sink.name)
 
     def open(self) -> None:
-        """Open the sinks, before any sink of their channels takes."""
+        """Open the sinks, before any sink of their channels takes; those of channels that are not open yet, later."""
         self.await_notes()
+        self._unopened = [wired for wired in self._wired if not is_open(wired[1])]
         try:
             for sink, channel, written in self._wired:
-                sink.open(channel, written)
-                written.note_is_read(sink.name)
+                if sink not in self._waiting:
+                    sink.open(channel, written)
+                    written.note_is_read(sink.name)
         except BaseException:
             for sink, _, written in self._wired:
                 written.note_fails(sink.name)
@@ -124,6 +129,30 @@ class SinkRunner(RoundsRunner):
                     written.note_is_read(sink.name)  # it does not run any more
             raise
         self._opened = True
+
+    @property
+    def _waiting(self) -> list[Sink]:
+        """The sinks of a group whose channels were not open yet."""
+        return [sink for sink, _, _ in self._unopened]
+
+    def _open_rest(self) -> None:
+        """Open the sinks of channels that were not open at the start, and are now; one that fails holds up no other."""
+        if time.monotonic() < self._open_again_at:
+            return
+        for wired in [wired for wired in self._unopened if is_open(wired[1])]:
+            sink, channel, written = wired
+            try:
+                sink.open(channel, written)
+                written.note_is_read(sink.name)
+                written.require_notes(0.0)
+            except Exception as e:
+                written.note_fails(sink.name)
+                _close_sink(sink)
+                sink.refuse(text_of(e))
+                self._open_again_at = time.monotonic() + _FAILED_SECONDS
+            else:
+                self._unopened.remove(wired)
+                sink.counters.started()
 
     def _prepare(self) -> None:
         """Open the sinks, and wait until the others of their channels are open.
@@ -134,26 +163,25 @@ class SinkRunner(RoundsRunner):
         if not self._opened:
             self.open()
         end = time.monotonic() + _NOTES_SECONDS
-        for _, _, written in self._wired:
-            written.require_notes(max(0.0, end - time.monotonic()))
-        for sink in self.sinks:
-            sink.counters.started()
+        for sink, _, written in self._wired:
+            if sink not in self._waiting:
+                written.require_notes(max(0.0, end - time.monotonic()))
+                sink.counters.started()
 
     def _close(self) -> None:
         self._opened = False
-        for sink in self.sinks:
-            try:
-                sink.close()
-            except Exception:
-                _log.exception("%s: the sink could not be closed", sink.name, extra=fields(component=sink.name))
-            finally:
-                sink.counters.stopped()
+        waiting = self._waiting
+        for sink in (sink for sink in self.sinks if sink not in waiting):
+            _close_sink(sink)
+            sink.counters.stopped()
 
     def round(self) -> float:
         """Ask the sinks once, and return how long to wait, in seconds."""
         for sink in self.sinks:
             sink.found_nothing = False  # a processor does not ask all of them in each round
         try:
+            if self._unopened:
+                self._open_rest()
             status = self._processor.process()
         except Exception as e:
             self._drained = False
@@ -185,7 +213,11 @@ class SinkRunner(RoundsRunner):
         end, slice_seconds = time.monotonic() + seconds, _SLICE_SECONDS / len(self._empty)
         for sink in cycle(self._empty.values()):
             left = end - time.monotonic()
-            if left <= 0 or self._stopping.is_set() or sink.wait(min(left, slice_seconds)):
+            try:
+                if left <= 0 or self._stopping.is_set() or sink.wait(min(left, slice_seconds)):
+                    return
+            except ChannelAwayError:
+                self._stopping.wait(max(0.0, end - time.monotonic()))
                 return
 
     def begin_stop(self) -> None:
@@ -200,3 +232,10 @@ class SinkRunner(RoundsRunner):
         if ended and self._opened:  # it waited for another one, and did not start
             self._close()
         return ended
+
+
+def _close_sink(sink: Sink) -> None:
+    try:
+        sink.close()
+    except Exception:
+        _log.exception("%s: the sink could not be closed", sink.name, extra=fields(component=sink.name))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import SpillableError
+from spillable_stream.flow.late_channel import ChannelAwayError
 from spillable_stream.flow.runner import Runner, StartWaitsError
 from spillable_stream.log_records import fields, log_of
 
@@ -32,12 +33,15 @@ class _Watched:
     retry_at: float = 0.0
     trouble: str = ""
     is_starting: bool = False
-    waits: bool = False  # for the start of another one
+    waits: bool = False  # for the start of another one, or for an optional channel
+    is_away: bool = False  # that channel
     doubt: str = ""  # why it can't be told whether it works
 
     @property
     def shown_trouble(self) -> str:
-        """What keeps it from working now."""
+        """What keeps it from working now; an optional channel that is away does not count."""
+        if self.is_away:
+            return ""
         return self.trouble or self.doubt or ("it is being started" if self.is_starting else self.runner.trouble)
 
 
@@ -95,7 +99,7 @@ class Supervisor:
         except Exception as e:
             self._start_failed(watched, e)
         else:
-            watched.trouble, watched.waits = "", False
+            watched.trouble, watched.waits, watched.is_away = "", False, False
         finally:
             with self._changed:
                 watched.is_starting = False
@@ -107,7 +111,8 @@ class Supervisor:
             if self._watched.get(name) is not watched:
                 return  # it was stopped meanwhile
             watched.trouble = type_and_text(e)
-            watched.waits = isinstance(e, StartWaitsError)
+            watched.is_away = isinstance(e, ChannelAwayError)
+            watched.waits = watched.is_away or isinstance(e, StartWaitsError)
             wait_seconds = self._failed(watched)
         _log.error(
             "%s can't be started, and is tried again in %g s: %s",

@@ -12,6 +12,7 @@ import sys
 from array import array
 from collections.abc import Sequence
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import Frame, FrameType
 
@@ -55,7 +56,9 @@ def parse_dues(payload: bytes, count: int) -> array[int]:
         CorruptionError: it is about another number of events.
     """
     if len(payload) not in (8, 8 * count, 16 * count):
-        raise CorruptionError(f"a DUES frame of {len(payload)} bytes does not have the times of {count} events")
+        raise CorruptionError(
+            f"a DUES frame of {counted(len(payload), 'byte')} does not have the times of {counted(count, 'event')}"
+        )
     values = _integers(payload)
     return values * count if len(payload) == 8 else values[:count]
 

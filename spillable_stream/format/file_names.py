@@ -12,6 +12,7 @@ from enum import Enum
 from spillable_stream.names import is_name
 
 __all__ = [
+    "BACKUPS",
     "DISK",
     "GENERATION_BITS",
     "MEMORY",
@@ -40,6 +41,9 @@ __all__ = [
     "spare_name",
     "spare_segment_name",
 ]
+
+BACKUPS = "backups/"
+"""What the names of a backup's manifests begin with, which no channel has."""
 
 OWNER_FILE = "owner.json"
 """What says whose a directory is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from spillable_stream.format.frame import CONTROL_TYPES, FrameHeader, FrameType
 from spillable_stream.integrity.findings import Finding, Findings, Severity
 from spillable_stream.integrity.inventory import LogFile
+from spillable_stream.integrity.partial_transactions import PartialTransactions
 from spillable_stream.log.frames import Damage
 from spillable_stream.state.channel_state import Pending
 from spillable_stream.state.ranges import Range
@@ -19,15 +20,17 @@ class DamageFindings:
 
     Args:
         findings: where it is added.
+        partial: where the transactions are added that lack frames.
 
     Attributes:
         files: the numbers of the files in which there is damage.
         before: the header of the last frame.
     """
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: Findings, partial: PartialTransactions) -> None:
         self.files: set[int | str] = set()
         self._findings = findings
+        self._partial = partial
         self.before: FrameHeader = FrameHeader(FrameType.FILE_HEADER, 0, 0, 0, 0, 0, 0, 0)
         self._hole: tuple[Finding, int] | None = None  # damage, and the next ID before it
 
@@ -89,6 +92,8 @@ class DamageFindings:
             held = sum(put.count for _, _, put in pending.frames) if pending else 0
             if held < header.count and not (pending and pending.takes):
                 self._findings.add(_about(finding, header.transaction_id))
+                if held:
+                    self._partial.add(header.transaction_id)
         if header.type == FrameType.PUT and header.write_order_id:
             self.close(header.write_order_id)
         elif header.type == FrameType.COMMIT and header.write_order_id:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from spillable_stream.counted import counted
 from spillable_stream.errors import CorruptionError
@@ -19,7 +19,31 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.state.delays import DelayedFile, Delays
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["DelaysOfDisk", "DelaysPort", "readable_delays", "whole_pairs"]
+__all__ = ["DelaysOfDisk", "DelaysPort", "ReadableDelays", "readable_delays", "whole_pairs"]
+
+
+class ReadableDelays(NamedTuple):
+    """The delayed events that can be read.
+
+    Args:
+        delays: the state of them.
+        due: how many of them were due at a given time.
+    """
+
+    delays: Delays
+    due: int
+
+
+class _Checked(NamedTuple):
+    """A side file without what can't be read of it.
+
+    Args:
+        file: the file.
+        due: how many of its events were due at a given time.
+    """
+
+    file: DelayedFile
+    due: int
 
 
 class DelaysPort(Protocol):
@@ -86,13 +110,14 @@ class DelaysOfDisk:
             yield DelayedFile(number, 0, 0, size_bytes, 0, 0, 0)
 
 
-def readable_delays(port: DelaysPort, delays: Delays, findings: Findings) -> Delays:
+def readable_delays(port: DelaysPort, delays: Delays, findings: Findings, until_ms: int = 0) -> ReadableDelays:
     """Return the delayed events that can be read; what can't be is a hole of its side file.
 
     Args:
         port: where the side files are.
         delays: the events that wait, by the log.
         findings: collects what is missing or damaged.
+        until_ms: when the events are due that are counted, in milliseconds since 1970; 0 for none.
 
     Raises:
         StorageError: a file can't be read.
@@ -101,11 +126,14 @@ def readable_delays(port: DelaysPort, delays: Delays, findings: Findings) -> Del
         known = {port.path(file): file for file in delays.files.values()}
         for whole in port.there():
             _name_unnamed(port, whole, known.get(port.path(whole)), findings)
-    kept = [_checked(port, file, findings) for file in delays.files.values()]
-    return Delays(delays.next_number, [file.fields() for file in kept if file is not None])
+    checked = [_checked(port, file, findings, until_ms) for file in delays.files.values()]
+    kept = [found for found in checked if found is not None]
+    return ReadableDelays(
+        Delays(delays.next_number, [found.file.fields() for found in kept]), sum([found.due for found in kept])
+    )
 
 
-def _checked(port: DelaysPort, file: DelayedFile, findings: Findings) -> DelayedFile | None:
+def _checked(port: DelaysPort, file: DelayedFile, findings: Findings, until_ms: int) -> _Checked | None:
     """Return a side file without what can't be read of it; None if nothing is left that waits.
 
     A hole that the log left comes back, if it can be read: a COMMIT that begins behind it proves that another one had
@@ -132,8 +160,9 @@ def _checked(port: DelaysPort, file: DelayedFile, findings: Findings) -> Delayed
             size_bytes += frame.length * len(waiting) // len(frame.dues)
     if end < file.end:
         holes.append((end, file.end))
+    due = sum([d <= until_ms for d in dues])
     if events == file.events and tuple(holes) == file.holes:
-        return file
+        return _Checked(file, due)
     lost = [first for first, last in holes if (first, last) not in file.holes]
     if lost:
         findings.damage(path, f"{_counted(max(0, file.events - events))} can't be read", lost[0])
@@ -142,7 +171,8 @@ def _checked(port: DelaysPort, file: DelayedFile, findings: Findings) -> Delayed
         findings.warn(path, text, file.holes[0][0])
     if not events:
         return None
-    return file._replace(events=events, payload_bytes=size_bytes, next_ms=min(dues), holes=tuple(holes))
+    left = file._replace(events=events, payload_bytes=size_bytes, next_ms=min(dues), holes=tuple(holes))
+    return _Checked(left, due)
 
 
 def _name_unnamed(port: DelaysPort, whole: DelayedFile, known: DelayedFile | None, findings: Findings) -> None:
@@ -155,7 +185,9 @@ def _name_unnamed(port: DelaysPort, whole: DelayedFile, known: DelayedFile | Non
         return
     named_end = known.end if known else 0
     unnamed = [(begin, len(frame.dues)) for begin, frame, _ in found if frame is not None and begin >= named_end]
-    if unnamed:
+    if not found and whole.end:
+        findings.warn(path, f"no commit that can be read names the {port.noun}, and no delayed event in it can be read")
+    elif unnamed:
         events = sum([count for _, count in unnamed])
         text = f"no commit that can be read names {_counted(events)}{port.unnamed}; a repair keeps a copy"
         findings.warn(path, text, unnamed[0][0])

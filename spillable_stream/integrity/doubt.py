@@ -68,6 +68,8 @@ class Doubt:
         owned: the groups that had an owner when it was raised, or have had one since, and were not seen to be dropped.
         untaken: what each group had yet to take at a break: what follows may speak of other events with these IDs.
         untaken_through: the last ID before the break; 0 if there is none.
+        until_us: when the first append behind what is hidden was committed; 0 if there is none.
+        in_memory: in which logs something is hidden: the memory tier's (True), or the data files (False).
     """
 
     is_raised: bool = False
@@ -79,6 +81,8 @@ class Doubt:
     owned: set[str] = field(default_factory=set)
     untaken: dict[str, RangeSet] = field(default_factory=dict)
     untaken_through: int = 0
+    until_us: int = 0
+    in_memory: set[bool] = field(default_factory=set)
 
     def add_bytes(self, count: int) -> None:
         """Add bytes that may have held any frames."""
@@ -144,11 +148,30 @@ class Doubt:
         elif ("epoch" in record or "claim" in record) and is_name(name):  # else it is a producer
             self.owned.add(name)
 
-    def bound_takes(self, header: FrameHeader) -> None:
-        """Bound hidden takes by the COMMIT of a put: they can only include events before it."""
+    def bound(self, header: FrameHeader, *, in_memory: bool = False) -> None:
+        """Bound what is hidden by a frame: it was before; and takes by the COMMIT of a put, whose events they lack.
+
+        A frame of the other tier's log bounds nothing: what is hidden may be behind it.
+        """
+        if not self.in_memory <= {in_memory}:
+            return
+        self.until_us = self.until_us or header.time_us
         may_hide = self.hides_records or self.hides_takes
         if self.takes_through == 0 and may_hide and header.type == FrameType.COMMIT and header.write_order_id:
             self.takes_through = header.write_order_id - 1
+
+    def delivered_until_ms(self, now_ms: int) -> int:
+        """Return until when delayed events may have been delivered by hidden records, in milliseconds since 1970.
+
+        Args:
+            now_ms: the time now; no record is later.
+
+        Returns:
+            0 if nothing is hidden.
+        """
+        if not self.is_raised:
+            return 0
+        return min(self.until_us // 1000 + 1, now_ms) if self.until_us else now_ms
 
     def repeated(self, state: ChannelState) -> dict[str, tuple[Range, ...]]:
         """Return, by group of a state, the events that it may have taken without a remaining record."""

@@ -15,6 +15,7 @@ from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import FrameHeader, FrameType, file_seed
 from spillable_stream.integrity.findings import Finding, Findings, Severity
 from spillable_stream.integrity.inventory import Inventory, opened
+from spillable_stream.integrity.partial_transactions import PartialTransactions
 from spillable_stream.integrity.tolerant_replay import fits
 from spillable_stream.log.frames import Damage, LocatedFrame, Readable, walk
 from spillable_stream.log.layout import Layout
@@ -25,7 +26,7 @@ from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["EventCheck", "EventFiles", "FilesOfDisk"]
+__all__ = ["EventCheck", "EventFiles", "FilesOfDisk", "has_misfit"]
 
 _KEPT = "that are kept; no group needs them"
 
@@ -38,11 +39,13 @@ class _Hole:
         offset: where the damage starts in the file.
         size: its size in bytes.
         first_id: the first event in it.
+        transaction_id: the transaction that it is in; 0 if nothing says it.
     """
 
     offset: int
     size: int
     first_id: int
+    transaction_id: int
 
 
 class EventFiles(Protocol):
@@ -111,6 +114,7 @@ class EventCheck:
     Attributes:
         frames: how many whole frames were read.
         read_bytes: the size of these frames.
+        partial: the transactions with damaged frames, and with whole ones.
     """
 
     frames: int
@@ -122,6 +126,7 @@ class EventCheck:
         self._findings = findings
         self._sound = sound
         self._meter = meter
+        self.partial: PartialTransactions = PartialTransactions()
         self._read: set[int | str] = set()
         self._schemas: list[pa.Schema] = []
         self._needed_from = 0
@@ -165,9 +170,14 @@ class EventCheck:
                 if header is not None and first > block.last_id:
                     break
                 good = self._is_good(item)
+                transaction_id = block.transaction_id or (header.transaction_id if header else 0)
+                if transaction_id and (not good or (header is not None and header.type == FrameType.PUT)):
+                    self.partial.add_frame(transaction_id, good)
+                elif header is None:
+                    self.partial.add_hole()
                 if not good:
                     unbroken = False
-                    hole = hole or _Hole(item.offset, item.end - item.offset, expected)
+                    hole = hole or _Hole(item.offset, item.end - item.offset, expected, transaction_id)
                 if header is None or header.type != FrameType.PUT or first + header.count <= expected:
                     continue
                 if hole is not None:
@@ -186,7 +196,7 @@ class EventCheck:
                 if expected > block.last_id:
                     break
         if expected <= block.last_id:
-            end = hole or _Hole(size, 0, expected)
+            end = hole or _Hole(size, 0, expected, block.transaction_id)
             self._add_damage(path, end, block.last_id, block, "" if hole else "the file ends before its last event")
         return found
 
@@ -201,7 +211,7 @@ class EventCheck:
 
     def _add_damage(self, path: Path, hole: _Hole, through: int, block: Block, text: str = "") -> None:
         events = ((hole.first_id, through),) if through >= hole.first_id else ()
-        transactions = (block.transaction_id,) if block.transaction_id else ()
+        transactions = (hole.transaction_id,) if hole.transaction_id else ()
         which = _KEPT if self._is_kept(through) else "that are still needed"
         text = text or f"a frame is damaged among events {which}"
         self._findings.add(Finding(Severity.DAMAGE, path, text, hole.offset, hole.size, events, transactions))
@@ -209,6 +219,18 @@ class EventCheck:
     def _is_kept(self, last_id: int) -> bool:
         """Tell whether events up to ``last_id`` are only kept."""
         return last_id < self._needed_from
+
+
+def has_misfit(source: Readable, seed: int, schemas: list[pa.Schema]) -> bool:
+    """Tell whether the events of some whole frame of a file are of none of these schemas.
+
+    Args:
+        source: the file's bytes: a segment's or a side file's.
+        seed: what its checksums start from.
+        schemas: the schemas.
+    """
+    puts = (f for f in walk(source, seed, 0, source.size()) if isinstance(f, LocatedFrame))
+    return any(not fits(f.header, f.payload or b"", schemas) for f in puts if f.header.type == FrameType.PUT)
 
 
 def _once(blocks: list[Block]) -> list[Block]:

@@ -99,6 +99,9 @@ class Loss:
         repeated: for each group, events that it may have taken and would get again, since a record of it is damaged.
         skipped: for each group, events that it has taken and would not get again, though a seek may have moved it back
             to them, since a record of it is damaged.
+        partial: the IDs of transactions that are left in part: some of their events are lost, or kept no more.
+        redelivered: how many delayed events that wait may have been delivered before, since a record of it may be
+            damaged: those that were come once more, under other IDs.
     """
 
     lost: tuple[Range, ...] = ()
@@ -106,6 +109,8 @@ class Loss:
     repeated: dict[str, tuple[Range, ...]] = field(default_factory=dict)
     kept: tuple[Range, ...] = ()
     skipped: dict[str, tuple[Range, ...]] = field(default_factory=dict)
+    partial: tuple[int, ...] = ()
+    redelivered: int = 0
 
     @property
     def count(self) -> int:

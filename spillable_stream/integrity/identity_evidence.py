@@ -95,7 +95,19 @@ def check_owners(fs: FileSystem, layout: Layout, findings: Findings) -> bool:
         if (fault := ownership_fault(fs, layout, role, directory, found, owner)) is not None:
             text = f"{directory} is not proven to be this channel's: {fault}"
             findings.damage(directory / OWNER_FILE, text)
+    if layout.backup_checkpoint_dir is not None:
+        _check_owner_of_backup(fs, layout.backup_checkpoint_dir, findings)
     return len(findings.all()) > before
+
+
+def _check_owner_of_backup(fs: FileSystem, backup: Path, findings: Findings) -> None:
+    """Add the owner file of the backup directory if it is damaged: while it is, checkpoints have no copies."""
+    try:
+        read_owner(fs, backup)
+    except ForeignDirectoryError as e:
+        findings.warn(backup / OWNER_FILE, str(e))
+    except StorageError:
+        return  # nothing depends on that directory
 
 
 def _says(fs: FileSystem, layout: Layout, channel: str) -> bool:

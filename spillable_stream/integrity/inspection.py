@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
 from spillable_stream.engine.local.position_hint import parse_position_hint, read_position_hint
-from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
-from spillable_stream.format.file_names import generation_of
+from spillable_stream.format.batch import EVENT_SCHEMA, decode_schema, encode_schema
+from spillable_stream.format.file_names import delayed_name, generation_of, seed_name
+from spillable_stream.format.frame import file_seed
 from spillable_stream.integrity.delayed_check import DelaysOfDisk, readable_delays
-from spillable_stream.integrity.event_check import EventCheck, FilesOfDisk
+from spillable_stream.integrity.event_check import EventCheck, FilesOfDisk, has_misfit
 from spillable_stream.integrity.findings import Findings, Loss, Severity
 from spillable_stream.integrity.identity_evidence import check_owners, find_identity
-from spillable_stream.integrity.inventory import Inventory, LogFile, take_inventory
+from spillable_stream.integrity.inventory import Inventory, LogFile, opened, take_inventory
 from spillable_stream.integrity.log_steps import LogSteps
 from spillable_stream.integrity.losses import UNKNOWN_IDS, kept_and_gone, unexplained
 from spillable_stream.integrity.tolerant_replay import TolerantReplay
@@ -139,6 +141,7 @@ class _Inspector:
         self._meter.begin(sum(file.end for file in [*inventory.disk[root:], *inventory.memory]))
         replay = self._replay(root)
         if root and not inventory.disk[root].holds_everything and self._unexplained(replay.state):
+            self._report_missing_files([])
             replay = self._replay(0)  # files that looked like leftovers of a removal are needed
         state = replay.state
         self._check_chain(root)
@@ -147,11 +150,15 @@ class _Inspector:
         sound = self._walked - self._damaged
         event_check = EventCheck(FilesOfDisk(self._fs, inventory), self._findings, sound, self._meter)
         state.blocks = event_check.readable(state)
-        state.delays = readable_delays(DelaysOfDisk(self._fs, self._layout), state.delays, self._findings)
+        until_ms = replay.delivered_until_ms(time.time_ns() // 1_000_000)
+        delays = readable_delays(DelaysOfDisk(self._fs, self._layout), state.delays, self._findings, until_ms)
+        state.delays = delays.delays
         lost = state.missing()
         kept = kept_and_gone(state, lost, self._findings)
         self._explain(lost, "events that should be there are in no file")
         self._explain(kept, "events that are kept are in no file; no group needs them")
+        gone = [*lost, *kept]
+        partial = replay.partial.among(self._findings, gone) | event_check.partial.among(self._findings, gone)
         last_id, through = state.last_id, self._doubtful_through
         doubtful = ((last_id + 1, through),) if through > last_id else ()
         bad_positions = self._check_positions(state)
@@ -164,7 +171,15 @@ class _Inspector:
             state,
             identity_damaged,
             owners_damaged,
-            Loss(tuple(lost), doubtful, replay.repeated(), tuple(kept), replay.skipped()),
+            Loss(
+                tuple(lost),
+                doubtful,
+                replay.repeated(),
+                tuple(kept),
+                replay.skipped(),
+                tuple(sorted(partial)),
+                delays.due,
+            ),
             max(last_id, through),
             bad_positions,
             self._unrepairable,
@@ -269,12 +284,23 @@ class _Inspector:
         state = ChannelState(ChannelOptions(), [encode_schema(EVENT_SCHEMA)])
         trial = TolerantReplay(self._steps(), state, Findings(), exact=False)
         trial.run(Position(file.file_id, 0))
-        if trial.misfits:
+        if trial.misfits or self._other_files_misfit(state.schemas):
             self._unrepairable = f"the header of {file.path.name} is damaged, and nothing else says its schema"
         else:
             text = "nothing but the damaged header says the options and the schema: all frames fit an event channel's"
             self._findings.note(file.path, f"{text}; the options are the defaults", 1)
         return ChannelState(ChannelOptions(), [encode_schema(EVENT_SCHEMA)]), False
+
+    def _other_files_misfit(self, schemas: list[bytes]) -> bool:
+        """Tell whether events in segments or side files are of none of these schemas."""
+        fs, layout, decoded = self._fs, self._layout, [decode_schema(s) for s in schemas]
+        files = {layout.segment_file(name): seed_name(name) for name in layout.segments(fs)}
+        files |= {layout.delayed_file(number): delayed_name(number) for number in layout.delayed_files(fs)}
+        for path, name in files.items():
+            with opened(fs, path) as file:
+                if has_misfit(file, file_seed(layout.channel, name), decoded):
+                    return True
+        return False
 
     # ── the memory tier ─────────────────────────────────────────────────────────────────────────
 

@@ -13,9 +13,10 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+from spillable_stream.counted import counted
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
 from spillable_stream.errors import StorageError
-from spillable_stream.format.file_names import Tier, in_memory, log_name
+from spillable_stream.format.file_names import Tier, generation_of, in_memory, log_name
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd, is_half_damaged, parse_head
 from spillable_stream.format.packing import MALFORMED
@@ -110,6 +111,7 @@ class Inventory:
         half_head: whether one slot of this boot's head is damaged.
         exact: whether `known` is the last publication, not only a lower bound.
         missing_end: whether the newest data file is missing or cut.
+        missing_memory_end: whether the newest file of the memory tier is missing.
     """
 
     layout: Layout
@@ -123,6 +125,7 @@ class Inventory:
     half_head: bool = False
     exact: bool = False
     missing_end: bool = False
+    missing_memory_end: bool = False
 
     def root(self) -> int:
         """Return the index of the first data file of the unbroken chain that leads to the last one."""
@@ -323,7 +326,7 @@ def _trust_last(
         text = "no transaction is whole here, and a later file followed, so all of this one had been synced"
         findings.damage(last.path, text, tail.end, tail.torn_bytes)
     elif tail.torn_bytes:
-        text = f"a transaction that was never acknowledged: the next open cuts {tail.torn_bytes} bytes"
+        text = f"a transaction that was never acknowledged: the next open cuts {counted(tail.torn_bytes, 'byte')}"
         findings.note(last.path, text, tail.end, tail.torn_bytes)
 
 
@@ -381,6 +384,10 @@ def _trust_memory(fs: FileSystem, inventory: Inventory, findings: Findings) -> N
     _settle_ends(fs, files, known)
     if files:
         _trust_last(fs, inventory, files[-1], published, known, findings)
+        if files[-1].file_id < known.file_id and generation_of(known.file_id) == generation_of(files[-1].file_id):
+            path = inventory.layout.log_file(known.file_id)
+            findings.damage(path, f"{path.name}, the newest file of the memory tier, is missing")
+            inventory.missing_memory_end = True
 
 
 def _headers(files: list[LogFile]) -> HeaderOf:

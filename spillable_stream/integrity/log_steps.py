@@ -202,6 +202,8 @@ class LogSteps:
                     hidden = hidden or HiddenRecords(step.what.size)
         if hidden is not None:
             yield Step(_LAST_US, files[-1], hidden)
+        elif files and self._inventory.missing_memory_end:
+            yield Step(_LAST_US, files[-1], MissingFiles())
 
     def _file(self, file: LogFile, offset: int, time_us: int) -> Iterator[Step]:
         """Yield the frames of a file, and its damage."""

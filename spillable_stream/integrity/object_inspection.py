@@ -7,20 +7,24 @@ delete meanwhile, on any host.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from spillable_stream.errors import CorruptionError
+from spillable_stream.format.batch import decode_schema
+from spillable_stream.format.file_names import seed_name
+from spillable_stream.format.frame import file_seed
 from spillable_stream.format.packing import pack, unpack
 from spillable_stream.integrity.delayed_check import readable_delays
-from spillable_stream.integrity.event_check import EventCheck
+from spillable_stream.integrity.event_check import EventCheck, has_misfit
 from spillable_stream.integrity.findings import Findings, Loss, Severity
 from spillable_stream.integrity.inventory import LogFile
 from spillable_stream.integrity.losses import UNKNOWN_IDS, kept_and_gone, unexplained
 from spillable_stream.integrity.object_base import Base, find_base
-from spillable_stream.integrity.object_files import DelaysOfStore, FilesOfStore
+from spillable_stream.integrity.object_files import DelaysOfStore, FilesOfStore, StoredObject
 from spillable_stream.integrity.object_inventory import ObjectInventory, take_object_inventory
 from spillable_stream.integrity.object_steps import ObjectSteps
 from spillable_stream.integrity.tolerant_replay import TolerantReplay
@@ -155,9 +159,11 @@ class _Inspector:
         files = FilesOfStore(self._store, inventory.channel, inventory.sizes)
         check = EventCheck(files, self._findings, steps.walked - replay.damaged, self._meter)
         state.blocks = check.readable(state)
-        delays = DelaysOfStore(self._store, inventory.channel, inventory.sizes)
-        state.delays = readable_delays(delays, state.delays, self._findings)
-        loss, last_id = self._loss(state, steps, replay)
+        port = DelaysOfStore(self._store, inventory.channel, inventory.sizes)
+        until_ms = replay.delivered_until_ms(time.time_ns() // 1_000_000)
+        delays = readable_delays(port, state.delays, self._findings, until_ms)
+        state.delays = delays.delays
+        loss, last_id = self._loss(state, steps, replay, check, delays.due)
         self._note_segments(state)
         tail = None
         if steps.token is not None and (base.is_proven or steps.last_number > base.number):
@@ -217,13 +223,24 @@ class _Inspector:
         if base.tail is not None:
             return ""
         _, trial = self._replay(base, Findings())
-        if trial.misfits:
+        if trial.misfits or self._segments_misfit(base.state.schemas):
             return "slot 0 is damaged, and nothing else says the channel's schema"
         text = "nothing but slot 0 says the options and the schema: all frames fit an event channel's"
         self._findings.note(Path(LOG), f"{text}; the options are the defaults", 1)
         return ""
 
-    def _loss(self, state: ChannelState, steps: ObjectSteps, replay: TolerantReplay) -> tuple[Loss, int]:
+    def _segments_misfit(self, schemas: list[bytes]) -> bool:
+        """Tell whether events in segments, in the order or waiting, are of none of these schemas."""
+        inventory, decoded = self._inventory, [decode_schema(s) for s in schemas]
+        for key in inventory.segments:
+            source = StoredObject(self._store, key, inventory.sizes.get(key))
+            if has_misfit(source, file_seed(inventory.channel, seed_name(key)), decoded):
+                return True
+        return False
+
+    def _loss(
+        self, state: ChannelState, steps: ObjectSteps, replay: TolerantReplay, check: EventCheck, redelivered: int
+    ) -> tuple[Loss, int]:
         """Return what can't be recovered, and the last ID that may have been in use."""
         lost = state.missing()
         kept = kept_and_gone(state, lost, self._findings)
@@ -236,7 +253,10 @@ class _Inspector:
         last_id = state.last_id
         through = last_id + UNKNOWN_IDS if steps.hides_ids else last_id
         doubtful = ((last_id + 1, through),) if through > last_id else ()
-        return Loss(tuple(lost), doubtful, replay.repeated(), tuple(kept), replay.skipped()), through
+        gone = [*lost, *kept]
+        partial = replay.partial.among(self._findings, gone) | check.partial.among(self._findings, gone)
+        again, skipped = replay.repeated(), replay.skipped()
+        return Loss(tuple(lost), doubtful, again, tuple(kept), skipped, tuple(sorted(partial)), redelivered), through
 
     def _note_segments(self, state: ChannelState) -> None:
         """Note the segments without events of the channel, in the order or waiting."""

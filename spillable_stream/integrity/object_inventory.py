@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spillable_stream.errors import CorruptionError, NotAChannelError
+from spillable_stream.format.file_names import BACKUPS
 from spillable_stream.format.slot import HEADER_READ_BYTES, claimed_channel, parse_slot_header
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.object_files import is_there
@@ -138,7 +139,10 @@ def _find_identity(store: Store, slots: list[int], checkpoints: list[int], findi
         # Slot 0 alone is a channel that somebody is making, or died making: nobody can have committed to it.
         found = next(_claims(store, slots), None) if checkpoints or any(slots) else None
         if found is None:
-            raise NotAChannelError(f"{store.root} is not a channel: it has no {IDENTITY}")
+            what = f"{store.root} is not a channel: it has no {IDENTITY}"
+            if any(True for _ in store.list(BACKUPS)):
+                what += f", and is a backup: 'spillable restore {store.root} PATH' creates a channel from it"
+            raise NotAChannelError(what)
         findings.damage(Path(IDENTITY), "the channel's identity is missing; its other objects say it too")
         return found, True
     other = ""

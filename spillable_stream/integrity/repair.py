@@ -34,7 +34,7 @@ from spillable_stream.format.frame import FrameType, encode, encode_with, file_s
 from spillable_stream.format.head_page import disowned, parse_host
 from spillable_stream.format.record import FileHeader, LostRecord
 from spillable_stream.integrity.file_kinds import require_kinds
-from spillable_stream.integrity.findings import Report
+from spillable_stream.integrity.findings import Report, Severity
 from spillable_stream.integrity.inspection import Inspection
 from spillable_stream.integrity.object_repair import repair_objects
 from spillable_stream.integrity.repair_copies import RepairCopies, memory_files
@@ -99,17 +99,27 @@ def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progre
     meter = Meter("repair", "bytes", progress)
     with _alone(fs, path, make=True):
         inspection = examine(fs, path, meter)
+        report = _repaired(fs, inspection)
+        if inspection.owners_damaged:  # directories that are proven only now may hold damage, too
+            more = _repaired(fs, examine(fs, path, meter))
+            found = [f for f in more.findings if f.severity is not Severity.NOTE]
+            report = replace(report, findings=(*report.findings, *found))
         meter.end()
-        report = report_of(inspection)
-        if report.healthy:
-            return report
-        if inspection.unrepairable:
-            raise CorruptionError(f"{path} can't be repaired: {inspection.unrepairable}", str(path))
-        copies = RepairCopies(fs, inspection.layout)
-        report = report_of(inspection, copies.path)
-        copies.keep(report, _changed(fs, inspection))
-        _Repair(fs, inspection).run()
         return report
+
+
+def _repaired(fs: FileSystem, inspection: Inspection) -> Report:
+    """Keep copies of what is wrong, mend it, and return the report of it."""
+    report, path = report_of(inspection), inspection.layout.path
+    if report.healthy:
+        return report
+    if inspection.unrepairable:
+        raise CorruptionError(f"{path} can't be repaired: {inspection.unrepairable}", str(path))
+    copies = RepairCopies(fs, inspection.layout)
+    report = report_of(inspection, copies.path)
+    copies.keep(report, _changed(fs, inspection))
+    _Repair(fs, inspection).run()
+    return report
 
 
 @contextmanager
@@ -145,7 +155,9 @@ def _changed(fs: FileSystem, inspection: Inspection) -> list[Path]:
     if inspection.identity_damaged:
         changed.append(inspection.layout.path / "channel.json")
     if inspection.owners_damaged:
-        owned = (inspection.layout.path, *inspection.layout.directories().values())
+        owned = [inspection.layout.path, *inspection.layout.directories().values()]
+        if inspection.layout.backup_checkpoint_dir is not None:
+            owned.append(inspection.layout.backup_checkpoint_dir)
         changed += [d / OWNER_FILE for d in owned if fs.exists(d / OWNER_FILE)]
     if inspection.log_damaged:
         changed += [inspection.layout.head, *(path for _, path in _checkpoints(fs, inspection.layout).all())]

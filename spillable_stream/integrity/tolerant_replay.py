@@ -33,6 +33,7 @@ from spillable_stream.integrity.doubt import Doubt
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.inventory import LogFile
 from spillable_stream.integrity.log_steps import ExactImage, HiddenRecords, Steps
+from spillable_stream.integrity.partial_transactions import PartialTransactions
 from spillable_stream.log.append_check import parsed_commit
 from spillable_stream.log.frames import Damage, LocatedFrame
 from spillable_stream.log.wal import Position
@@ -64,6 +65,7 @@ class TolerantReplay:
         state: the state so far.
         steps: reads the logs.
         misfits: how many PUT frames are whole, but can't be decoded.
+        partial: the transactions with damaged frames, and with whole ones.
     """
 
     misfits: int
@@ -81,11 +83,12 @@ class TolerantReplay:
         self.steps: Steps = steps
         self.misfits = 0
         self._on_image = on_image
-        self._damage = DamageFindings(findings)
+        self.partial: PartialTransactions = PartialTransactions()
+        self._damage = DamageFindings(findings, self.partial)
         self._doubt = Doubt()
         self._skipped: dict[str, tuple[Range, ...]] = {}
         self._knows_first_id = exact or state.next_id > 1
-        self._with_memory = False
+        self._with_memory = self._is_in_memory = False
         self._schemas: list[pa.Schema] = []
         if not exact:
             self._raise_doubt(unknown_bytes=HEADER_SIZE_BYTES)
@@ -109,6 +112,7 @@ class TolerantReplay:
         """
         self._with_memory = memory is not None
         for step in self.steps.since(disk, memory):
+            self._is_in_memory = in_memory(step.file.file_id)
             if isinstance(step.what, LocatedFrame):
                 self._apply(step.file, step.what, step.fault)
             elif isinstance(step.what, Damage):
@@ -140,6 +144,8 @@ class TolerantReplay:
         if header.type == FrameType.PUT and not fits(header, found.payload or b"", self._decoded_schemas()):
             self.misfits += 1
             self._add_damage(file, _as_damage(found), "the events of a frame can't be decoded")
+        elif header.type == FrameType.PUT:
+            self.partial.add_frame(header.transaction_id, is_whole=True)
         self._follow(header)
         try:
             if self._doubt.is_raised:
@@ -155,7 +161,7 @@ class TolerantReplay:
 
     def _follow(self, header: FrameHeader) -> None:
         """Use a frame after damage to bound what the damage hides."""
-        self._doubt.bound_takes(header)
+        self._doubt.bound(header, in_memory=self._is_in_memory)
         self._damage.follow(header, self.state.pending.get(header.transaction_id))
 
     def _reveal(self, file: LogFile, found: LocatedFrame) -> None:
@@ -235,12 +241,14 @@ class TolerantReplay:
     def _pass_over(self, file: LogFile, damage: Damage) -> None:
         header = damage.header
         if header is None or header.type == FrameType.FILE_HEADER:
+            self.partial.add_hole()
             text = "the file's header is damaged" if damage.offset == 0 else "no frame is whole here"
             self._add_damage(file, damage, text)
             self._raise_doubt(unknown_bytes=damage.size)
             return
         self._add_damage(file, damage, f"the payload of a {header.type.name} frame is damaged")
         if header.type == FrameType.PUT:
+            self.partial.add_frame(header.transaction_id, is_whole=False)
             self._follow(header)
             self.state.apply(file.file_id, damage.offset, header, None)
         elif header.type == FrameType.COMMIT:
@@ -278,6 +286,8 @@ class TolerantReplay:
         state = self.state
         first = min((put.write_order_id for _, _, put in frames), default=0)
         last = max((put.write_order_id + put.count - 1 for _, _, put in frames), default=0)
+        if frames:
+            self.partial.add(tx)
         if frames and (last < state.first_kept or any(True for _ in state.blocks.disk.between(first, last))):
             del state.pending[tx]  # the events are in the state already
             return
@@ -317,6 +327,8 @@ class TolerantReplay:
             self._doubt.add_bytes(unknown_bytes)
             if type_ in _MAY_BE_SEEK:
                 self._doubt.add_seeks(self.state.groups)
+        self._doubt.until_us = 0
+        self._doubt.in_memory.add(self._is_in_memory)
         if not self._doubt.is_raised:
             self._doubt.is_raised = True
             self._doubt.owned.update(filter(is_name, self.state.owners))
@@ -371,6 +383,10 @@ class TolerantReplay:
         if self.state.groups:
             self.state.raise_floor()
         return self.state
+
+    def delivered_until_ms(self, now_ms: int) -> int:
+        """Return until when delayed events may have been delivered without a remaining record; see `Doubt`."""
+        return self._doubt.delivered_until_ms(now_ms)
 
     def repeated(self) -> dict[str, tuple[Range, ...]]:
         """Return, by group, the events that it may have taken without a remaining record, so they may be repeated."""

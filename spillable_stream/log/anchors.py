@@ -20,7 +20,7 @@ the same token, or none: a record that could not be replaced is removed.
 from __future__ import annotations
 
 import contextlib
-import secrets
+import os
 import struct
 
 import google_crc32c
@@ -43,7 +43,7 @@ def write_anchors(open_lock: File, lock: File, head: File) -> str:
     Returns:
         The token; "" if that of an earlier recovery is still there, where other handles read it.
     """
-    token = secrets.token_bytes(_TOKEN_BYTES)
+    token = os.urandom(_TOKEN_BYTES)
     record = _MAGIC + _inodes(open_lock, lock, head) + token
     try:
         open_lock.store(0, record + _CRC.pack(google_crc32c.value(record)))

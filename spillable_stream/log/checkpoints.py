@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from spillable_stream.errors import BackupCheckpointWarning, CorruptionError, ForeignDirectoryError, StorageError
+from spillable_stream.errors import BackupCheckpointWarning, CorruptionError, StorageError
 from spillable_stream.format.file_names import checkpoint_name, log_name, parse_checkpoint
 from spillable_stream.format.frame import (
     HEADER_SIZE_BYTES,
@@ -31,9 +31,8 @@ from spillable_stream.format.frame import (
 )
 from spillable_stream.format.packing import NONSENSE, pack, unpack
 from spillable_stream.format.record import FileHeader
-from spillable_stream.log.directory_ownership import BACKUP, ownership_fault
+from spillable_stream.log.directory_ownership import backup_fault
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner_file import read_owner
 from spillable_stream.log.wal import Position
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_names import named
@@ -125,11 +124,7 @@ class Checkpoints:
             raise StorageError(f"{backup} is missing")
         if not self._layout.owned:
             return
-        try:
-            home = read_owner(self._fs, self._layout.path)
-            fault = ownership_fault(self._fs, self._layout, BACKUP, backup, read_owner(self._fs, backup), home)
-        except ForeignDirectoryError as e:
-            fault = str(e)
+        fault = backup_fault(self._fs, self._layout, backup)
         if fault is not None:
             raise StorageError(f"{backup} is not proven to be this channel's: {fault}; run 'spillable repair' if it is")
 

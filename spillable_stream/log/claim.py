@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,9 @@ from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, Sto
 from spillable_stream.log.directory_ownership import (
     BACKUP,
     HOME,
-    is_original_elsewhere,
     is_outside,
     ownership_fault,
+    ownership_fault_without_home,
     whereabouts,
 )
 from spillable_stream.log.identity_file import identity_of
@@ -50,9 +51,7 @@ def _own_again(fs: FileSystem, layout: Layout) -> None:
         found = read_owner(fs, directory) if _is_readable(fs, directory) else None
         if found is None:
             continue
-        fault = ownership_fault(fs, layout, role, directory, found, None)
-        if fault is None and is_outside(fs, layout, directory) and is_original_elsewhere(fs, found, layout):
-            fault = f"it belongs to the channel at {found.home}, and this is a copy of that"
+        fault = ownership_fault_without_home(fs, layout, role, directory, found)
         if fault is not None:
             raise ForeignDirectoryError(f"{directory} can't be given to the channel {layout.path}: {fault}")
     home, inode = whereabouts(fs, layout)
@@ -62,6 +61,10 @@ def _own_again(fs: FileSystem, layout: Layout) -> None:
             fs.make_directory(directory)
         write_owner(fs, directory, replace(owner, role=role, layout=None))  # fails where a disk is not mounted any more
     write_owner(fs, layout.path, owner)
+    backup = layout.backup_checkpoint_dir
+    if backup is not None and not _is_readable(fs, backup):
+        with _without_backup(layout):
+            fs.remove(backup / OWNER_FILE)
     own_backup(fs, layout, replace(owner, role=BACKUP, layout=None))
 
 
@@ -78,14 +81,25 @@ def own_backup(fs: FileSystem, layout: Layout, owner: DirectoryOwner, moved_from
     backup = layout.backup_checkpoint_dir
     if backup is None:
         return
-    try:
+    with _without_backup(layout):
         if moved_from is None:
             fs.make_directory(backup)
             fs.share_directory(backup)
+            found = read_owner(fs, backup)
+            if found is not None and found.channel == layout.channel:
+                _require_none(ownership_fault_without_home(fs, layout, BACKUP, backup, found))
         elif ownership_fault(fs, layout, BACKUP, backup, read_owner(fs, backup), moved_from) is not None:
             return  # `Checkpoints` says so
         _own(fs, backup, owner)
+
+
+@contextlib.contextmanager
+def _without_backup(layout: Layout) -> Iterator[None]:
+    """Continue without the backup directory if the block fails, and log it."""
+    try:
+        yield
     except (StorageError, ForeignDirectoryError, FileNotFoundError) as e:
+        backup = layout.backup_checkpoint_dir
         _log.warning("there is no backup of checkpoints in %s: %s", backup, e, extra=fields(layout.path, file=backup))
 
 
@@ -192,6 +206,11 @@ def _own(fs: FileSystem, directory: Path, owner: DirectoryOwner) -> None:
     """Write a directory's owner file, also over one that says the same: its name may not be durable."""
     _require_no_other(read_owner(fs, directory), directory, owner.channel, owner.role)
     write_owner(fs, directory, owner)
+
+
+def _require_none(fault: str | None) -> None:
+    if fault is not None:
+        raise ForeignDirectoryError(fault)
 
 
 def _require_no_other(found: DirectoryOwner | None, directory: Path, channel: str, role: str) -> None:

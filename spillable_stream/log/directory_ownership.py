@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spillable_stream.errors import NotAChannelError, SpillableError
+from spillable_stream.errors import ForeignDirectoryError, NotAChannelError, SpillableError
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner
+from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, read_owner
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import is_locked
 
 __all__ = [
     "BACKUP",
     "HOME",
+    "backup_fault",
     "is_held",
     "is_original_elsewhere",
     "is_outside",
     "ownership_fault",
+    "ownership_fault_without_home",
     "whereabouts",
 ]
 
@@ -69,6 +71,38 @@ def ownership_fault(
     if is_original_elsewhere(fs, found, layout):
         return f"it belongs to the channel at {found.home}, and this is a copy of that"
     return None
+
+
+def ownership_fault_without_home(
+    fs: FileSystem, layout: Layout, role: str, directory: Path, found: DirectoryOwner | None
+) -> str | None:
+    """Return why a directory can't be the channel's, where the channel's own owner file says nothing; None if it can.
+
+    The arguments are those of `ownership_fault`.
+    """
+    fault = ownership_fault(fs, layout, role, directory, found, None)
+    if fault is None and found and is_outside(fs, layout, directory) and is_original_elsewhere(fs, found, layout):
+        return f"it belongs to the channel at {found.home}, and this is a copy of that"
+    return fault
+
+
+def backup_fault(fs: FileSystem, layout: Layout, backup: Path) -> str | None:
+    """Return why the directory of copies of checkpoints is not proven to be the channel's, or None if it is.
+
+    The channel's own owner file may be missing, or damaged: then what the directory says by itself has to do, so that a
+    repair knows its checkpoints.
+    """
+    try:
+        found = read_owner(fs, backup)
+    except ForeignDirectoryError as e:
+        return str(e)
+    try:
+        owner = read_owner(fs, layout.path)
+    except ForeignDirectoryError:
+        owner = None
+    if owner is None:
+        return ownership_fault_without_home(fs, layout, BACKUP, backup, found)
+    return ownership_fault(fs, layout, BACKUP, backup, found, owner)
 
 
 def is_held(fs: FileSystem, path: Path) -> bool:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import DiskSpaceError, StorageError
 from spillable_stream.log.layout import Layout
 from spillable_stream.option_names import named
@@ -61,7 +62,7 @@ def required_bytes(fs: FileSystem, directory: Path, given: int | None) -> int:
     return min(_LARGEST_DEFAULT_BYTES, fs.total_bytes(directory) // _DEFAULT_PART) if given is None else given
 
 
-def require_space(fs: FileSystem, directory: Path, given: int | None, size_bytes: int) -> int:
+def require_space(fs: FileSystem, directory: Path, given: int | None, size_bytes: int, waiting_bytes: int = 0) -> int:
     """Refuse a write that leaves too little space.
 
     Args:
@@ -69,6 +70,7 @@ def require_space(fs: FileSystem, directory: Path, given: int | None, size_bytes
         directory: where the write goes.
         given: ``minimumRequiredSpace``, or None for its default.
         size_bytes: how much space the write takes.
+        waiting_bytes: how much it leaves beside that for delayed events, which are written again when they are due.
 
     Returns:
         How much more can be written, in bytes.
@@ -77,28 +79,38 @@ def require_space(fs: FileSystem, directory: Path, given: int | None, size_bytes
         DiskSpaceError: it would leave less than is required.
     """
     required, free = required_bytes(fs, directory, given), fs.free_bytes(directory)
-    if free - size_bytes < required:
+    if free - size_bytes < required + waiting_bytes:
         default = " (the default)" if given is None else ""
-        refused = f"{size_bytes:,} bytes more are refused" if size_bytes else "puts are refused"
+        refused = f"{counted(size_bytes, 'more byte', 'are')} refused" if size_bytes else "puts are refused"
+        waiting = (
+            f", and the delayed events that wait need {waiting_bytes:,} when they are due" if waiting_bytes else ""
+        )
         raise DiskSpaceError(
             f"the file system of {directory} has {free:,} bytes free, {named('minimumRequiredSpace')} is "
-            f"{required:,}{default}: {refused}; make room, or take events: takes still work"
+            f"{required:,}{default}{waiting}: {refused}; make room, or take events: takes still work"
         )
-    return free - size_bytes - required
+    return free - size_bytes - required - waiting_bytes
 
 
-def lacking_bytes(fs: FileSystem, layout: Layout, given: int | None) -> int:
+def lacking_bytes(fs: FileSystem, layout: Layout, given: int | None, waiting_bytes: int) -> int:
     """Return how many bytes more must be free so that puts are not refused, or nearly.
 
     Args:
         fs: the file system.
         layout: the channel's files.
         given: ``minimumRequiredSpace``, or None for its default.
+        waiting_bytes: the size of the delayed events that wait.
 
     Raises:
         StorageError: the system does not say.
     """
-    return max(0, _NEARLY_FULL_BYTES - max(_rooms(fs, layout.data_dirs, given).values()))
+    room = max(_rooms(fs, layout.data_dirs, given).values()) - _share(waiting_bytes, layout)
+    return max(0, _NEARLY_FULL_BYTES - room)
+
+
+def _share(waiting_bytes: int, layout: Layout) -> int:
+    """Return how much of the delayed events that wait is written to each data directory: they get files in turn."""
+    return waiting_bytes // len(layout.data_dirs)
 
 
 def with_room(fs: FileSystem, layout: Layout, given: int | None) -> set[Path]:
@@ -140,8 +152,9 @@ def _rooms(fs: FileSystem, directories: Iterable[Path], given: int | None) -> di
 class DiskSpace:
     """Refuses puts that leave too little space, with a look at the disk every second, or sooner.
 
-    In between it counts: what all processes appended, which the log's end shows, and what this one adopted. When that
-    may have used up a part of what was free it looks again, so that no writer is faster than the looks.
+    In between it counts: what all processes appended, which the log's end shows, and delayed, and what this one
+    adopted. When that may have used up a part of what was free it looks again, so that no writer is faster than the
+    looks.
 
     Args:
         fs: the file system.
@@ -153,9 +166,18 @@ class DiskSpace:
         self._layout = layout
         self._looked_for: tuple[int | None, int] = (0, 0)  # of the last look: what was required, and the data file
         self._looked_at = 0.0
+        self._waiting_bytes = 0  # at the last look
         self._look_again_end = 0  # where the data file ends when it is time for another look
 
-    def require(self, given: int | None, file_id: int, end: int, staged_bytes: int = 0) -> None:
+    def require(
+        self,
+        given: int | None,
+        file_id: int,
+        end: int,
+        staged_bytes: int = 0,
+        delayed_bytes: int = 0,
+        waiting_bytes: int = 0,
+    ) -> None:
         """Refuse a put that leaves too little space.
 
         Args:
@@ -163,23 +185,28 @@ class DiskSpace:
             file_id: the data file that it is appended to.
             end: where that ends then.
             staged_bytes: how large the segments are that it adopts.
+            delayed_bytes: how much it writes to side files.
+            waiting_bytes: the size of the delayed events that wait then.
 
         Raises:
             DiskSpaceError: it would leave less than is required.
         """
-        if given == 0:
+        if given == 0 and not waiting_bytes:
             return
         self._look_again_end -= staged_bytes
+        more_bytes = waiting_bytes - self._waiting_bytes  # they were written once, and will be once more
         if (
-            end > self._look_again_end
+            end + 2 * more_bytes > self._look_again_end
             or self._looked_for != (given, file_id)
             or time.monotonic() - self._looked_at >= _LOOK_SECONDS
         ):
-            self._look(given, file_id, end)
+            self._look(given, file_id, end, delayed_bytes, waiting_bytes)
 
-    def _look(self, given: int | None, file_id: int, end: int) -> None:
+    def _look(self, given: int | None, file_id: int, end: int, delayed_bytes: int, waiting_bytes: int) -> None:
         self._look_again_end = 0  # also when this one fails
         path = self._layout.log_file(file_id)
-        room = require_space(self._fs, path.parent, given, max(0, end - self._fs.size_bytes(path)))
+        size_bytes = max(0, end - self._fs.size_bytes(path)) + delayed_bytes
+        room = require_space(self._fs, path.parent, given, size_bytes, _share(waiting_bytes, self._layout))
         self._looked_for, self._looked_at = (given, file_id), time.monotonic()
+        self._waiting_bytes = waiting_bytes
         self._look_again_end = end + room // _PART_OF_ROOM

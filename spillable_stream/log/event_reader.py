@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import CorruptionError, DataLossError
 from spillable_stream.format.batch import decode_batch
 from spillable_stream.format.dues import parse_dues
@@ -107,7 +108,7 @@ def events_of(
     except IndexError as e:
         raise CorruptionError(f"a frame has the unknown schema {header.schema_id}") from e
     if batch.num_rows != header.count:
-        raise CorruptionError(f"a frame has {batch.num_rows} events, and its header says {header.count}")
+        raise CorruptionError(f"a frame has {counted(batch.num_rows, 'event')}, and its header says {header.count}")
     transaction_id = extent.transaction_id or header.transaction_id
     time_us = extent.time_us or header.time_us
     expires_us = time_us + header.ttl_us if header.ttl_us else 0

@@ -188,6 +188,8 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
         what = "is missing" if not fs.exists(path) else f"has no {IDENTITY}"
         if fs.exists(path / file_names.OWNER_FILE) or any(map(file_names.parse_data_file, fs.list(path / "data"))):
             what += f", but the data of a channel; if that was removed, 'spillable repair {path}' rewrites it"
+        elif fs.exists(path / file_names.BACKUPS):
+            what += f", and is a backup: 'spillable restore {path} PATH' creates a channel from it"
         raise NotAChannelError(f"{path} is not a channel: it {what}", is_missing=True) from None
     except NONSENSE as e:
         mend = f"'spillable repair {path}' rewrites it if the other files say it, or restore it from a copy"

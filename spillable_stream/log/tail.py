@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import CorruptionError, TornTailWarning
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import FrameType
@@ -87,7 +88,11 @@ def find_tail(
     """
     size = file.size()
     if size < floor:
-        report(CorruptionError(f"the file was cut to {size} bytes; {floor} had been synced", str(file.path), floor))
+        report(
+            CorruptionError(
+                f"the file was cut to {counted(size, 'byte')}; {floor:,} had been synced", str(file.path), floor
+            )
+        )
     synced = _synced_by_commits(file, seed, start, floor)
     scanner, appends = FrameScanner(file, seed, start, size, verify_from=synced), TolerantAppendChecker(start)
     end, waiting = start, list[LocatedFrame]()  # of an append that may not be whole
@@ -136,8 +141,8 @@ def cut_torn_tail(file: File, tail: Tail, tier: Tier) -> None:
         file.write(tail.synced, [file.read(tail.synced, tail.end - tail.synced)])
     if tail.torn_bytes and tier is Tier.DISK:
         message = (
-            f"{tail.torn_bytes} bytes after offset {tail.end} of {file.path} do not count: a transaction that was "
-            "never acknowledged"
+            f"what {file.path} has after offset {tail.end}, {counted(tail.torn_bytes, 'byte')}, does not count: a "
+            "transaction that was never acknowledged"
         )
         warnings.warn(TornTailWarning(message), stacklevel=3)
     if tail.torn_bytes or tail.is_reused or tier is Tier.MEMORY:  # zeros that are preallocated stay

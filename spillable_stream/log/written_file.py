@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import DataLossError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.head_page import TierEnd
@@ -85,7 +86,7 @@ class WrittenFile:
         if found is None or found.header.type != FrameType.FILE_HEADER:
             raise self._lost(file.path, "was replaced: it does not begin with its header")
         if file.size() < published.end:
-            raise self._lost(file.path, f"was cut to {file.size()} bytes, and held {published.end}")
+            raise self._lost(file.path, f"was cut to {counted(file.size(), 'byte')}, and held {published.end:,}")
         self._proven = published.file_id
 
     def _lost(self, path: Path, what: str) -> DataLossError:

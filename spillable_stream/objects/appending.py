@@ -289,6 +289,8 @@ class Appending:
                 attempt,
                 f"slot {at.number}, on which it was planned, is no longer there: it was collected meanwhile, or the "
                 "bucket was put back to an earlier version",
+                f"{_READ_IT}; where that is refused with a DataLossError, the slot is behind lost ones, and "
+                f"`spillable repair {self._where}` lets the log continue",
             )
             unknown.is_lasting = True
             raise unknown

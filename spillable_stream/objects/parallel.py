@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from spillable_stream.call_threads import CallThreads, make, settled
+from spillable_stream.call_threads import CallThreads, Work, made, nothing, settled
 
 __all__ = ["MOST_AT_ONCE", "begin", "in_parallel", "most_at_once"]
 
@@ -33,24 +33,29 @@ class _Requests:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: deque[Work] = deque()
         self._threads = 0  # that make some
 
-    def begin(self, call: Callable[[], T]) -> Future[T]:
-        done: Future[T] = Future()
+    def begin(self, done: Future[T], call: Callable[[], T]) -> None:
         with self._mutex:
-            self._waiting.append(partial(make, call, done))
+            self._waiting.append(partial(made, call, done))
             if self._threads == MOST_AT_ONCE:
-                return done
+                return
             self._threads += 1
-        _threads().begin_or_make(self._work)
-        return done
+        try:
+            _threads().begin_work(self._work)
+        except RuntimeError:
+            self._work()()
 
-    def _work(self) -> None:
+    def _work(self) -> Callable[[], object]:
+        """Make requests while some wait, and return what tells the end of the last one."""
+        tell: Callable[[], object] = nothing
         while (request := self._next()) is not None:
-            request()
+            tell()
+            tell = request()
+        return tell
 
-    def _next(self) -> Callable[[], None] | None:
+    def _next(self) -> Work | None:
         with self._mutex:
             if self._waiting:
                 return self._waiting.popleft()
@@ -91,7 +96,9 @@ def begin(root: str, call: Callable[[], T]) -> Future[T]:
         root: the root of the store that it waits for.
         call: the call.
     """
-    return _requests(root).begin(call)
+    done: Future[T] = Future()
+    _requests(root).begin(done, call)
+    return done
 
 
 def in_parallel(root: str, calls: Sequence[Callable[[], T]]) -> list[T]:

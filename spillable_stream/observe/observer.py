@@ -93,7 +93,7 @@ class Observer:
         if look is None or look.cancel():
             channel.close()
         else:
-            look.add_done_callback(lambda _: channel.close())
+            look.add_done_callback(lambda _: self._threads.begin_or_make(Future(), channel.close))
 
     def close(self) -> None:
         """Close what was opened here; what hangs is not waited for, nor at the end of the process."""

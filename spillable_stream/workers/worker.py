@@ -22,7 +22,7 @@ from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.channel.taken_events import events_from_batch, table_from_batches
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.error_text import text_of
-from spillable_stream.errors import DataLossError, WorkerError
+from spillable_stream.errors import DataLossError, SpillableError, WorkerError
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log_records import RecordFields, fields, log_of
 from spillable_stream.quantities import Duration
@@ -287,7 +287,9 @@ class Worker:
             if self._reporting is not None:  # while the group is owned: the next worker's is the same file
                 self._reporting.close()
             self._give_up()
-        except KeyboardInterrupt:
+        except SpillableError:
+            raise
+        except BaseException:  # of a signal handler
             self._give_up()  # else nobody could own the group while somebody has this object
             raise
         finally:

@@ -65,7 +65,14 @@ def test_nothing_is_ever_overwritten(copy: Path, path: Path, tmp_path: Path) -> 
     with pytest.raises(ChannelError, match="is there"):
         ss.restore(copy, tmp_path / "file", new_identity=True)
     (tmp_path / "empty").mkdir()
-    assert ss.restore(copy, tmp_path / "empty", new_identity=True).events == 10
+    assert ss.restore(copy, tmp_path / "empty", new_identity=True).events == 9
+
+
+@pytest.mark.parametrize("name", ["r" * 255, "é" * 127])
+def test_a_channel_is_restored_to_a_name_as_long_as_names_can_be(copy: Path, tmp_path: Path, name: str) -> None:
+    ss.restore(copy, tmp_path / name, new_identity=True)
+    assert ss.verify(tmp_path / name).healthy
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_channel_is_restored_to_where_a_link_leads(copy: Path, tmp_path: Path) -> None:
@@ -109,7 +116,7 @@ def no_damage_makes_a_channel(copy: Path, file: Path, tmp_path: Path) -> None:
         damage()
         with pytest.raises(CorruptionError):
             ss.restore(copy, tmp_path / "r", new_identity=True)
-        assert not (tmp_path / "r").exists() and not list(tmp_path.glob(".r.*"))
+        assert not (tmp_path / "r").exists() and not list(tmp_path.glob(".*"))
 
 
 def test_a_damaged_copy_of_a_side_file_creates_no_channel(path: Path, tmp_path: Path) -> None:
@@ -164,13 +171,13 @@ def test_a_restore_that_is_killed_leaves_no_channel_and_is_done_again(path: Path
         ss.backup(channel, tmp_path / "copy")
     process = start("restore", tmp_path / "copy", tmp_path / "r", "--new-identity", stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob(".r.restoring-*/channel")):
+    while not list(tmp_path.glob(".restoring-*/channel")):
         assert time.monotonic() < deadline
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "r").exists()
     assert ss.restore(tmp_path / "copy", tmp_path / "r", new_identity=True).events == 10_000
-    assert not list(tmp_path.glob(".r.*"))
+    assert not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.parametrize("what", ["restore", "verify"])
@@ -186,7 +193,7 @@ def test_of_two_restores_to_one_path_at_once_one_fails_and_leaves_the_other_alon
 
     with pytest.raises(ChannelError, match=f"{tmp_path / 'r'} is there: move it away"):
         ss.restore(copy, tmp_path / "r", new_identity=True, progress=let_another_overtake)
-    assert not list(tmp_path.glob(".r.*")) and ss.verify(tmp_path / "r").healthy
+    assert not list(tmp_path.glob(".*")) and ss.verify(tmp_path / "r").healthy
     with Channel(tmp_path / "r", create=False) as channel:
         assert channel.uuid == other[0] and peek(channel) == numbered(2, 9)
 

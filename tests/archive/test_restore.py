@@ -26,10 +26,24 @@ def test_the_successor_keeps_the_identity_once_the_original_is_gone(copy: Path, 
     assert not (tmp_path / "r").exists()
     path.rename(tmp_path / "old")
     report = ss.restore(copy, path)
-    assert (report.channel, report.events, report.last_id, report.is_new) == (uuid, 10, 10, False)
+    assert (report.channel, report.events, report.last_id, report.is_new) == (uuid, 9, 10, False)
     with Channel(path, create=False) as channel:
         assert channel.uuid == uuid and peek(channel) == numbered(2, 9)
         assert channel.fixed_options["mode"] == "0770" and channel.fixed_options["data_dirs"] == [path / "data"]
+
+
+@pytest.mark.parametrize("is_in_store", [False, True], ids=["directory", "store"])
+def test_a_restore_counts_the_events_that_are_there_and_none_that_has_left(
+    is_in_store: bool, path: Path, tmp_path: Path
+) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, *numbered(0, 10))  # one frame, which a backup has whole
+        assert take(channel, 4) == numbered(0, 4)
+        ss.backup(path, tmp_path / "copy")
+    to = f"object+file://{tmp_path}/store/r" if is_in_store else str(tmp_path / "r")
+    report = ss.restore(tmp_path / "copy", to, new_identity=True)
+    with Channel(to, create=False, readonly=True) as channel:
+        assert report.events == channel.stats().channel_size == 6
 
 
 def test_a_place_without_a_backup_and_an_address_where_nothing_can_be_are_refused(copy: Path, tmp_path: Path) -> None:

@@ -8,7 +8,13 @@ from spillable_stream.channel.figures import age_text, rate_text, short_text, si
 
 
 def test_sizes_and_ages_have_a_unit_that_fits() -> None:
-    assert [size_text(n) for n in (0, 1023, 1536, 5 << 30)] == ["0 bytes", "1,023 bytes", "1.5 KiB", "5.0 GiB"]
+    assert [size_text(n) for n in (0, 1, 1023, 1536, 5 << 30)] == [
+        "0 bytes",
+        "1 byte",
+        "1,023 bytes",
+        "1.5 KiB",
+        "5.0 GiB",
+    ]
     assert [age_text(s) for s in (0.4, 59, 90, 7200, 129_600)] == ["0 s", "59 s", "1.5 min", "2.0 h", "1.5 d"]
 
 

@@ -7,7 +7,6 @@ import shutil
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from unittest import mock
 
 import pytest

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 from unittest import mock
 
 from hypothesis import settings

@@ -83,12 +83,16 @@ def test_a_close_that_an_interrupt_ends_is_completed_by_the_next_one(
     assert number > 20
 
 
-def test_an_interrupt_amid_a_close_leaves_no_group_owned_in_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_amid_a_close_leaves_no_group_owned_in_a_store(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever takes as such a group next would wait for an answer for 10 s."""
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # of interrupts while something is freed
     with stores_in_memory():
         for number in count(1, 13):
-            interrupts = Interrupts(number, "/open_channel.py", "/owned_groups.py", "/consumer.py", "/engine/")
+            within = ("/open_channel.py", "/owned_groups.py", "/consumer.py", "/engine/")
+            interrupts = Interrupts(number, *within, error=error)
             channel = Channel(URL)
             channel.consumer("g")
             channel.consumer("h")

@@ -78,6 +78,10 @@ def test_a_group_does_not_begin_at_a_time_to_come_since_it_would_take_what_is_pu
     with pytest.raises(OptionError, match=r"can't begin at 3000-01-01T00:00:00\+00:00, a time that is still to come: "):
         channel.seek("g", to_come)
     assert list(channel.read(to_come)) == []  # a read takes nothing later
+    with pytest.raises(
+        OptionError, match=r"can't begin at 253,402,304,400 s since 1970, a time that is still to come: "
+    ):
+        channel.seek("g", datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-2))))
 
 
 def test_a_time_before_the_first_kept_event_is_that_events(open_channel: Open) -> None:

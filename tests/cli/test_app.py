@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -195,12 +196,23 @@ def test_what_the_system_refuses_is_a_line_too(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr() == ("", f"{type(error).__name__}: {text}\n")
 
 
-@pytest.mark.parametrize("arguments", [["stats", ""], ["repair", "", "--yes"], ["top", "--once", "/data/orders", ""]])
-def test_an_empty_path_is_refused_rather_than_taken_for_the_working_directory(arguments: list[str]) -> None:
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == UNKNOWN and "it is empty; give a channel's directory" in " ".join(
-        done.stderr.replace("│", "").split()
-    )
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ("stats ''", "a channel's directory"),
+        ("repair '' --yes", "a channel's directory"),
+        ("top --once /data/orders ''", "a channel's directory"),
+        ("put c ''", "a file, or - for standard input"),
+        ("tail c --delayed ''", "a file"),
+        ("export c ''", "a file"),
+        ("send c --filename ''", "a file"),
+        ("test ''", "a file"),
+        ("check-store ''", "an address in a store"),
+    ],
+)
+def test_an_empty_path_is_refused_rather_than_taken_for_the_working_directory(arguments: str, wanted: str) -> None:
+    done = run(*shlex.split(arguments))
+    assert done.exit_code == UNKNOWN and f"it is empty; give {wanted}" in " ".join(done.stderr.replace("│", "").split())
 
 
 def test_an_error_of_a_connection_is_not_one_of_the_output(capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,6 +265,9 @@ finally:
     assert others.isdisjoint(found)
     rooms = {name.split(".")[1] for name in found if name.startswith("spillable_stream.")}
     assert rooms.isdisjoint({"archive", "flow", "integrity", "producer", "spark", "ui", "workers"})
+    shared = {"app", "output", "terminal_size", "verbs"}
+    of_verbs = {name.split(".")[2] for name in found if name.startswith("spillable_stream.cli.")}
+    assert of_verbs == {"describe", *shared}, "a verb imports no other verb's modules"
 
 
 def test_a_verb_prints_one_object_whatever_comes_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,6 +96,7 @@ def test_alter_changes_options_under_use_and_keeps_events(path: Path) -> None:
         assert channel.options["retention_ms"] == 60_000 and take(channel) == [b"a"]
     assert run("alter", path, "-o", "mode=0770").exit_code == 2
     assert run("alter", path / "other", "-o", "keepAlive=1").exit_code == 2
+    assert "there is nothing to change: give -o NAME=VALUE" in run("alter", path).stderr
 
 
 def test_the_environment_never_alters_a_channel(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

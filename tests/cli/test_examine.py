@@ -130,6 +130,7 @@ def test_json_is_one_object_of_a_stable_shape(path: Path) -> None:
     }
     assert said["loss"] == {
         "lost": [[3, 4]], "count": 2, "doubtful": [], "repeated": {"default": [[2, 2]]}, "kept": [], "skipped": {},
+        "partial": [], "redelivered": 0,
     }  # fmt: skip
     assert set(said["checked"]) == {"files", "frames", "bytes"}
     said = json.loads(run("repair", "--json", "--yes", path).stdout)

@@ -62,6 +62,13 @@ def test_a_tap_can_be_bounded(place: Path) -> None:
     assert run("tap", place, "--no-follow") == ""
 
 
+def test_a_header_without_a_value_is_refused_and_nothing_is_stored(place: Path) -> None:
+    assert "'a' is not a header with a value" in run("send", place, "--header", "a", stdin=b"1\n", status=2)
+    assert "'a' is not a header with a value" in run("tap", place, "--where", "a", "--no-follow", status=2)
+    with Channel(place) as channel:
+        assert channel.stats().last_id == 0
+
+
 def test_a_channel_that_is_not_there_is_refused(tmp_path: Path) -> None:
     run("tap", tmp_path / "none", status=2)
     run("send", tmp_path / "none", status=2)

@@ -38,3 +38,8 @@ def test_the_status_says_whether_anything_runs(conf: Path, tmp_path: Path) -> No
     done = run("-f", conf)
     assert done.exit_code == 1 and "x channel c1: the type kafka" in done.stdout
     assert run("-f", tmp_path / "none.conf").exit_code == 2
+
+
+def test_where_there_is_no_agent_to_draw_that_is_said(conf: Path) -> None:
+    done = run("-f", conf, "-n", "other")
+    assert (done.exit_code, done.stdout) == (1, "") and "there is no agent other: the file describes a1" in done.stderr

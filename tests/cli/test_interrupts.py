@@ -8,6 +8,7 @@ Verbs that run until Ctrl-C (``top``, ``metrics``, ``ui``, ``agent``, ``tail -f`
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -278,35 +279,51 @@ OF_THE_CONSOLE = "import spillable_stream.__main__ as entry; entry.main()"
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
 @pytest.mark.parametrize("door", [["-m", "spillable_stream"], ["-c", OF_THE_CONSOLE]], ids=["module", "script"])
-@pytest.mark.parametrize("at", ["spillable_stream.cli", "pyarrow.lib", "spillable_stream.cli.ui"])
+@pytest.mark.parametrize(
+    "at", ["spillable_stream.cli", "spillable_stream.cli.describe", "pyarrow.lib", "spillable_stream.channel.channel"]
+)
 def test_a_signal_amid_the_imports_ends_a_verb_as_one_does_later(
     tmp_path: Path, at: str, door: list[str], number: signal.Signals
 ) -> None:
-    done = started_and_signalled(tmp_path, door, at, number)
-    assert (done.stderr, done.stdout, done.returncode) == (b"interrupted\n", b"", 128 + number)
+    done = started_and_signalled(tmp_path, door, "stats c --json", at, number)
+    assert (done.stderr, done.returncode) == (b"interrupted\n", 128 + number)
+    assert json.loads(done.stdout) == {"interrupted": True, "text": ""}
+
+
+@pytest.mark.parametrize("call", ["stats c", "take c --group g --json", "tail c --json", "stats -- --json"])
+def test_a_signal_amid_the_imports_prints_no_object_where_the_verb_would_print_none(tmp_path: Path, call: str) -> None:
+    done = started_and_signalled(tmp_path, ["-m", "spillable_stream"], call, "pyarrow.lib", signal.SIGTERM)
+    assert (done.stderr, done.stdout, done.returncode) == (b"interrupted\n", b"", 143)
+
+
+@pytest.mark.parametrize("call", ["--help", "help stats", ""])
+def test_a_signal_amid_the_imports_of_the_help_is_not_a_traceback(tmp_path: Path, call: str) -> None:
+    done = started_and_signalled(tmp_path, ["-m", "spillable_stream"], call, "numpy", signal.SIGINT)
+    assert (done.stderr, done.stdout, done.returncode) == (b"interrupted\n", b"", 130)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
 def test_a_signal_behind_the_verb_is_not_a_traceback(tmp_path: Path, number: signal.Signals) -> None:
     at_exit = f"import atexit, signal; atexit.register(signal.raise_signal, {int(number)}); "
-    done = started_and_signalled(tmp_path, ["-c", at_exit + OF_THE_CONSOLE], "nowhere", number)
+    ss.Channel(tmp_path / "c", minimum_required_space=0).close()
+    done = started_and_signalled(tmp_path, ["-c", at_exit + OF_THE_CONSOLE], "stats c --json", "nowhere", number)
     assert (done.stderr, done.returncode) == (b"interrupted\n", 128 + number)
-    assert done.stdout.startswith(b"spillable_stream ")
+    assert json.loads(done.stdout)["path"] == "c", "the verb's object, and no other"
 
 
 def test_a_signal_that_is_ignored_amid_the_imports_still_is(tmp_path: Path) -> None:
     """As ``nohup`` and the background of a script have it."""
     ignoring = "import signal; [signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGHUP)]; "
     for number in (signal.SIGINT, signal.SIGHUP):
-        done = started_and_signalled(tmp_path, ["-c", ignoring + OF_THE_CONSOLE], "spillable_stream.cli.ui", number)
+        done = started_and_signalled(tmp_path, ["-c", ignoring + OF_THE_CONSOLE], "version", "pyarrow.lib", number)
         assert (done.stderr, done.returncode) == (b"", 0) and done.stdout.startswith(b"spillable_stream ")
 
 
 def started_and_signalled(
-    tmp_path: Path, door: list[str], at: str, number: signal.Signals
+    tmp_path: Path, door: list[str], call: str, at: str, number: signal.Signals
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run the verb ``version``, which gets a signal where it imports a module."""
+    """Run a verb, which gets a signal where it imports a module."""
     (tmp_path / "sitecustomize.py").write_text(AMID_IMPORTS)
     more = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "SIGNAL_AT": at, "SIGNAL": str(int(number))}
-    command = [sys.executable, *door, "version"]
-    return subprocess.run(command, capture_output=True, env={**os.environ, **more}, timeout=60)
+    command = [sys.executable, *door, *call.split()]
+    return subprocess.run(command, capture_output=True, cwd=tmp_path, env={**os.environ, **more}, timeout=60)

@@ -126,6 +126,28 @@ def test_every_row_is_there_once_though_workers_are_killed_at_every_step(
         assert lab.wrongs() == []
 
 
+SEVERAL_CHANNELS = ["shards", "flow", "gather"]
+_STORED = [f"{kind} stored" for kind in SEVERAL_CHANNELS if kind != "flow"]
+
+
+@pytest.mark.parametrize("effect", ["worker", *(["driver", "jvm"] if sized(ci=0, full=1) else [])])
+def test_every_row_is_in_one_of_several_channels_once_though_a_batch_dies_between_two_of_them(
+    first: Driver, tmp_path: Path, effect: str
+) -> None:
+    rng = random.Random(4)
+    kinds = [*SEVERAL_CHANNELS, *(_STORED if sized(ci=0, full=1) else [])]
+    steps = [("channel", "after"), ("write", "midway"), ("write", "after"), ("publish", "before"), ("publish", "after")]
+    with Lab(tmp_path, kinds, first=first) as lab:
+        for kind in kinds:
+            for step in steps[: sized(ci=1, full=5)]:
+                lab.kill_at(kind, *step, effect, passes=rng.randint(0, 1))
+        if effect != "worker":
+            for _ in range(4):
+                lab.kill_at_random(effect)
+        lab.drain()
+        assert lab.wrongs() == []
+
+
 @pytest.mark.parametrize("effect", ["worker", *(["driver", "jvm"] if sized(ci=0, full=1) else [])])
 def test_a_first_batch_that_is_killed_anywhere_leaves_its_query_one_group(
     first: Driver, tmp_path: Path, effect: str

@@ -355,8 +355,9 @@ def test_a_logging_handler_that_puts_into_the_channel_is_refused_and_its_commit_
     ids=["put", "checkpoint", "first take"],
 )
 @pytest.mark.parametrize("place", ["disk", "store"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_in_the_with_statement_itself_leaves_nothing_held_while_its_error_is_kept(
-    tmp_path: Path, place: str, call: Callable[[Channel], object]
+    tmp_path: Path, place: str, call: Callable[[Channel], object], error: type[BaseException]
 ) -> None:
     """An interactive session keeps the last error, and with it what the frames of `contextlib` have."""
     with stores_in_memory(), ExitStack() as stack:
@@ -364,16 +365,16 @@ def test_an_interrupt_in_the_with_statement_itself_leaves_nothing_held_while_its
         channel = stack.enter_context(Channel(path, **({} if place == "disk" else {"commit_interval": 0})))
         put(channel, b"0")
         for number in itertools.count(1):
-            kept: list[KeyboardInterrupt] = []
+            kept: list[BaseException] = []
 
-            def interrupted(kept: list[KeyboardInterrupt] = kept) -> None:
+            def interrupted(kept: list[BaseException] = kept) -> None:
                 try:
                     call(channel)
-                except KeyboardInterrupt as e:
+                except error as e:
                     kept.append(e)
                     raise
 
-            interrupts = Interrupts(number, "/contextlib.py")
+            interrupts = Interrupts(number, "/contextlib.py", error=error)
             interrupts.run(interrupted)
             Work(lambda: put(channel, b"another thread's")).end()
             assert not untold_threads(channel), number

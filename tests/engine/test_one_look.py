@@ -123,8 +123,12 @@ def test_threads_in_a_copy_of_the_context_share_the_look_until_the_block_ends(ch
 
 
 @pytest.mark.parametrize("call", [lambda c, g: c.consumer(g), lambda c, g: c.seek("read", "earliest")])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_a_call_that_an_interrupt_ends_leaves_no_block_though_its_error_is_kept(
-    channel: Channel, call: Callable[[Channel, str], object], monkeypatch: pytest.MonkeyPatch
+    channel: Channel,
+    call: Callable[[Channel, str], object],
+    error: type[BaseException],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An interactive session keeps it. Its thread would never look at the log again, and see no event of others."""
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # of interrupts while something is freed
@@ -134,12 +138,12 @@ def test_a_call_that_an_interrupt_ends_leaves_no_block_though_its_error_is_kept(
     def keep(number: int) -> None:
         try:
             call(channel, f"g{number}")
-        except KeyboardInterrupt as e:
+        except error as e:
             kept.append(e)
             raise
 
     for number in itertools.count(1):
-        interrupts = Interrupts(number, "engine/one_look.py", "/contextlib.py")
+        interrupts = Interrupts(number, "engine/one_look.py", "/contextlib.py", error=error)
         interrupts.run(partial(keep, number))
         key = object()
         record_look(key)

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, flow
+from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import ChannelError, NotAChannelError, StorageError
-from spillable_stream.flow import assembly, late_channel, supervisor, wired
+from spillable_stream.flow import assembly, late_channel, sink_runner, supervisor, wired
 from spillable_stream.flow.assembly import opened_processor
 from spillable_stream.flow.late_channel import LateChannel, is_open
 from spillable_stream.flow.loading import load
@@ -64,6 +65,80 @@ def test_an_agent_runs_without_an_optional_channel_and_fills_it_when_it_can_be_o
     said = [r.getMessage() for r in caplog.records if "c2 can't be opened, so the others run without" in r.getMessage()]
     assert len(said) == 1 and f"{place}/c2" in said[0]
     assert "the optional channel c2 is open now" in caplog.text and "a1.k2" not in caplog.text
+
+
+GROUP = (
+    OPTIONAL
+    + """
+a1.sinkgroups = g1
+a1.sinkgroups.g1.sinks = k2 k1
+a1.sinkgroups.g1.processor.type = {kind}
+"""
+)
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("kind", ["failover", "load_balance"])
+def test_a_group_of_sinks_takes_from_an_open_channel_while_an_optional_one_is_away_and_then_from_both(
+    place: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(sink_runner, "_FAILED_SECONDS", 0.01)
+    file = away(place)
+    write(place, GROUP.replace("{kind}", kind))
+    with agent(place) as running:
+        log(place, "1")
+        wait_until(lambda: written(place) == ["1"])
+        assert running.troubles() == {}, "the agent works without the optional channel"
+        file.unlink()
+        wait_until(lambda: is_open(running.channels["c2"].channel))
+        log(place, "2")
+        wait_until(lambda: written(place, "out2") == ["2"] and running.troubles() == {})
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_sink_that_cannot_be_opened_when_its_optional_channel_is_keeps_the_others_of_its_group_from_nothing(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sink_runner, "_FAILED_SECONDS", 0.01)
+    file = away(place)
+    write(place, GROUP.replace("{kind}", "load_balance"))
+    with agent(place) as running:
+        log(place, "1")
+        wait_until(lambda: written(place) == ["1"])
+        (place / "out2").write_text("no directory")
+        file.unlink()
+        wait_until(lambda: "the sink k2 failed, and the next one is asked: it can't be opened: " in caplog.text)
+        log(place, "2")
+        wait_until(lambda: written(place) == ["1", "2"])
+        wait_until(lambda: "each sink of the channel c2 fails" in str(running.troubles()))
+        (place / "out2").unlink()
+        wait_until(lambda: "2" in written(place, "out2") and running.troubles() == {})
+
+
+@pytest.mark.parametrize(("channel", "sink"), [("c1", "a1.k1"), ("c2", "a1.k2")])
+@pytest.mark.parametrize("asked", ["take_batch", "commit"])
+def test_a_channel_that_goes_away_under_its_sink_is_trouble_unless_it_is_optional(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, channel: str, sink: str, asked: str
+) -> None:
+    monkeypatch.setattr(sink_runner, "_FAILED_SECONDS", 0.01)
+    write(place, OPTIONAL)
+    do = getattr(TakeTransaction, asked)
+
+    def refuse(transaction: TakeTransaction, *given: object, **named: object) -> object:
+        if Path(transaction._engine.path) == place / channel:
+            raise StorageError("the store is away")
+        return do(transaction, *given, **named)
+
+    with agent(place) as running:
+        log(place, "1")
+        wait_until(lambda: written(place) == written(place, "out2") == ["1"])
+        with monkeypatch.context() as patch:
+            patch.setattr(TakeTransaction, asked, refuse)
+            log(place, "2")
+            wait_until(lambda: f"{sink}: the events are back in the channel, and are tried again" in caplog.text)
+            wait_until(lambda: (sink in running.troubles()) == (channel == "c1"))
+            assert running.troubles().keys() <= {"a1.k1"}
+        wait_until(lambda: written(place) == written(place, "out2") == ["1", "2"] and running.troubles() == {})
 
 
 def test_a_start_does_not_wait_for_an_optional_channel_whose_store_hangs_and_a_stop_does_not_either(

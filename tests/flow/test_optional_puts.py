@@ -1,4 +1,4 @@
-"""A channel that need not take what it is given holds its source up for a moment, and no longer."""
+"""A channel that need not take what it is given holds its source up for a second, and no longer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from spillable_stream import Channel, flow
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.errors import ChannelFullError, ProducerBusyError
-from spillable_stream.flow import optional_way
+from spillable_stream.flow import bulkhead as module
 from spillable_stream.flow.left_out import LeftOut
 from spillable_stream.flow.optional_puts import OptionalPuts
 from spillable_stream.flow.part_puts import PartPuts
@@ -31,14 +31,14 @@ PART = {"may": batch_of(b"x", b"y")}
 
 
 @pytest.fixture
-def moment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], None]]:
-    """Sets what a moment is, in seconds; at first it is longer than a test."""
+def limit(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], None]]:
+    """Sets how long a call is waited for, in seconds; at first it is longer than a test."""
 
-    def set_moment(seconds: float) -> None:
-        monkeypatch.setattr(optional_way, "_MOMENT_SECONDS", seconds)
+    def set_limit(seconds: float) -> None:
+        monkeypatch.setattr(module, "_LIMIT_SECONDS", seconds)
 
-    set_moment(600.0)
-    return set_moment
+    set_limit(600.0)
+    return set_limit
 
 
 class Store:
@@ -128,14 +128,14 @@ def test_a_source_waits_for_a_channel_that_is_in_time_and_hears_what_failed(capl
 
 
 def test_a_put_that_hangs_is_waited_for_once_and_others_pass_it_over_until_it_ends(
-    caplog: pytest.LogCaptureFixture, moment: Callable[[float], None]
+    caplog: pytest.LogCaptureFixture, limit: Callable[[float], None]
 ) -> None:
     put = GatedPut(1)
     with puts_of() as puts:
-        moment(0.01)
+        limit(0.01)
         puts.put(PART, put)
         assert puts.under_way() == ["may"]
-        moment(600.0)
+        limit(600.0)
         puts.put(PART, put)
         puts.put(PART, put)
         assert len(put.begun) == 1
@@ -146,14 +146,14 @@ def test_a_put_that_hangs_is_waited_for_once_and_others_pass_it_over_until_it_en
         wait_until(lambda: len(put.begun) == 2)
 
 
-def test_a_channel_that_was_slow_is_waited_for_again_once_a_put_ended_in_time(moment: Callable[[float], None]) -> None:
+def test_a_channel_that_was_slow_is_waited_for_again_once_a_put_ended_in_time(limit: Callable[[float], None]) -> None:
     put = GatedPut(3)
     with puts_of() as puts:
-        moment(0.0)
+        limit(0.0)
         puts.put(PART, put)
         put.gates[0].set()
         wait_until(lambda: not puts.under_way())
-        moment(600.0)
+        limit(600.0)
         puts.put(PART, put)  # nobody waits for it
         put.gates[1].set()
         wait_until(lambda: not puts.under_way())
@@ -163,15 +163,15 @@ def test_a_channel_that_was_slow_is_waited_for_again_once_a_put_ended_in_time(mo
 
 
 def test_a_put_that_nobody_awaits_is_overtaken_by_none_though_another_one_ended_in_time(
-    moment: Callable[[float], None], caplog: pytest.LogCaptureFixture
+    limit: Callable[[float], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     put = GatedPut(2)
     with puts_of() as puts:
         waiting = begin_put(puts, put)
         wait_until(lambda: len(put.begun) == 1)
-        moment(0.01)
+        limit(0.01)
         puts.put(PART, put)
-        moment(600.0)
+        limit(600.0)
         put.gates[0].set()
         waiting.join(60)
         puts.put(PART, put)
@@ -183,21 +183,21 @@ def test_a_put_that_nobody_awaits_is_overtaken_by_none_though_another_one_ended_
 
 
 def test_a_batch_that_begins_a_put_as_the_late_one_ends_waits_for_it(
-    moment: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+    limit: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put = GatedPut(2)
     with puts_of() as puts:
-        moment(0.01)
+        limit(0.01)
         puts.put(PART, put)
-        moment(600.0)
-        begin = puts._ways["may"].begin
+        limit(600.0)
+        begin = puts._bulkheads["may"].begin
 
         def begin_as_the_other_ends(*call: Any, **named: Any) -> None:
             put.gates[0].set()
-            wait_until(lambda: not puts.under_way() and not puts._ways["may"].is_slow)
+            wait_until(lambda: not puts.under_way() and not puts._bulkheads["may"].is_slow)
             begin(*call, **named)
 
-        monkeypatch.setattr(puts._ways["may"], "begin", begin_as_the_other_ends)
+        monkeypatch.setattr(puts._bulkheads["may"], "begin", begin_as_the_other_ends)
         waiting = begin_put(puts, put)
         wait_until(lambda: put.gates[0].is_set() and bool(puts.under_way()))
         waiting.join(0.1)
@@ -237,11 +237,11 @@ def test_an_interrupt_of_a_put_reaches_the_source() -> None:
 
 
 def test_an_end_does_not_wait_for_a_put_that_hangs_and_names_its_channel(
-    caplog: pytest.LogCaptureFixture, moment: Callable[[float], None]
+    caplog: pytest.LogCaptureFixture, limit: Callable[[float], None]
 ) -> None:
     put = GatedPut(1)
     with puts_of() as puts:
-        moment(0.01)
+        limit(0.01)
         puts.put(PART, put)
         puts.close()
         assert "a1.r1: a put into the optional channel may has not ended" in caplog.text
@@ -254,7 +254,7 @@ def test_an_end_does_not_wait_for_a_put_that_hangs_and_names_its_channel(
 @pytest.mark.parametrize("producer", ["a1.r1", None])
 @pytest.mark.parametrize("hangs_at", ["first", "later"])
 def test_the_required_channels_get_all_batches_while_the_store_of_an_optional_one_hangs(
-    tmp_path: Path, moment: Callable[[float], None], producer: str | None, hangs_at: str
+    tmp_path: Path, limit: Callable[[float], None], producer: str | None, hangs_at: str
 ) -> None:
     with Channel(tmp_path / "must") as must, Channel(tmp_path / "may") as channel:
         may: Any = Store(channel)
@@ -266,12 +266,12 @@ def test_the_required_channels_get_all_batches_while_the_store_of_an_optional_on
         with processor_of(must, may, producer) as processor:
             if hangs_at == "later":
                 process(b"0")
-            moment(0.01)
+            limit(0.01)
             may.is_there.clear()
             for i in range(1, 5):
                 process(b"%d" % i)
             asked = may.asked
-            moment(600.0)
+            limit(600.0)
             assert peek(must)[-4:] == [b"1", b"2", b"3", b"4"]
             may.is_there.set()
             wait_until(lambda: not processor.hanging())
@@ -300,7 +300,7 @@ def test_an_optional_channel_that_somebody_else_has_or_that_fails_does_not_stop_
 
 
 def test_a_name_that_is_claimed_in_an_optional_channel_after_the_end_is_given_back(
-    tmp_path: Path, moment: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, limit: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Channel(tmp_path / "must") as must, Channel(tmp_path / "may") as may:
         claims, may_claim = threading.Event(), threading.Event()
@@ -316,7 +316,7 @@ def test_a_name_that_is_claimed_in_an_optional_channel_after_the_end_is_given_ba
                 return port.claim_producer(producer_id)
 
         monkeypatch.setattr(may, "put_port", Slow)
-        moment(0.01)
+        limit(0.01)
         processor = processor_of(must, may)
         processor.process(batch_of(b"x"), number=1)
         assert claims.wait(60)
@@ -373,13 +373,13 @@ def test_a_channel_that_had_batches_before_its_source_got_other_channels_swallow
 
 
 def test_a_client_is_answered_while_the_store_of_an_optional_channel_hangs(
-    tmp_path: Path, moment: Callable[[float], None]
+    tmp_path: Path, limit: Callable[[float], None]
 ) -> None:
     with Channel(tmp_path / "must") as must, Channel(tmp_path / "may") as channel:
         may: Any = Store(channel)
         with processor_of(must, may, None) as processor:
             numbers = ClientNumbers(processor)
-            moment(0.01)
+            limit(0.01)
             may.is_there.clear()
             for number in (1, 2):
                 numbers.store(batch_of(b"%d" % number), "client", number)
@@ -390,7 +390,7 @@ def test_a_client_is_answered_while_the_store_of_an_optional_channel_hangs(
 
 
 def test_an_agent_ends_while_the_store_of_an_optional_channel_hangs(
-    tmp_path: Path, moment: Callable[[float], None], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, limit: Callable[[float], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     must, channel = Channel(tmp_path / "must"), Channel(tmp_path / "may")
     may: Any = Store(channel)
@@ -406,7 +406,7 @@ def test_an_agent_ends_while_the_store_of_an_optional_channel_hangs(
     source = flow.Source(flow.Seq(total_events=3), processor, name="r1")
     agent = flow.Agent(sources=[source], name="a1", shutdown_timeout_seconds=0.01)
     agent._flow._owns_channels = True
-    moment(0.01)
+    limit(0.01)
     may.is_there.clear()
     agent.start()
     wait_until(lambda: must.stats().channel_size == 3)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, Event
+from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.flow import sink_runner
 from spillable_stream.flow.late_channel import LateChannel
@@ -168,6 +169,35 @@ def test_a_channel_that_refuses_while_a_sink_waits_is_trouble_and_ends_nothing(
     wait_until(lambda: runner.trouble == "")
     assert runner.alive and not sink.closed_by
     assert runner.stop(30)
+
+
+@pytest.mark.parametrize("is_optional", [False, True])
+def test_a_store_that_is_away_while_a_sink_waits_is_trouble_unless_the_channel_is_optional(
+    open_channel: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch, is_optional: bool
+) -> None:
+    channel, sink = open_channel(), Kept()
+    if is_optional:
+        late = LateChannel("c2", open_channel)
+        late.begin()
+        wait_until(lambda: late.is_open)
+        channel = late  # type: ignore[assignment]
+    runner = SinkRunner([(sink, channel, WrittenEvents())], None, "a1.k1")
+    runner.open()
+    runner._rest_or_wait(runner.round())
+
+    def refuse(*_: object, **__: object) -> None:
+        raise StorageError("the store is away")
+
+    monkeypatch.setattr(runner._stopping, "wait", lambda _: True)
+    with monkeypatch.context() as patch:
+        patch.setattr(TakeTransaction, "take_batch", refuse)
+        runner._rest_or_wait(1.0)
+        assert (runner.trouble, sink.is_channel_away) == (
+            ("", True) if is_optional else ("StorageError: the store is away", False)
+        )
+        assert sink.counters.channel_read_fail == 1
+    runner._rest_or_wait(0.01)
+    assert (runner.trouble, sink.is_channel_away) == ("", False)
 
 
 @pytest.mark.parametrize(("kind", "channels"), [(Failover, 1), (LoadBalance, 1), (LoadBalance, 2)])

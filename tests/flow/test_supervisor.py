@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from spillable_stream.errors import StorageError
+from spillable_stream.flow.late_channel import ChannelAwayError
 from spillable_stream.flow.runner import StartWaitsError
 from spillable_stream.flow.supervisor import Supervisor
 from tests.support.producers import Mute
@@ -179,6 +180,25 @@ def test_a_start_that_waits_for_another_one_has_not_failed_and_is_tried_again() 
     seconds += 3
     supervisor.look()
     assert runner.alive and not supervisor.has_failed()
+
+
+def test_a_sink_whose_optional_channel_went_away_before_its_start_is_tried_again_and_in_no_trouble() -> None:
+    class Away(Told):
+        def start(self) -> None:
+            if not self.starts.pop(0):
+                raise ChannelAwayError("the optional channel c2 is away: the store is away")
+            self.alive = True
+
+    seconds, runner = 0.0, Away(False, True, False)
+    supervisor = Supervisor(now=lambda: seconds)
+    supervisor.start(runner)
+    assert supervisor.troubles() == {}
+    seconds += 3
+    supervisor.look()
+    assert runner.alive and not supervisor.has_failed()
+    runner.alive = False
+    supervisor.look()
+    assert supervisor.troubles() == {"a1.k1": "it ended, and should not have"}
 
 
 class Hangs(Told):

@@ -10,6 +10,7 @@ from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.integrity.damage_findings import DamageFindings
 from spillable_stream.integrity.findings import Finding, Findings, Severity
 from spillable_stream.integrity.inventory import LogFile
+from spillable_stream.integrity.partial_transactions import PartialTransactions
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.frames import Damage
 from spillable_stream.state.channel_state import Pending
@@ -48,7 +49,7 @@ def findings() -> Findings:
 
 @pytest.fixture
 def damage(findings: Findings) -> DamageFindings:
-    return DamageFindings(findings)
+    return DamageFindings(findings, PartialTransactions())
 
 
 def header(type_: FrameType, tx: int = 7, first_id: int = 0, count: int = 0) -> FrameHeader:

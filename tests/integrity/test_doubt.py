@@ -44,7 +44,7 @@ def test_what_a_group_takes_behind_a_break_of_what_is_before_it_may_come_again()
     doubt, state = Doubt(), state_of_nine(a=3, b=5)
     doubt.add_bytes(100)
     doubt.add_break(state.groups, 7)
-    doubt.bound_takes(commit_of_put(5))
+    doubt.bound(commit_of_put(5))
     state.groups["a"].took(4, 9)
     state.groups["b"].took(8, 9)
     doubt.give_back(state.groups)
@@ -129,8 +129,8 @@ def test_copies_of_delayed_events_count_besides_the_old_ones_that_are_there_if_o
 
 def test_a_put_behind_the_damage_bounds_what_may_come_again() -> None:
     doubt = Doubt(hides_takes=True)
-    doubt.bound_takes(commit_of_put(6))
-    doubt.bound_takes(commit_of_put(8))
+    doubt.bound(commit_of_put(6))
+    doubt.bound(commit_of_put(8))
     assert doubt.repeated(state_of_nine(a=3)) == {"a": ((4, 5),)}
     doubt.add_bytes(100)
     assert doubt.repeated(state_of_nine(a=3)) == {"a": ((4, 9),)}
@@ -141,3 +141,13 @@ def test_what_a_group_had_taken_and_has_still_taken_is_skipped_if_a_hidden_seek_
     doubt.add_seeks(state_of_nine(a=5, gone=5).groups)
     assert doubt.skipped(state_of_nine(a=7)) == {"a": ((1, 5),)}
     assert doubt.skipped(state_of_nine(a=2)) == {"a": ((1, 2),)}
+
+
+def test_delayed_events_may_have_been_delivered_up_to_the_next_append() -> None:
+    doubt = Doubt()
+    assert doubt.delivered_until_ms(9) == 0
+    doubt.is_raised = True
+    assert doubt.delivered_until_ms(9) == 9
+    doubt.bound(commit_of_put(5)._replace(time_us=4000))
+    doubt.bound(commit_of_put(6)._replace(time_us=8000))
+    assert doubt.delivered_until_ms(9) == 5

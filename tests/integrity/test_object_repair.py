@@ -139,10 +139,18 @@ def test_an_event_channel_without_its_first_slot_is_repaired_and_another_one_is_
     require_repaired(before, report, contents_of())
 
 
-def test_a_typed_channel_without_its_first_slot_cannot_be_repaired(store: MemoryStore) -> None:
+@pytest.mark.parametrize("where", ["a slot", "a segment", "a side object"])
+def test_a_typed_channel_without_its_first_slot_cannot_be_repaired(store: MemoryStore, where: str) -> None:
     schema = pa.schema([("id", pa.int64())])
-    with open_here(schema=schema) as channel, channel.put_transaction() as tx:
-        tx.put_batch(pa.record_batch({"id": [1, 2]}, schema))
+    limit = 100 if where == "a segment" else 10_000
+    with open_here(schema=schema, max_inline_bytes=limit) as channel, channel.put_transaction() as tx:
+        rows = pa.record_batch({"id": list(range(200))}, schema)
+        if where == "a side object":
+            tx.put_batch(rows, deliver_after="1h")
+        else:
+            tx.put_batch(rows)
+    for key in keys_of("checkpoints/", store):
+        damage_object(store, key, DAMAGES["missing"])
     damage_object(store, slot_key(0), DAMAGES["cut short"])
     with pytest.raises(ss.CorruptionError, match="nothing else says the channel's schema"):
         ss.repair(URL)

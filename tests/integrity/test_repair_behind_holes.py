@@ -167,6 +167,21 @@ def test_a_take_that_notices_that_the_bucket_was_put_back_leaves_out_no_event_th
     require_that_the_group_takes(numbered(0, before + after), set_limits)
 
 
+def test_a_put_that_notices_that_the_bucket_was_put_back_names_the_repair_that_lets_the_log_continue(
+    store: MemoryStore,
+) -> None:
+    channel = open_here()
+    put(channel, b"first")
+    with store.put_back():
+        put(channel, b"lost")
+    with pytest.raises(ss.CommitOutcomeUnknownError, match=f"`spillable repair {URL}` lets the log continue"):
+        put(channel, b"behind it")
+    kill(channel)
+    assert ss.repair(URL).loss.lost == ((2, 2),)
+    with open_here(create=False) as channel:
+        assert peek(channel) == [b"first", b"behind it"]
+
+
 @pytest.mark.parametrize("is_new", [False, True])
 @pytest.mark.parametrize("use", [lambda channel: take(channel, group="g"), lambda channel: channel.seek("g", "latest")])
 def test_what_is_behind_a_hole_leaves_out_no_event_that_others_put_into_it(
@@ -245,6 +260,25 @@ def test_a_delivery_of_lost_events_that_waited_leaves_out_none_that_others_delay
             clock_of(channel).pass_by(1000)
             deliver_all(channel)
             assert peek(channel)[-1 - new :] == [*numbered(0, new), b"waits"]
+
+
+@pytest.mark.parametrize("kind", ["missing", "cut short"])
+def test_delayed_events_whose_delivery_is_lost_are_counted_and_come_once_more(store: MemoryStore, kind: str) -> None:
+    channel = open_here()
+    clock = clock_of(channel)
+    clock.pass_by(-1000)  # so that what is delivered was due by now
+    put_late(channel, 10, b"0", b"1")
+    put_late(channel, 1_000_000, b"later")
+    clock.pass_by(11)
+    deliver_all(channel)
+    delivery = keys_of("log/", store)[-1]
+    put(channel, b"2")
+    kill(channel)
+    damage_object(store, delivery, DAMAGES[kind])
+    assert ss.verify(URL).loss.redelivered == ss.repair(URL).loss.redelivered == 2
+    with open_here(create=False) as channel:
+        deliver_all(channel)
+        assert sorted(peek(channel)) == numbered(0, 3)
 
 
 def merging_of(channel: Channel) -> ObjectCheckpointing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import threading
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
+import spillable_stream as ss
 from spillable_stream import (
     Channel,
     ChannelBusyError,
@@ -23,6 +25,7 @@ from spillable_stream import (
 )
 from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, FrameType, file_seed
 from spillable_stream.integrity.findings import Report
+from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.progress import Progress
@@ -194,6 +197,16 @@ def test_damage_in_memory_is_named_with_its_events(path: Path, open_channel: Ope
 
 
 # ── what a channel is ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("scheme", ["", "object+file://"])
+@pytest.mark.parametrize("verb", [verify, repair])
+def test_a_backup_is_said_to_be_one(path: Path, tmp_path: Path, scheme: str, verb: Callable[[str], object]) -> None:
+    fill(path)
+    ss.backup(path, tmp_path / "copy")
+    where = f"{scheme}{tmp_path / 'copy'}"
+    with pytest.raises(NotAChannelError, match=f"and is a backup: 'spillable restore {re.escape(where)} PATH' creates"):
+        verb(where)
 
 
 def test_what_is_not_a_channel_is_refused(path: Path, tmp_path: Path) -> None:

@@ -26,7 +26,17 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import spillable_stream as ss
-from tests.lab.spark_points import KillDataSource, is_armed, is_stored, place_of, step
+from tests.lab.spark_points import (
+    SEVERAL,
+    KillDataSource,
+    channels_of,
+    is_armed,
+    is_stored,
+    kind_of,
+    place_of,
+    place_to_read,
+    step,
+)
 from tests.support.spark.sessions import local_files
 from tests.support.spark.versions import ADMISSION_CONTROL
 
@@ -56,6 +66,11 @@ def counted(events: DataFrame) -> DataFrame:
     )
 
 
+def unchanged(events: DataFrame) -> DataFrame:
+    """Return the events."""
+    return events
+
+
 def _number() -> Column:
     return F.substring(F.col("body").cast("string"), 1, 8).cast("int").alias("number")
 
@@ -68,12 +83,22 @@ KINDS = {
     "map": (mapped, ["number", "size", "task"], 4096),  # staged in the message or in a segment, by the size
     "count": (counted, ["start", "key", "events", "total"], 0),  # always in a segment
     "delay": (mapped, ["number", "size", "task"], 0),  # always in staged side files
+    "gather": (mapped, ["number", "size", "task"], 4096),  # reads a set
+    "shards": (mapped, ["number", "size", "task"], 4096),
+    "flow": (unchanged, ["number", "size", "task"], 4096),  # its channels get events
 }
 
-
-def kind_of(pipeline: Path) -> str:
-    """Return the kind of a pipeline: the first word of its directory's name."""
-    return pipeline.name.split(" ")[0]
+_FLOW = """
+a1.sources = r1
+a1.channels = c0 c1 c2
+a1.sources.r1.type = seq
+a1.sources.r1.channels = c0 c1 c2
+a1.sources.r1.selector.type = multiplexing
+a1.sources.r1.selector.header = key
+a1.sources.r1.selector.mapping.1 = c1
+a1.sources.r1.selector.mapping.2 = c2
+a1.sources.r1.selector.default = c0
+"""
 
 
 def start(spark: SparkSession, pipeline: Path, drain: bool) -> Any:
@@ -84,18 +109,46 @@ def start(spark: SparkSession, pipeline: Path, drain: bool) -> Any:
         .option("maxEventsPerTrigger", BATCH_EVENTS * (20 if drain else 1))
         .option("minPartitions", 3)
         .option("ownerTimeout", 60)
-        .load(place_of(pipeline, "source"))
+        .load(place_to_read(pipeline, "source"))
     )
     writer = (
         make(events)
         .writeStream.format("spillable_kill")
         .option("checkpointLocation", str(pipeline / "checkpoint"))
-        .option(*(("commitInterval", 0) if is_stored(pipeline) else ("minimumRequiredSpace", 0)))
         .option("maxInlineBytes", inline_bytes)
+    )
+    if drain:
+        writer = writer.trigger(availableNow=True)
+    if kind_of(pipeline) == "flow":
+        return writer.options(flow=_flow_file(pipeline), agent="a1", source="r1").start()
+    if kind_of(pipeline) == "shards":
+        writer = writer.options(shards=SEVERAL["shards", "target"], shardBy="number")
+    return (
+        writer.option(*(("commitInterval", 0) if is_stored(pipeline) else ("minimumRequiredSpace", 0)))
         .option("checkpointInterval", 1000)
         .option("deliverAfter", "2s" if kind_of(pipeline) == "delay" else "0s")
+        .start(place_of(pipeline, "target"))
     )
-    return (writer.trigger(availableNow=True) if drain else writer).start(place_of(pipeline, "target"))
+
+
+def _flow_file(pipeline: Path) -> str:
+    """Write the configuration of a flow into the pipeline's channels, and return its path."""
+    channels = "".join(
+        f"a1.channels.c{i}.type = file\na1.channels.c{i}.checkpointDir = {place}\n"
+        f"a1.channels.c{i}.dataDirs = {place}-data\n"
+        for i, place in enumerate(channels_of(pipeline, "target"))
+    )
+    file = pipeline / "flume.conf"
+    file.write_text(_FLOW + channels)
+    return str(file)
+
+
+def found(spark: SparkSession, pipeline: Path) -> list[list[Any]]:
+    """Return the rows that a batch read of a pipeline's target has."""
+    rows = spark.read.format("spillable").load(place_to_read(pipeline, "target"))
+    if kind_of(pipeline) == "flow":
+        rows = mapped(rows)
+    return [list(row) for row in rows.select(*KINDS[kind_of(pipeline)][1]).collect()]
 
 
 def keep_running(spark: SparkSession, pipelines: list[Path], drain: threading.Event) -> None:
@@ -194,11 +247,9 @@ def main(master: str, *settings: str) -> None:
         print("STARTED", flush=True)
         keep_running(spark, list(pipelines), drain)
         for pipeline in pipelines:
-            let_be_delivered(place_of(pipeline, "target"))
-            rows = (
-                spark.read.format("spillable").load(place_of(pipeline, "target")).select(*KINDS[kind_of(pipeline)][1])
-            )
-            (pipeline / "found").write_text(json.dumps([list(row) for row in rows.collect()]))
+            for target in channels_of(pipeline, "target"):
+                let_be_delivered(target)
+            (pipeline / "found").write_text(json.dumps(found(spark, pipeline)))
         drain.clear()
         pipelines.clear()  # their directories may go now
         print("DONE", flush=True)

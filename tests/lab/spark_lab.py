@@ -17,8 +17,8 @@ from pathlib import Path
 import spillable_stream as ss
 from spillable_stream.engine.automatic_groups import UNPLANNED_SECONDS, AutomaticGroups
 from spillable_stream.integrity.verify import verify
-from tests.lab.spark_driver import BATCH_EVENTS, DELAY_SECONDS, WINDOW_SECONDS, kind_of
-from tests.lab.spark_points import arm, is_armed, is_stored, place_of
+from tests.lab.spark_driver import BATCH_EVENTS, DELAY_SECONDS, WINDOW_SECONDS
+from tests.lab.spark_points import arm, channels_of, is_armed, is_stored, kind_of
 
 __all__ = ["Driver", "Lab", "Pipeline", "end_session"]
 
@@ -46,7 +46,7 @@ def event(number: int, seconds: int, key: str) -> ss.Event:
 
 
 class Pipeline:
-    """A channel, a query, another channel; the directory's name says which query.
+    """A channel or several, a query, another channel or several; the directory's name says which query.
 
     Args:
         directory: where all of it is; its name begins with a word of `spark_driver.KINDS`, and "stored" follows if its
@@ -61,21 +61,30 @@ class Pipeline:
         if mutant:
             (directory / "mutant").write_text(mutant)
         options = {"commit_interval": 0, "gc_delay": 0} if is_stored(directory) else {"minimum_required_space": 0}
-        self.source = ss.Channel(place_of(directory, "source"), checkpoint_interval=1000, **options)  # type: ignore[arg-type]
+        self.sources = [
+            ss.Channel(place, checkpoint_interval=1000, **options)  # type: ignore[arg-type]
+            for place in channels_of(directory, "source")
+        ]
 
     def feed(self, events: int) -> None:
-        """Put a transaction, unless the query is far behind."""
-        if self.source.stats().channel_size < _BACKLOG_EVENTS:
+        """Put a transaction, into each source in turn, unless the query is far behind."""
+        self.sources.append(self.sources.pop(0))
+        if self.sources[0].stats().channel_size < _BACKLOG_EVENTS:
             numbers = range(self.count, self.count + events)
-            with self.source.put_transaction() as tx:
+            with self.sources[0].put_transaction() as tx:
                 tx.put_many(event(n, second(n), str(n % _KEYS)) for n in numbers)
             self.count += events
 
     def close(self) -> None:
-        """Put an event that is so late that the watermark passes all windows before it, and close the source."""
-        with self.source.put_transaction() as tx:
+        """Put an event that is so late that the watermark passes all windows before it, and close the sources."""
+        with self.sources[0].put_transaction() as tx:
             tx.put(event(self.count, second(self.count) + 100_000, "end"))
-        self.source.close()
+        self.leave()
+
+    def leave(self) -> None:
+        """Close the sources."""
+        for source in self.sources:
+            source.close()
 
     def batches(self) -> int:
         """Return how many micro-batches Spark has in its commit log."""
@@ -96,7 +105,8 @@ class Pipeline:
             return [f"{self.directory.name} was not drained"]
         rows = [tuple(row) for row in json.loads((self.directory / "found").read_text())]
         wrong = self._wrong_windows(rows) if kind_of(self.directory) == "count" else self._wrong_rows(rows)
-        wrong += [w for name in ("source", "target") for w in self._wrong_files(name)]
+        places = [place for end in ("source", "target") for place in channels_of(self.directory, end)]
+        wrong += [w for place in places for w in self._wrong_files(place)]
         wrong += [f"failed with {f}" for f in self.failures() if "DataLoss" in f or "Corruption" in f]
         return [f"{self.directory.name}: {w}" for w in wrong]
 
@@ -119,12 +129,12 @@ class Pipeline:
                 wrong.append(f"window {start} of {key} has {events} events, not {len(expected[start, key])}")
         return wrong
 
-    def _wrong_files(self, name: str) -> list[str]:
+    def _wrong_files(self, place: str) -> list[str]:
         """Create a checkpoint of a channel and return what is damaged, and what nobody needs and is there.
 
         In a store what nobody adopted stays for `stagingTtl`.
         """
-        place, orphans = place_of(self.directory, name), set[str]()
+        name, orphans = place.rpartition("/")[2], set[str]()
         with ss.Channel(place, create=False) as channel:
             channel.checkpoint()
             if not is_stored(self.directory):
@@ -290,7 +300,7 @@ class Lab:
                 end_session(driver.process.pid)
                 driver.process.wait()
         for pipeline in self.pipelines:
-            pipeline.source.close()
+            pipeline.leave()
 
     def start_up(self) -> None:
         """Start the driver after this one, which waits for its turn."""

@@ -18,11 +18,33 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from spillable_stream.engine.port import SinkBatch
 from spillable_stream.spark.datasource import SpillableDataSource
+from spillable_stream.spark.sink.channel_commit import OpenCommit
+from spillable_stream.spark.sink.flow_writer import FlowStreamWriter
+from spillable_stream.spark.sink.sharded_writer import ShardedStreamWriter
+from spillable_stream.spark.sink.spark_writers import StreamWriter
 from spillable_stream.spark.sink.writer import SpillableStreamWriter
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 
-__all__ = ["EFFECTS", "MUTANTS", "KillDataSource", "arm", "is_armed", "is_stored", "kill_session", "place_of", "step"]
+__all__ = [
+    "EFFECTS",
+    "MUTANTS",
+    "SEVERAL",
+    "KillDataSource",
+    "arm",
+    "channels_of",
+    "is_armed",
+    "is_stored",
+    "kill_session",
+    "kind_of",
+    "place_of",
+    "place_to_read",
+    "step",
+]
+
+SEVERAL = {("gather", "source"): 2, ("shards", "target"): 3, ("flow", "target"): 3}
+"""How many channels some kinds of pipelines have at an end; all others have one."""
 
 _STORE = "object+file://"
 _WAIT_SECONDS = 600.0  # of what waits to be woken, should nobody do it
@@ -38,6 +60,23 @@ def place_of(pipeline: Path, name: str) -> str:
     return f"{_STORE if is_stored(pipeline) else ''}{pipeline / name}"
 
 
+def kind_of(pipeline: Path) -> str:
+    """Return the kind of a pipeline: the first word of its directory's name."""
+    return pipeline.name.split(" ")[0]
+
+
+def channels_of(pipeline: Path, end: str) -> list[str]:
+    """Return the paths or the addresses of a pipeline's channels at an end, "source" or "target"."""
+    several = SEVERAL.get((kind_of(pipeline), end))
+    names = [end] if several is None else [f"{end}-{i}" for i in range(several)]
+    return [place_of(pipeline, name) for name in names]
+
+
+def place_to_read(pipeline: Path, end: str) -> str:
+    """Return by what all of them are read."""
+    return place_of(pipeline, end if SEVERAL.get((kind_of(pipeline), end)) is None else f"{end}-*")
+
+
 def _pipeline_of(place: str) -> Path:
     return Path(place.removeprefix(_STORE)).parent
 
@@ -47,8 +86,9 @@ def arm(pipeline: Path, step: str, when: str, effect: str, passes: int = 0) -> P
 
     Args:
         pipeline: the pipeline's directory.
-        step: a method of the reader or the writer; "proven", where the reader commits what Spark's asking proves; or
-            "offsets" or "commits", which the driver watches.
+        step: a method of the reader or the writer; "proven", where the reader commits what Spark's asking proves;
+            "channel", where one of the channels that a batch is for has it; or "offsets" or "commits", which the
+            driver watches.
         when: "before" or "after".
         effect: one of `EFFECTS`.
         passes: how many calls come through first.
@@ -233,12 +273,15 @@ class KillReader(SpillableStreamReader):
         return _mutant(self._path) == mutant
 
 
-class KillWriter(SpillableStreamWriter):
-    """The sink with a bomb before and after a task's staging, in its middle, and around the driver's commit."""
+class KillWriter(StreamWriter[Any]):
+    """A sink with a bomb before and after a task's staging, in its middle, and around the driver's commit."""
 
     @property
     def _path(self) -> str:
-        return self._plan.path
+        """The path of a channel in the pipeline's directory."""
+        channels = getattr(self._plan, "channels", None)
+        path: str = channels[0].path if channels else self._plan.path
+        return path
 
     @_stepped
     def write(self, iterator: Iterator[Any]) -> Any:
@@ -261,6 +304,34 @@ class KillWriter(SpillableStreamWriter):
         return _mutant(self._path) == mutant
 
 
+class KillChannelWriter(KillWriter, SpillableStreamWriter):
+    """The sink of one channel."""
+
+
+class KillShardedWriter(KillWriter, ShardedStreamWriter):
+    """The sink of shards."""
+
+
+class KillFlowWriter(KillWriter, FlowStreamWriter):
+    """The sink that writes through a flow."""
+
+
+_KILL_WRITERS: dict[type, type[KillWriter]] = {
+    SpillableStreamWriter: KillChannelWriter,
+    ShardedStreamWriter: KillShardedWriter,
+    FlowStreamWriter: KillFlowWriter,
+}
+
+
+def _publish_one(self: OpenCommit, sink: SinkBatch | None, publish: Any = OpenCommit.publish) -> None:
+    """Pass the step "channel" once one channel, of those that a batch is for, has it."""
+    publish(self, sink)
+    step(_pipeline_of(self._commit.path), "channel", "after")
+
+
+OpenCommit.publish = _publish_one  # type: ignore[method-assign]
+
+
 def _midway(pipeline: Path, batches: Iterator[Any]) -> Iterator[Any]:
     yield from batches
     step(pipeline, "write", "midway")
@@ -273,16 +344,18 @@ class KillDataSource(SpillableDataSource):
     def name(cls) -> str:
         return "spillable_kill"
 
-    def streamReader(self, schema: Any) -> KillReader:
+    def streamReader(self, schema: Any) -> Any:
         reader = super().streamReader(schema)
-        reader.__class__ = KillReader  # whatever it is made of
-        reader.watch_commits()
-        return reader  # type: ignore[return-value]
+        if isinstance(reader, SpillableStreamReader):  # a set's has no bombs
+            reader.__class__ = KillReader  # whatever it is made of
+            reader.watch_commits()  # type: ignore[attr-defined]
+        return reader
 
-    def streamWriter(self, schema: Any, overwrite: bool) -> KillWriter:
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
         writer = super().streamWriter(schema, overwrite)
-        writer.__class__ = KillWriter
-        return writer  # type: ignore[return-value]
+        if type(writer) in _KILL_WRITERS:  # and not one that says why there can be none
+            writer.__class__ = _KILL_WRITERS[type(writer)]  # type: ignore[assignment]
+        return writer
 
 
 # ── the connector, broken on purpose ────────────────────────────────────────────────────────────

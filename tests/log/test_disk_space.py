@@ -17,6 +17,7 @@ from spillable_stream.log.disk_space import lacking_bytes, require_space, requir
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.storage.filesystem import FileSystem
+from tests.support.delays import clock_of, deliver_all, put_late
 from tests.support.events import put, take
 from tests.support.fake_files import SmallDisk
 
@@ -81,7 +82,7 @@ def test_the_error_says_what_is_free_and_what_must_be(open_channel: Open, path: 
         put(channel, BODY)
 
 
-@pytest.mark.parametrize(("size", "said"), [(0, ": puts are refused; "), (5000, ": 5,000 bytes more are refused; ")])
+@pytest.mark.parametrize(("size", "said"), [(0, ": puts are refused; "), (5000, ": 5,000 more bytes are refused; ")])
 def test_where_nothing_fits_no_size_is_said(fs: SmallDisk, tmp_path: Path, size: int, said: str) -> None:
     with pytest.raises(DiskSpaceError, match=said):
         require_space(fs, tmp_path, TOTAL_BYTES + 1, size)
@@ -100,7 +101,7 @@ def test_a_large_transaction_is_refused_while_it_is_staged(open_channel: Open, f
     channel = open_channel(max_inline_bytes=0)
     tx = channel.put_transaction()
     tx.begin()
-    with pytest.raises(DiskSpaceError, match="bytes more are refused"):
+    with pytest.raises(DiskSpaceError, match="more bytes are refused"):
         for _ in range(20):
             tx.put_batch(batch_from_events([Event(bytes(MIB))]))
     assert 8 <= tx.count < 10
@@ -152,6 +153,41 @@ def test_a_channel_that_requires_no_space_does_not_look(open_channel: Open, fs: 
     put(channel, BODY)
 
 
+@pytest.mark.parametrize("required_bytes", [0, REQUIRED_BYTES])
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_delayed_events_fill_a_disk_no_further_than_it_has_room_to_deliver_them(
+    open_channel: Open, fs: SmallDisk, path: Path, required_bytes: int, at_once: int
+) -> None:
+    """They are written once more then, and nothing could be taken if there were no room for that."""
+    channel = open_channel(minimum_required_space=required_bytes)
+    clock = clock_of(channel)
+    count = 0
+    with pytest.raises(
+        DiskSpaceError, match=r", and the delayed events that wait need [45],\d+,\d+ when they are due: "
+    ):
+        for _ in range(1000):
+            put_late(channel, 60, *[BODY] * at_once)
+            count += at_once
+    assert count * len(BODY) > 0.4 * (TOTAL_BYTES - required_bytes), "and fill the rest"
+    with pytest.raises(DiskSpaceError):
+        fill(channel)
+        put(channel, BODY * 3)
+    clock.pass_by(61)
+    deliver_all(channel)
+    assert channel.stats().delayed.events == 0
+    assert fs.free_bytes(path) >= required_bytes
+    assert len(take(channel)) >= count
+
+
+def test_delayed_events_of_another_process_count_at_once(open_channel: Open, fs: SmallDisk, path: Path) -> None:
+    channel, other = open_channel(), open_channel()
+    put(channel, BODY)
+    for _ in range(200):
+        put_late(other, 60, BODY)
+    fill(channel)
+    assert fs.free_bytes(path) > REQUIRED_BYTES + 150 * len(BODY), "the rest is preallocated, for what comes next"
+
+
 class Disks(FileSystem):
     """Directories that each have a disk; one that says nothing of its space has None.
 
@@ -194,8 +230,9 @@ def test_files_are_begun_on_disks_that_have_room_if_any_has(
 
 def test_puts_lack_room_only_when_no_disk_has_any(tmp_path: Path) -> None:
     layout = Layout(tmp_path, "a channel", (tmp_path / "a", tmp_path / "b"), tmp_path, None)
-    assert lacking_bytes(Disks(a=0, b=1 << 30), layout, 0) == 0
-    assert lacking_bytes(Disks(a=None, b=1 << 30), layout, 0) == 0
-    assert lacking_bytes(Disks(a=0, b=60 * MIB), layout, 0) == 4 * MIB
+    assert lacking_bytes(Disks(a=0, b=1 << 30), layout, 0, 0) == 0
+    assert lacking_bytes(Disks(a=None, b=1 << 30), layout, 0, 0) == 0
+    assert lacking_bytes(Disks(a=0, b=60 * MIB), layout, 0, 0) == 4 * MIB
+    assert lacking_bytes(Disks(a=0, b=60 * MIB), layout, 0, 20 * MIB) == 14 * MIB, "each disk gets half of what waits"
     with pytest.raises(StorageError):
-        lacking_bytes(Disks(a=None, b=None), layout, 0)
+        lacking_bytes(Disks(a=None, b=None), layout, 0, 0)

@@ -88,7 +88,7 @@ def test_a_file_that_was_cut_below_the_published_end_is_not_written_to(
     end = wal.published().end
     with layout.log_file(1).open("r+b") as file:
         file.truncate(end - 1)
-    with pytest.raises(DataLossError, match=f"was cut to {end - 1} bytes, and held {end}"):
+    with pytest.raises(DataLossError, match=f"was cut to {end - 1:,} bytes, and held {end:,}"):
         written.require_whole(written.open(1), wal.published())
 
 

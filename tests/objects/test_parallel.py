@@ -75,6 +75,11 @@ def test_more_requests_than_a_store_may_have_at_once_wait_in_their_order_and_can
         answers.set()
 
 
+def test_requests_one_after_the_other_start_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "_shared", None)
+    assert len({begin(ROOT, threading.get_ident).result(60) for _ in range(200)}) == 1
+
+
 def test_a_forked_child_has_threads_of_its_own() -> None:
     begin(ROOT, lambda: None).result()
     read, write = os.pipe()

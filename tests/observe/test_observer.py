@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, ChannelStats, OptionError
+from spillable_stream.observe.observation import Observation
+from spillable_stream.observe.observed_channel import ObservedChannel
 from spillable_stream.observe.observer import Observer
 from tests.support.damage import log_file
 from tests.support.events import put
@@ -98,6 +100,45 @@ def test_channels_that_fit_a_pattern_come_and_go(tmp_path: Path, monkeypatch: py
         shutil.rmtree(tmp_path / "orders-1")
         (left,) = observer.observe()
         assert left.path == f"{tmp_path}/orders-2" and left.stats is not None
+
+
+def test_a_channel_that_is_gone_and_hangs_as_it_is_closed_takes_no_thread_from_the_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, close, closing = ObservedChannel.look, ObservedChannel.close, threading.Event()
+    of_a, of_first, end_of_a = threading.Event(), threading.Event(), threading.Event()
+    hanging: list[str] = []
+
+    def look_or_hang(channel: ObservedChannel) -> Observation:
+        if Path(channel.path).name == "a":
+            assert of_a.wait(60)
+            return Observation(channel.path, 0.0)
+        if not hanging:
+            hanging.append(channel.path)
+            assert of_first.wait(60)
+        return look(channel)
+
+    def close_or_hang(channel: ObservedChannel) -> None:
+        if Path(channel.path).name == "a":
+            closing.set()
+            assert end_of_a.wait(60)
+        close(channel)
+
+    monkeypatch.setattr(ObservedChannel, "look", look_or_hang)
+    monkeypatch.setattr(ObservedChannel, "close", close_or_hang)
+    monkeypatch.setattr("spillable_stream.observe.channel_discovery._SEARCH_SECONDS", 0.0)
+    Channel(tmp_path / "a").close()
+    with Observer([tmp_path / "*"], timeout_seconds=1.0) as observer:
+        observer.observe()
+        shutil.rmtree(tmp_path / "a")
+        observer.observe()
+        of_a.set()
+        assert closing.wait(60)
+        for name in "bc":
+            Channel(tmp_path / name).close()
+        assert [seen.path in hanging for seen in observer.observe() if seen.stats is None] == [True]
+        of_first.set()
+        end_of_a.set()
 
 
 def test_a_recent_look_is_used_again_if_that_is_wanted(open_channel: Open) -> None:

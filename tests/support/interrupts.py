@@ -38,16 +38,24 @@ class Interrupts:
     Args:
         number: n, counted from 1.
         within: parts of the files' paths.
-        handler: what a signal handler does there; None for Ctrl-C.
+        handler: what a signal handler does there; None for one that raises ``error``.
+        error: what is raised then, and ends `run`: that of Ctrl-C by default.
 
     Attributes:
         hit: whether there was such a place.
     """
 
-    def __init__(self, number: int, *within: str, handler: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        *within: str,
+        handler: Callable[[], object] | None = None,
+        error: type[BaseException] = KeyboardInterrupt,
+    ) -> None:
         self._left = number
         self._within = within
         self._handler = handler
+        self._error = error
         self.hit = False
 
     def run(self, do: Callable[[], object]) -> None:
@@ -55,7 +63,7 @@ class Interrupts:
         sys.settrace(self._trace)
         try:
             do()
-        except KeyboardInterrupt:
+        except self._error:
             assert self.hit
         finally:
             sys.settrace(before)
@@ -69,6 +77,6 @@ class Interrupts:
             if self._left == 0:
                 self.hit = True
                 if self._handler is None:
-                    raise KeyboardInterrupt
+                    raise self._error
                 self._handler()
         return self._trace

@@ -242,13 +242,15 @@ def test_an_idle_worker_looks_at_a_store_no_more_often_than_a_consumer(monkeypat
         assert after.writes == before.writes and after.reads - before.reads < 30 * seconds
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_as_a_worker_ends_leaves_the_group_to_the_next_one(
-    channel: Channel, monkeypatch: pytest.MonkeyPatch
+    channel: Channel, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.unraisablehook", lambda _: None)  # of interrupts while something is freed
     for number in count(1, 3):
         worker = channel.worker("g", lambda event: None)
-        interrupts = Interrupts(number, "/channel/consumer.py", "/engine/local/local_owners.py", "/storage/lock.py")
+        within = ("/channel/consumer.py", "/engine/local/local_owners.py", "/storage/lock.py")
+        interrupts = Interrupts(number, *within, error=error)
         close = worker._close
         monkeypatch.setattr(worker, "_close", lambda i=interrupts, close=close: i.run(close))
         worker.run(until_empty=True)

@@ -91,7 +91,9 @@ class DiskRoom:
     def _lacking_bytes(self) -> int:
         """Return how many bytes more must be free so that puts are not refused, or nearly; 0 if that is not known."""
         try:
-            return lacking_bytes(self._log.fs, self._log.layout, self._follower.state.options.minimum_required_space)
+            state, log = self._follower.state, self._log
+            given, waiting_bytes = state.options.minimum_required_space, state.delays.payload_bytes
+            return lacking_bytes(log.fs, log.layout, given, waiting_bytes)
         except StorageError as e:
             _log.warning("%s: the free space is not known: %s", self._log.path, e, extra=fields(self._log.path))
             return 0

@@ -127,9 +127,10 @@ class DrainedFiles:
 
     def _most_spare_bytes(self) -> int:
         """Return how many bytes of spare files there may be: none while free space is short."""
-        options = self._follower.state.options
-        is_short = lacking_bytes(self._fs, self._log.layout, options.minimum_required_space) > 0
-        return 0 if is_short else options.spare_bytes
+        state = self._follower.state
+        given, waiting_bytes = state.options.minimum_required_space, state.delays.payload_bytes
+        is_short = lacking_bytes(self._fs, self._log.layout, given, waiting_bytes) > 0
+        return 0 if is_short else state.options.spare_bytes
 
     def remove_spares(self) -> None:
         """Remove the files that wait to be used again."""

@@ -51,8 +51,11 @@ class StagedPuts:
             has_older = len(files) > (file_id in files)
             kept = kept_bytes(largest_end if has_older and largest_end > end else end)
             given = plan.state.options.minimum_required_space
-            if given != 0:
-                self._require_space(request, given, file_id, end + kept)
+            waiting_bytes = plan.state.delays.payload_bytes
+            if request.delayed is not None:
+                waiting_bytes += request.delayed.use().payload_bytes
+            if given != 0 or waiting_bytes:
+                self._require_space(request, given, file_id, end + kept, waiting_bytes)
             if end + kept > self._log.preallocation.end:
                 self._log.keep_for_takes(end, kept)
             if request.segments:
@@ -69,11 +72,11 @@ class StagedPuts:
             request.not_staged = e
             raise
 
-    def _require_space(self, request: Put, given: int | None, file_id: int, end: int) -> None:
-        if isinstance(request.delayed, DelayedPuts):
-            end += request.delayed.size_bytes()
+    def _require_space(self, request: Put, given: int | None, file_id: int, end: int, waiting_bytes: int) -> None:
         segments = request.segments
-        self._disk_space.require(given, file_id, end, sum([s.end for s in segments]) if segments else 0)
+        staged_bytes = sum([s.end for s in segments]) if segments else 0
+        delayed_bytes = request.delayed.size_bytes() if isinstance(request.delayed, DelayedPuts) else 0
+        self._disk_space.require(given, file_id, end, staged_bytes, delayed_bytes, waiting_bytes)
         for segment in segments:
             if in_memory(segment.name):
                 copy = self._layout.segment_file(disk_segment(segment.name))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.channel.take_transaction import TakeTransaction
-from spillable_stream.errors import SpillableError
+from spillable_stream.error_text import text_of
+from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.flow.checked_arguments import Count, checked
 from spillable_stream.flow.counters import SinkCounters
+from spillable_stream.flow.late_channel import ChannelAwayError, LateChannel, require_open
 from spillable_stream.flow.sinks.letter_box import LetterBox
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
 from spillable_stream.flow.sources.base import Status
@@ -66,6 +68,8 @@ class Sink:
             that is read, when the sink is opened.
         dead_letter: the channel for events that can never be written; None for none.
         found_nothing: whether the last round found the channel empty.
+        is_channel_away: whether the channel is optional, and was away when it was asked last.
+        refusal: why it could not be opened when its channel was, after others of its group; "" if it could.
         written: the events of its channel that are written, or dead letters, and not committed.
         system: the options of the command line (``-D``).
         exit: where events can be seen that were written.
@@ -83,6 +87,8 @@ class Sink:
         self.in_group: bool = False
         self.dead_letter: Channel | None = None
         self.found_nothing: bool = False
+        self.is_channel_away: bool = False
+        self.refusal: str = ""
         self.trouble: str = ""
         self.written: WrittenEvents = WrittenEvents()
         self.system: Mapping[str, str] = {}
@@ -94,9 +100,25 @@ class Sink:
 
     @property
     def channel(self) -> Channel:
-        """The open channel."""
-        assert self._channel is not None, "open() comes first"
+        """The open channel.
+
+        Raises:
+            ChannelAwayError: the sink is not open: of a group, it is opened when its channel is.
+            SpillableError: it could not be opened then.
+        """
+        if self._channel is None:
+            if self.refusal:
+                raise SpillableError(f"it can't be opened: {self.refusal}")
+            raise ChannelAwayError(f"{self.name} is not open, as its channel {self.channel_name} was not yet")
         return self._channel
+
+    def refuse(self, why: str) -> None:
+        """Let the sink be asked in vain, since `open` failed while others of its group work.
+
+        Args:
+            why: why it failed.
+        """
+        self._channel, self.refusal = None, why
 
     def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
         """Open what the sink writes to.
@@ -106,11 +128,14 @@ class Sink:
             written: the events that this sink, or another one of the channel, has written and not committed.
 
         Raises:
+            ChannelAwayError: the channel is optional, and not open yet or away.
             GroupOwnedError: sinks of another agent take from the channel.
         """
+        require_open(channel)
+        self._channel, self.refusal = channel, ""
         if self.keeps_note:  # the note, and the files that it names, are those of the group's owner
-            channel.consumer(self.consumer_group)
-        self._channel = channel
+            with self.asking_channel():
+                channel.consumer(self.consumer_group)
         self.written = written if written is not None else WrittenEvents()
         self._letters = None
         if self.dead_letter is not None:
@@ -137,10 +162,28 @@ class Sink:
 
     def wait(self, seconds: float) -> bool:
         """Wait for events, for some seconds at most, and tell whether there are any."""
-        with self.take_transaction() as transaction:
+        with self.asking_channel(), self.take_transaction() as transaction:
             found = transaction.take_batch(1, timeout_seconds=seconds)
             transaction.rollback()
         return found is not None
+
+    @contextmanager
+    def asking_channel(self) -> Iterator[None]:
+        """Tell what the channel refuses within the block from what the sink's target does.
+
+        Raises:
+            ChannelAwayError: the channel is optional, and its storage refused.
+        """
+        try:
+            yield
+        except SpillableError as e:
+            self.counters.channel_read_fail += 1
+            is_optional = isinstance(self._channel, LateChannel)
+            self.is_channel_away = isinstance(e, ChannelAwayError) or (is_optional and isinstance(e, StorageError))
+            if not self.is_channel_away or isinstance(e, ChannelAwayError):
+                raise
+            raise ChannelAwayError(f"the optional channel {self.channel_name} is away: {text_of(e)}") from e
+        self.is_channel_away = False
 
     def take_transaction(self) -> TakeTransaction:
         """Return a new take transaction of the sink's group."""
@@ -200,12 +243,10 @@ class BatchSink(Sink):
     @contextmanager
     def taking(self) -> Iterator[Taken | None]:
         """Take a batch, and commit it when the block ends; None where there is no event."""
-        with self.take_transaction() as transaction:
-            try:
+        with ExitStack() as stack:
+            with self.asking_channel():
+                transaction = stack.enter_context(self.take_transaction())
                 table = transaction.take_batch(self.batch_size)
-            except SpillableError:
-                self.counters.channel_read_fail += 1
-                raise
             if table is None:
                 self.counters.took(0, self.batch_size)
                 yield None
@@ -218,7 +259,8 @@ class BatchSink(Sink):
             except Exception:
                 self.counters.event_write_fail += 1
                 raise
-            transaction.commit()
+            with self.asking_channel():
+                transaction.commit()
             if self.written:
                 self.written.remove(ranges_of(table.column(ID_COLUMN)))
             self.exit.passed(taken.batch)

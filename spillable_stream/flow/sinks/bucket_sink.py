@@ -92,7 +92,7 @@ class BucketSink(BatchSink):
         self._ending: list[OpenFile] = []  # that an interrupt must not leave half ended
         self._failed: AppendedBatch | None = None
         self._unremoved: list[str] = []  # the paths of files that failed, whose events come again
-        self._is_opened = False
+        self._is_opened = self._appends = False
         self._counter = 0
         Bucketing(f"{path}/{prefix}", times)  # so that a wrong option is refused at once
 

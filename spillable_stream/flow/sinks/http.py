@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -129,8 +130,10 @@ class HttpSink(BatchSink):
 
     def process(self) -> Status:
         """Post an event, or several at once; see `Sink.process`."""
-        with self.take_transaction() as transaction:
-            table = transaction.take_batch(self._limit.now)
+        with ExitStack() as stack:
+            with self.asking_channel():
+                transaction = stack.enter_context(self.take_transaction())
+                table = transaction.take_batch(self._limit.now)
             self.found_nothing: bool = table is None
             self.counters.took(0 if table is None else table.num_rows, self._limit.now)
             if table is None:
@@ -143,7 +146,8 @@ class HttpSink(BatchSink):
             self.written.add(over)  # first: whatever is refused from here on, they are not posted again
             self._bury_dead(taken, answers)
             if not again:
-                transaction.commit()
+                with self.asking_channel():
+                    transaction.commit()
                 self.written.remove(ranges_of(table.column(ID_COLUMN)))
                 self.exit.passed(taken.batch)
                 self.trouble = ""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.descriptor import Descriptor
 from spillable_stream.flow.durable_file import make_directory, sync_directory
@@ -86,7 +87,7 @@ class OutputFile:
             _cut(self._descriptor.number, self.length)
         except OSError as e:
             raise StorageError(
-                f"can't cut {self.path} back to {self.length:,} bytes ({e.strerror}); check the disk"
+                f"can't cut {self.path} back to {counted(self.length, 'byte')} ({e.strerror}); check the disk"
             ) from e
 
     def remove(self) -> None:
@@ -129,7 +130,7 @@ def cut_back(path: Path, length: int) -> bool:
         _cut(descriptor, length)
         return True
     except OSError as e:
-        raise StorageError(f"can't cut {path} back to {length:,} bytes ({e.strerror}); check the disk") from e
+        raise StorageError(f"can't cut {path} back to {counted(length, 'byte')} ({e.strerror}); check the disk") from e
     finally:
         os.close(descriptor)
 

@@ -17,19 +17,18 @@ from spillable_stream.engine.port import SinkBatch
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.dead_letters import as_dead_letters
 from spillable_stream.flow.event_batch import select_rows
-from spillable_stream.flow.interceptors.base import InterceptorChain, Rejected
-from spillable_stream.flow.selectors import Selector
+from spillable_stream.flow.interceptors.base import Rejected
 from spillable_stream.flow.surroundings import REAL
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.query_task import partition_id
 from spillable_stream.spark.sink.flow_plan import FlowPlan
 from spillable_stream.spark.sink.optional_channels import (
     OptionalPart,
-    OptionalStages,
     commit_optional,
     discard_optional,
     refuse_reading_optional,
 )
+from spillable_stream.spark.sink.optional_stages import OptionalStages
 from spillable_stream.spark.sink.sharded_writer import ShardedStaged, ShardedStreamWriter
 from spillable_stream.spark.sink.sink_times import wall_clock_ms
 from spillable_stream.spark.sink.spark_checkpoint import NOWHERE, SparkCheckpoint
@@ -48,10 +47,14 @@ class FlowStaged(ShardedStaged):
     Args:
         required: the numbers of the channels that must have their rows.
         optional: the rows of channels that are required for none.
+        names: the names of all channels but those.
+        division: how its rows were divided.
     """
 
     required: set[int] = field(default_factory=set)
     optional: dict[str, OptionalPart] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    division: str = ""
 
 
 @short_traces
@@ -69,74 +72,31 @@ class FlowStreamWriter(ShardedStreamWriter):
 
     def _stage(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> FlowStaged:
         plan = self._flow
-        chain, selector, required = plan.chain(), plan.selector(), set[int]()
-        task_name = f"{plan.source.name}:{owner}-{batch_id}:{partition_id()}"  # of another query with this source, too
-        letter_ids = (f"{task_name}:{i}" for i in count())
-        chain.initialize()
-        try:
-            with staging([c.stage for c in plan.channels], plan.inline_bytes, owner, batch_id) as task:
-                aside = OptionalStages(plan.optional, plan.inline_bytes(partition_id()), owner, batch_id)
-                try:
-                    for batch in batches:
-                        self._add(task, aside, batch, batch_id, chain, selector, required, letter_ids)
-                    staged: list[Staged] = []
-                    optional = aside.finish(lambda: staged.extend(task.finish()))
-                except BaseException:
-                    aside.discard()
-                    raise
-        finally:
-            chain.close()
-        return FlowStaged(owner, {i: found for i, found in enumerate(staged) if found.has_rows}, required, optional)
-
-    def _add(
-        self,
-        task: TaskStage,
-        aside: OptionalStages,
-        batch: pa.RecordBatch,
-        batch_id: int,
-        chain: InterceptorChain,
-        selector: Selector,
-        required: set[int],
-        letter_ids: Iterator[str],
-    ) -> None:
-        """Run the flow on one batch, and add what it gives to the task's output."""
-        numbers, dead_letter = {name: i for i, name in enumerate(self._flow.names)}, self._flow.source.dead_letter
-        rejected: list[Rejected] = []
-        if dead_letter:
-            passed, rejected = chain.screen(batch)
-        else:
-            passed = chain.intercept(batch)
-        if passed.num_rows:
-            routes = selector.select(passed, batch_id).one_part_each()
-            required.update(numbers[name] for name in routes.required)
-            for name, rows in {**routes.required, **routes.optional}.items():
-                times = self._flow.times_of(name)
-                part, of_part, wrong = times.divide(select_rows(passed, rows), wall_clock_ms())
-                if wrong and not dead_letter:
-                    raise OptionError(f"{wrong[0].error.removeprefix('OptionError: ')}. Nothing was stored")
-                rejected += wrong
-                if name in numbers:
-                    task.add(numbers[name], part, of_part)
-                else:
-                    aside.add(name, part, of_part)
-        component = f"{self._flow.source.name}/"
-        for event in rejected:
-            required.add(numbers[dead_letter])
-            ids = [next(letter_ids)]
-            dead = as_dead_letters(event.event, component + event.interceptor, [event.error], ids, REAL.now_ms())
-            task.add(numbers[dead_letter], dead)
+        with staging([c.stage for c in plan.channels], plan.inline_bytes, owner, batch_id) as task:
+            aside = OptionalStages(plan.optional, plan.inline_bytes(partition_id()), owner, batch_id)
+            try:
+                flow = _TaskFlow(plan, task, aside, owner, batch_id)
+                flow.run(batches)
+                staged: list[Staged] = []
+                optional = aside.finish(lambda: staged.extend(task.finish()))
+            except BaseException:
+                aside.discard()
+                raise
+        of_channels = {i: found for i, found in enumerate(staged) if found.has_rows}
+        return FlowStaged(owner, of_channels, flow.required, optional, plan.names, plan.division)
 
     def _publish(self, messages: list[WriterCommitMessage | None], batch_id: int, sink: SinkBatch | None) -> None:
         """Commit to the channels that must have their rows, and then to the others, as far as these take them."""
         staged = [m for m in messages if isinstance(m, FlowStaged)]
+        divided = sink and self._flow.remembered_as_divided(sink, staged[0].division)
         required = {number for message in staged for number in message.required}
         query = next((found.query for m in staged for found in m.of_shards.values()), None)
         refuse_reading_optional(self._flow.optional, query)
-        super()._publish(_only(staged, required), batch_id, sink)
+        super()._publish(_only(staged, required), batch_id, divided)
         without_waiting = ShardedStreamWriter(self._flow.without_waiting())
         for number in sorted({n for message in staged for n in message.of_shards} - required):
             try:
-                without_waiting._publish(_only(staged, {number}), batch_id, sink)
+                without_waiting._publish(_only(staged, {number}), batch_id, divided)
             except SpillableError as e:
                 _log.warning(
                     "the optional channel %s does not get the batch %d: %s",
@@ -147,9 +107,97 @@ class FlowStreamWriter(ShardedStreamWriter):
                 )
         commit_optional(self._flow.optional, _optional_parts(staged), batch_id, sink)
 
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Publish the micro-batch where it was not published before.
+
+        Raises:
+            OptionError: the configuration was changed, after the batch was planned, so that it has other channels; or
+                after some of the channels had the batch.
+        """
+        planned = next((message.names for message in messages if isinstance(message, FlowStaged)), self._flow.names)
+        if planned != self._flow.names:
+            raise OptionError(
+                f"{self._flow.base} had the channels {', '.join(planned)} when the batch {batchId} was planned, and "
+                f"has {', '.join(self._flow.names)} now. Nothing of the batch is stored: start the query again, which "
+                "continues with the file as it is then"
+            )
+        super().commit(messages, batchId)
+
     def _discard(self, messages: list[WriterCommitMessage | None]) -> None:
-        super()._discard(messages)
-        discard_optional(self._flow.optional, _optional_parts([m for m in messages if isinstance(m, FlowStaged)]))
+        """Remove the staged files, where the configuration still has their channels."""
+        staged, names = [m for m in messages if isinstance(m, FlowStaged)], self._flow.names
+        here: list[WriterCommitMessage | None] = []
+        for message in staged:
+            by_name = {message.names[number]: found for number, found in message.of_shards.items()}
+            of_channels = {names.index(name): found for name, found in by_name.items() if name in names}
+            here.append(ShardedStaged(message.owner, of_channels))
+        super()._discard(here)
+        parts = _optional_parts(staged)
+        discard_optional(self._flow.optional, {n: part for n, part in parts.items() if n in self._flow.optional})
+
+
+class _TaskFlow:
+    """The interceptors and the selector, as one task runs them.
+
+    Args:
+        plan: the plan of the write.
+        task: what the task stages for channels that must have their rows, or may have to.
+        aside: what it stages for the others.
+        owner: the streaming query's ID.
+        batch_id: the batch that the rows belong to.
+
+    Attributes:
+        required: the numbers of the channels that must have their rows.
+    """
+
+    def __init__(self, plan: FlowPlan, task: TaskStage, aside: OptionalStages, owner: str, batch_id: int) -> None:
+        self.required = set[int]()
+        self._plan, self._task, self._aside, self._batch_id = plan, task, aside, batch_id
+        self._numbers = {name: i for i, name in enumerate(plan.names)}
+        self._chain, self._selector = plan.chain(), plan.selector()
+        task_name = f"{plan.source.name}:{owner}-{batch_id}:{partition_id()}"  # of another query with this source, too
+        self._letter_ids = (f"{task_name}:{i}" for i in count())
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Run them on the task's rows, and stage what they give."""
+        self._chain.initialize()
+        try:
+            for batch in batches:
+                rejected: list[Rejected] = []
+                if self._plan.source.dead_letter:
+                    passed, rejected = self._chain.screen(batch)
+                else:
+                    passed = self._chain.intercept(batch)
+                if passed.num_rows:
+                    rejected += self._route(passed)
+                self._bury(rejected)
+        finally:
+            self._chain.close()
+
+    def _route(self, passed: pa.RecordBatch) -> list[Rejected]:
+        """Stage rows for the channels that the selector says, and return those whose times are wrong."""
+        routes = self._selector.select(passed, self._batch_id).one_part_each()
+        self.required.update(self._numbers[name] for name in routes.required)
+        rejected: list[Rejected] = []
+        for name, rows in {**routes.required, **routes.optional}.items():
+            part, times, wrong = self._plan.times_of(name).divide(select_rows(passed, rows), wall_clock_ms())
+            if wrong and not self._plan.source.dead_letter:
+                raise OptionError(f"{wrong[0].error.removeprefix('OptionError: ')}. Nothing was stored")
+            rejected += wrong
+            if name in self._numbers:
+                self._task.add(self._numbers[name], part, times)
+            else:
+                self._aside.add(name, part, times)
+        return rejected
+
+    def _bury(self, rejected: Iterable[Rejected]) -> None:
+        """Stage dead letters."""
+        for event in rejected:
+            number = self._numbers[self._plan.source.dead_letter]
+            self.required.add(number)
+            component = f"{self._plan.source.name}/{event.interceptor}"
+            ids = [next(self._letter_ids)]
+            self._task.add(number, as_dead_letters(event.event, component, [event.error], ids, REAL.now_ms()))
 
 
 def _optional_parts(messages: Iterable[FlowStaged]) -> dict[str, list[OptionalPart]]:

@@ -1,10 +1,12 @@
-"""What a stream through a flow does in its optional channels: it waits for each call there for a moment, and no longer.
+"""What a stream through a flow does in its optional channels: it waits for each step there for a second, and no longer.
 
 A channel that is required for no event (`Selector.never_required`) has no part in the rest of the write. It is opened,
-its rows are staged, and they are committed, each in a thread of its own (`spillable_stream.flow.optional_way`). Where
-one of these fails, or takes longer than a moment, the channel misses the micro-batch as a whole::
+its rows are staged, and they are committed, each in a thread of its own (`spillable_stream.flow.bulkhead`). Where
+one of these fails, or takes longer than a second, the channel misses the micro-batch as a whole::
 
     plan ── opened? ──▶ tasks ── all of its rows staged? ──▶ the others have the batch ──▶ commit
+
+Rows are staged while the task works (`optional_stages`), so that second begins when the task has staged the others'.
 
 The staged files of a micro-batch that it misses are removed, as soon as what is under way there has ended.
 """
@@ -12,32 +14,30 @@ The staged files of a micro-batch that it misses are removed, as soon as what is
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from spillable_stream.channel.row_times import RowTimes
+from spillable_stream.counted import counted
 from spillable_stream.engine.port import SinkBatch
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import OptionError
+from spillable_stream.flow.bulkhead import Bulkhead, BulkheadCall, LateCallError, call_in_time
 from spillable_stream.flow.configuration.channel_times import event_times
 from spillable_stream.flow.configuration.model import ComponentConfig
 from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.open_channel import configured_channels
-from spillable_stream.flow.optional_way import LateCallError, Way, WayCall, in_a_moment
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.sink.sink_plan import SinkOptions, SinkPlan, plan_for
 from spillable_stream.spark.sink.task_guards import refuse_self_read
-from spillable_stream.spark.sink.task_stage import Staged, TaskStage
+from spillable_stream.spark.sink.task_stage import Staged
 
 __all__ = [
     "OptionalChannel",
     "OptionalPart",
-    "OptionalStages",
     "commit_optional",
     "discard_optional",
     "plan_optional",
@@ -46,7 +46,7 @@ __all__ = [
 
 _log = log_of(__name__)
 
-_ways: dict[tuple[str, str], Way] = {}  # of this process: Spark makes each call with other objects
+_bulkheads: dict[tuple[str, str], Bulkhead] = {}  # of this process: Spark makes each call with other objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class OptionalChannel:
     why_not: str = ""
 
     @property
-    def way(self) -> Way:
-        """The way there from this process."""
-        return _way(self.flow, self.name)
+    def bulkhead(self) -> Bulkhead:
+        """Its bulkhead in this process."""
+        return _bulkhead(self.flow, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +79,17 @@ class OptionalPart:
 
     Args:
         staged: what was staged; None if the channel misses them.
-        why_not: why it does; "" if it does not.
+        rows: how many rows it has for the channel.
+        why_not: why the channel misses them; "" if it does not.
     """
 
     staged: Staged | None
+    rows: int
     why_not: str = ""
 
 
-def _way(flow: str, name: str) -> Way:
-    return _ways.setdefault((flow, name), Way(name, counts_late=False))
+def _bulkhead(flow: str, name: str) -> Bulkhead:
+    return _bulkheads.setdefault((flow, name), Bulkhead(name, counts_late=False))
 
 
 def plan_optional(
@@ -102,9 +104,9 @@ def plan_optional(
         options: the write's options.
         schema: the schema of the rows.
     """
-    calls = [WayCall(_way(flow, c.name), partial(_plan, agent, c, options, schema)) for c in configs]
+    calls = [BulkheadCall(_bulkhead(flow, c.name), partial(_plan, agent, c, options, schema)) for c in configs]
     found = {}
-    for config, plan in zip(configs, in_a_moment(calls), strict=True):
+    for config, plan in zip(configs, call_in_time(calls), strict=True):
         times = event_times(config)
         if isinstance(plan, Exception):
             found[config.name] = OptionalChannel(flow, config.name, times, None, f"it can't be opened: {text_of(plan)}")
@@ -115,112 +117,9 @@ def plan_optional(
 
 def _plan(agent: str, config: ComponentConfig, options: SinkOptions, schema: StructType) -> SinkPlan:
     (wanted,) = configured_channels(agent, [config], {})
-    # Through the pool: what took longer than a moment to open is there for the next micro-batch.
+    # Through the pool: what took longer than a second to open is there for the next micro-batch.
     with visit(str(wanted.path), **wanted.options) as channel:
         return replace(plan_for(channel, str(channel.path), options, schema), keep_alive_seconds=0.0)
-
-
-# ── a task ──────────────────────────────────────────────────────────────────────────────────────
-
-
-class OptionalStages:
-    """What a task stages for optional channels.
-
-    Args:
-        channels: the channels, by name.
-        inline_bytes: how much it may send through the driver, for each of them.
-        owner: the streaming query's ID.
-        batch_id: the batch that the rows belong to.
-    """
-
-    def __init__(self, channels: Mapping[str, OptionalChannel], inline_bytes: int, owner: str, batch_id: int) -> None:
-        self._stages = {
-            name: _OptionalStage(channel, partial(_stage, channel, inline_bytes, owner, batch_id))
-            for name, channel in channels.items()
-        }
-
-    def add(self, name: str, batch: pa.RecordBatch, times: RowTimes) -> None:
-        """Encode the rows of a channel, as far as it takes them in time."""
-        self._stages[name].add(batch, times)
-
-    def finish(self, meanwhile: Callable[[], object]) -> dict[str, OptionalPart]:
-        """Make what was staged durable, and return it for each channel that has rows.
-
-        Args:
-            meanwhile: what this thread does before it waits for that.
-        """
-        going = [stage for stage in self._stages.values() if stage.has_rows and not stage.why_not]
-        found = in_a_moment([WayCall(stage.channel.way, stage.finish) for stage in going], meanwhile)
-        parts = {stage.channel.name: stage.part(one) for stage, one in zip(going, found, strict=True)}
-        _discard([stage for stage in going if stage.why_not])
-        missed = {name: OptionalPart(None, stage.why_not) for name, stage in self._stages.items() if stage.has_rows}
-        return missed | parts
-
-    def discard(self) -> None:
-        """Remove what was staged, as soon as the channels answer."""
-        _discard([stage for stage in self._stages.values() if stage.has_rows])
-
-
-def _stage(channel: OptionalChannel, inline_bytes: int, owner: str, batch_id: int) -> TaskStage:
-    assert channel.plan is not None, "rows are staged where the channel can be opened"
-    return TaskStage([channel.plan.stage], inline_bytes, owner, batch_id)
-
-
-class _OptionalStage:
-    """What a task stages for one channel. After a call that fails or is late it stages no more.
-
-    Args:
-        channel: the channel.
-        begin: begins to stage, which may ask the channel's store.
-
-    Attributes:
-        has_rows: whether there are rows for it.
-        why_not: why it misses them; "" while it does not.
-    """
-
-    def __init__(self, channel: OptionalChannel, begin: Callable[[], TaskStage]) -> None:
-        self.channel = channel
-        self.has_rows = False
-        self._begin = begin
-        self._task: TaskStage | None = None
-        self.why_not = channel.why_not
-
-    def add(self, batch: pa.RecordBatch, times: RowTimes) -> None:
-        self.has_rows = self.has_rows or batch.num_rows > 0
-        if not self.why_not and batch.num_rows:
-            (found,) = in_a_moment([WayCall(self.channel.way, partial(self._add, batch, times))])
-            self._note(found)
-            if self.why_not:
-                _discard([self])
-
-    def _add(self, batch: pa.RecordBatch, times: RowTimes) -> None:
-        self._task = self._task or self._begin()
-        self._task.add(0, batch, times)
-
-    def finish(self) -> Staged | None:
-        """Make it durable; None where nothing was staged."""
-        if self._task is None:
-            return None
-        (staged,) = self._task.finish()
-        return staged
-
-    def part(self, found: Staged | Exception | None) -> OptionalPart:
-        """Return what became of it, by what `finish` returned or raised."""
-        self._note(found)
-        return OptionalPart(None if isinstance(found, Exception) else found, self.why_not)
-
-    def _note(self, found: object) -> None:
-        if isinstance(found, Exception) and not self.why_not:
-            self.why_not = f"its rows can't be staged: {text_of(found)}"
-
-    def discard(self) -> None:
-        if self._task is not None:
-            self._task.discard()
-
-
-def _discard(stages: Iterable[_OptionalStage]) -> None:
-    """Remove what was staged; where a call is late, when that has ended: it may have staged something yet."""
-    in_a_moment([WayCall(stage.channel.way, stage.discard, may_be_put_off=True) for stage in stages])
 
 
 # ── the driver ──────────────────────────────────────────────────────────────────────────────────
@@ -239,8 +138,8 @@ def refuse_reading_optional(channels: Mapping[str, OptionalChannel], query: str 
 
     if query is None:
         return
-    calls = [WayCall(c.way, partial(refuse, c.plan)) for c in channels.values() if c.plan is not None]
-    for found in in_a_moment(calls):
+    calls = [BulkheadCall(c.bulkhead, partial(refuse, c.plan)) for c in channels.values() if c.plan is not None]
+    for found in call_in_time(calls):
         if isinstance(found, OptionError):
             raise found
 
@@ -259,19 +158,19 @@ def commit_optional(
         batch_id: the batch.
         sink: by what the channels remember it.
     """
-    calls: dict[str, WayCall[None]] = {}
+    calls: dict[str, BulkheadCall[None]] = {}
     missed: list[str] = []
     for name, of_tasks in parts.items():
         channel = channels[name]
         why_not = next((part.why_not for part in of_tasks if part.why_not), channel.why_not)
         if why_not or channel.plan is None:
-            _log_missed(name, batch_id, why_not)
+            _log_missed(name, batch_id, of_tasks, why_not)
             missed.append(name)
             continue
-        calls[name] = WayCall(channel.way, partial(_commit, channel.plan, _staged(of_tasks), batch_id, sink))
-    for name, found in zip(calls, in_a_moment(list(calls.values())), strict=True):
+        calls[name] = BulkheadCall(channel.bulkhead, partial(_commit, channel.plan, _staged(of_tasks), batch_id, sink))
+    for name, found in zip(calls, call_in_time(list(calls.values())), strict=True):
         if found is not None:
-            _log_missed(name, batch_id, text_of(found), is_late=isinstance(found, LateCallError))
+            _log_missed(name, batch_id, parts[name], text_of(found), is_late=isinstance(found, LateCallError))
             missed.append(name)
     discard_optional(channels, {name: parts[name] for name in missed})
 
@@ -281,14 +180,16 @@ def _commit(plan: SinkPlan, staged: Sequence[Staged], batch_id: int, sink: SinkB
         commit.publish(sink)
 
 
-def _log_missed(name: str, batch_id: int, why: str, *, is_late: bool = False) -> None:
+def _log_missed(name: str, batch_id: int, parts: Sequence[OptionalPart], why: str, *, is_late: bool = False) -> None:
+    rows = sum(part.rows for part in parts)
     _log.warning(
-        "the optional channel %s %s the batch %d: %s",
+        "the optional channel %s %s the batch %d (%s): %s",
         name,
         "may not get" if is_late else "does not get",
         batch_id,
+        counted(rows, "event"),
         why,
-        extra=fields(component=name),
+        extra=fields(component=name, count=rows),
     )
 
 
@@ -303,12 +204,14 @@ def discard_optional(channels: Mapping[str, OptionalChannel], parts: Mapping[str
     for name, of_tasks in parts.items():
         plan, staged = channels[name].plan, _staged(of_tasks)
         if plan is not None and any(one.staged_names() for one in staged):
-            calls.append(WayCall(channels[name].way, partial(plan.commit.discard, staged), may_be_put_off=True))
-    in_a_moment(calls)
+            calls.append(
+                BulkheadCall(channels[name].bulkhead, partial(plan.commit.discard, staged), may_be_put_off=True)
+            )
+    call_in_time(calls)
 
 
 def _staged(parts: Iterable[OptionalPart]) -> list[Staged]:
     return [part.staged for part in parts if part.staged is not None]
 
 
-os.register_at_fork(after_in_child=_ways.clear)  # the threads are the parent's
+os.register_at_fork(after_in_child=_bulkheads.clear)  # the threads are the parent's

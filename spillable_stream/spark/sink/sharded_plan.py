@@ -1,15 +1,13 @@
 """What a sharded write is to do: a plan for each of its channels, and how rows are divided among them.
 
-The channels of ``orders`` are ``orders-0``, ``orders-1`` and so on. Each remembers a batch by its query and by the
-division of its rows, as ``QUERY/4-0a1b2c3d`` (`Shards.name`). So a batch that was stored in some of the channels is
-completed by the same division only: with another one, rows would be missing or duplicated. Such a write is refused.
+The channels of ``orders`` are ``orders-0``, ``orders-1`` and so on. Each remembers a batch with the division of its
+rows (`division`, `Shards.name`). A write that would complete a batch of another division is refused.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +23,7 @@ from spillable_stream.objects.location import is_location
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.side_by_side import side_by_side
+from spillable_stream.spark.sink.division import DividedBatches, batch_of, latest, stored_otherwise
 from spillable_stream.spark.sink.shards import Shards
 from spillable_stream.spark.sink.sink_plan import (
     SinkOptions,
@@ -38,10 +37,6 @@ from spillable_stream.spark.sink.sink_plan import (
 from spillable_stream.spark.sink.sink_times import SinkTimes
 
 __all__ = ["ShardedPlan", "plan_sharded_sink", "shard_path"]
-
-_DIVIDED = re.compile(r"(.+)/(\d+-[0-9a-f]{8})", re.DOTALL)
-
-_Batches = Mapping[str, tuple[int, str]]  # a query's last batch, and by which division its rows were stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +59,7 @@ class ShardedPlan:
     schema: StructType
     times: SinkTimes
     transaction: SinkBatch | None
-    divided_otherwise: _Batches
+    divided_otherwise: DividedBatches
 
     def inline_bytes(self, partition_id: int) -> int:
         """Return how much a task may send through the driver, for all channels: the least that a channel says.
@@ -94,7 +89,7 @@ class ShardedPlan:
                 f"({division.partition('-')[0]} shards), in all of them or in some, and the batch {batch.batch_id} "
                 "comes again: run it with the options that it had, and change them when it is done"
             )
-        return SinkBatch(f"{batch.query}/{self.shards.name}", batch.batch_id)
+        return batch_of(batch, self.shards.name)
 
 
 @one_look()
@@ -116,7 +111,7 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
     base = path if is_location(path) else os.path.abspath(path)
     shards = Shards.of(options.shards or 1, options.shard_by, arrow_schema(schema))
 
-    def open_one(number: int, create: bool) -> AbstractContextManager[Channel | _Batches]:
+    def open_one(number: int, create: bool) -> AbstractContextManager[Channel | DividedBatches]:
         if number == shards.count:  # beside them, what is beyond them
             return nullcontext(_look_beyond(base, shards))
         return _shard(shard_path(base, number), options, schema, create=create)
@@ -124,8 +119,8 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
     def check(number: int) -> PlannedChannel:
         return check_sink_channel(shard_path(base, number), options, schema)
 
-    def plan(number: int, channel: Channel) -> tuple[SinkPlan, _Batches]:
-        return plan_for(channel, shard_path(base, number), options, schema), _divided_otherwise(channel, shards)
+    def plan(number: int, channel: Channel) -> tuple[SinkPlan, DividedBatches]:
+        return plan_for(channel, shard_path(base, number), options, schema), stored_otherwise(channel, shards.name)
 
     side_by_side([partial(_require_fit, shard_path(base, n), options, schema) for n in range(shards.count)])
     with ExitStack() as stack:
@@ -139,7 +134,7 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
         schema=schema,
         times=options.times,
         transaction=options.transaction,
-        divided_otherwise=_latest(beyond, *(batches for _, batches in planned)),
+        divided_otherwise=latest(beyond, *(batches for _, batches in planned)),
     )
 
 
@@ -175,28 +170,12 @@ def _names(path: str, error: SchemaError) -> SchemaError:
     return SchemaError(f"{path} does not fit the rows: {error}")
 
 
-def _look_beyond(base: str, shards: Shards) -> _Batches:
+def _look_beyond(base: str, shards: Shards) -> DividedBatches:
     """Return what the channels say that a division into more of them had."""
-    found: list[_Batches] = []
+    found: list[DividedBatches] = []
     try:
         while True:
             with visit(shard_path(base, shards.count + len(found)), create=False) as channel:
-                found.append(_divided_otherwise(channel, shards))
+                found.append(stored_otherwise(channel, shards.name))
     except NotAChannelError:
-        return _latest(*found)
-
-
-def _divided_otherwise(channel: Channel, shards: Shards) -> _Batches:
-    """Return a channel's last batches that were stored by another division than this one."""
-    with channel.port().snapshot() as state:
-        named = [(_DIVIDED.fullmatch(name), batch_id) for name, batch_id in state.sinks.items()]
-    return _latest(*({m[1]: (batch_id, m[2])} for m, batch_id in named if m and m[2] != shards.name))
-
-
-def _latest(*found: _Batches) -> _Batches:
-    """Return the last batch of each query."""
-    latest: dict[str, tuple[int, str]] = {}
-    for batches in found:
-        for query, batch in batches.items():
-            latest[query] = max(batch, latest.get(query, batch))
-    return latest
+        return latest(*found)

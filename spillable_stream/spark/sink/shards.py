@@ -8,7 +8,6 @@ contains it only shares a channel with another key.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -20,6 +19,7 @@ from spillable_stream.errors import OptionError
 from spillable_stream.options import BUCKETS, MOST_BUCKETS
 from spillable_stream.sharding import shard_of_key
 from spillable_stream.shown_value import shown
+from spillable_stream.spark.sink.division import digest
 
 __all__ = ["SEPARATOR", "Shards"]
 
@@ -75,8 +75,7 @@ class Shards:
     @property
     def name(self) -> str:
         """A short text that another division of rows does not have: the count, and a digest of columns and types."""
-        columns = "\0".join([*self.columns, *self.types]).encode()
-        return f"{self.count}-{hashlib.md5(columns, usedforsecurity=False).hexdigest()[:8]}"
+        return f"{self.count}-{digest([*self.columns, *self.types])}"
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows of each shard that has some, in their order, with the shard's number.

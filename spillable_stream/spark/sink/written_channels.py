@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +79,7 @@ class WrittenChannels:
             del _known[next(iter(_known))]
         if self.checkpoint is not None and self.checkpoint.is_dir():
             with contextlib.suppress(OSError):  # this process still knows
-                written = self.checkpoint / f".{NOTE}.{os.getpid()}.tmp"
+                written = self.checkpoint / f".{NOTE}.tmp"  # always: one that dies here leaves it to the next
                 written.write_text(json.dumps({"run": self.run, "channels": known}), encoding="utf-8")
                 written.replace(self.checkpoint / NOTE)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,75 @@ def test_a_batch_that_failed_in_one_channel_is_completed_by_its_repetition(
     assert stored(tmp_path)["may"] == []
     writer.commit(staged(writer, [b"INFO a", b"ERROR b"]), 1)
     assert stored(tmp_path) == {"ok": [b"INFO a"], "errors": [b"ERROR b"], "may": [b"INFO a"], "dead": []}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("selector.mapping.ERROR = errors", "selector.mapping.ERROR = ok"),
+        ("i1.regex = ^(\\\\w+)", "i1.regex = ^\\\\w+ (\\\\w+)"),
+        ("interceptors = i1 i2", "interceptors = i1"),
+        ("a1.sources.r1.deadLetter = dead\n", ""),
+        ("", "a1.channels.ok.ttlHeader = ttl\n"),
+    ],
+)
+def test_a_batch_that_some_channels_have_is_not_completed_by_another_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str
+) -> None:
+    """An event that has another way now would be nowhere if its new channel has the batch already."""
+    changed = CONF.replace(before, after) if before else CONF + after
+    assert changed != CONF
+    writer, publish = FlowStreamWriter(plan(tmp_path)), LocalPort.publish
+    writer.commit(staged(writer, [b"INFO early"]), 0)
+
+    def faulty(port: LocalPort, *arguments: Any) -> bool:
+        if Path(port._engine.path).name == "errors":
+            raise ss.errors.StorageError("the disk failed")
+        return publish(port, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalPort, "publish", faulty)
+        with pytest.raises(ss.errors.IncompleteWriteError):
+            writer.commit(staged(writer, [b"INFO a", b"ERROR b"]), 1)
+    other = FlowStreamWriter(plan(tmp_path, changed))
+    with pytest.raises(ss.OptionError, match="have, from query, the batch 1 as the file was before"):
+        other.commit(staged(other, [b"INFO a", b"ERROR b"]), 1)
+    assert stored(tmp_path)["ok"] == [b"INFO early", b"INFO a"] and stored(tmp_path)["errors"] == []
+
+    writer = FlowStreamWriter(plan(tmp_path))
+    writer.commit(staged(writer, [b"INFO a", b"ERROR b"]), 1)
+    assert stored(tmp_path)["ok"] == [b"INFO early", b"INFO a"] and stored(tmp_path)["errors"] == [b"ERROR b"]
+    other = FlowStreamWriter(plan(tmp_path, changed))
+    other.commit(staged(other, [b"INFO c"]), 2)
+    assert stored(tmp_path)["ok"][-1] == b"INFO c"
+
+
+def test_a_file_that_is_changed_while_a_batch_is_under_way_sends_no_row_elsewhere(tmp_path: Path) -> None:
+    """Spark's commit reads the file again. The rows were divided before, and the next commit knows how."""
+    writer = FlowStreamWriter(plan(tmp_path))
+    messages = staged(writer, [b"INFO a", b"ERROR b"])
+    FlowStreamWriter(plan(tmp_path, CONF.replace("mapping.ERROR = errors", "mapping.ERROR = ok"))).commit(messages, 1)
+    assert stored(tmp_path)["ok"] == [b"INFO a"] and stored(tmp_path)["errors"] == [b"ERROR b"]
+    again = FlowStreamWriter(plan(tmp_path))
+    again.commit(staged(again, [b"INFO a", b"ERROR b"]), 1)
+    assert stored(tmp_path)["ok"] == [b"INFO a"] and stored(tmp_path)["errors"] == [b"ERROR b"]
+
+
+@pytest.mark.parametrize(("channels", "left"), [("errors ok may", []), ("ok may", ["errors-data"])])
+def test_a_batch_whose_channels_are_others_when_it_ends_is_refused_and_leaves_nothing_in_them(
+    tmp_path: Path, channels: str, left: list[str]
+) -> None:
+    found = plan(tmp_path)
+    writer = FlowStreamWriter(replace(found, channels=tuple(replace(c, max_inline_bytes=0) for c in found.channels)))
+    messages = staged(writer, [b"INFO a", b"ERROR b"])
+    text = CONF.replace("mapping.ERROR = errors", "mapping.ERROR = ok")
+    other = FlowStreamWriter(plan(tmp_path, text.replace("r1.channels = ok errors may", f"r1.channels = {channels}")))
+    with pytest.raises(ss.OptionError, match=r"had the channels ok, errors, dead when .* and has .* now\. Nothing"):
+        other.commit(messages, 1)
+    other.abort(messages, 1)
+    assert [p.parent.name for p in tmp_path.rglob("seg*")] == left
+    writer.commit(staged(writer, [b"INFO a", b"ERROR b"]), 1)
+    assert stored(tmp_path)["ok"] == [b"INFO a"] and stored(tmp_path)["errors"] == [b"ERROR b"]
 
 
 def test_an_optional_channel_that_is_full_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

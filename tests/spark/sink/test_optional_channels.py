@@ -1,4 +1,4 @@
-"""A channel that is required for no event holds a stream up for a moment, and no longer, whatever hangs there."""
+"""A channel that is required for no event holds a stream up for a second, and no longer, whatever hangs there."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from spillable_stream import Event
 from spillable_stream.engine.local.local_plans import LocalStagePlan
 from spillable_stream.engine.local.local_port import LocalPort
 from spillable_stream.errors import OptionError, StorageError
-from spillable_stream.flow import optional_way
-from spillable_stream.flow.optional_way import Way
+from spillable_stream.flow import bulkhead as module
+from spillable_stream.flow.bulkhead import Bulkhead
 from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.spark.sink import channel_commit, optional_channels
 from spillable_stream.spark.sink.flow_writer import FlowStreamWriter
@@ -42,20 +42,20 @@ class Gate:
             self.met += 1
             assert self.opens.wait(60)
 
-    def wait_a_moment(self, calls: Collection[Future[Any]], _: float) -> None:
+    def wait_in_time(self, calls: Collection[Future[Any]], _: float) -> None:
         """Wait until all calls have ended, or one of them hangs."""
         wait_until(lambda: all(call.done() for call in calls) or (self.met > 0 and not self.opens.is_set()))
 
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    monkeypatch.setattr(optional_channels, "_ways", {})
-    monkeypatch.setattr(optional_way, "_MOMENT_SECONDS", 600.0)
+    monkeypatch.setattr(optional_channels, "_bulkheads", {})
+    monkeypatch.setattr(module, "_LIMIT_SECONDS", 600.0)
     found = Gate()
-    monkeypatch.setattr(optional_way, "wait", found.wait_a_moment)
+    monkeypatch.setattr(module, "wait", found.wait_in_time)
     yield found
     found.opens.set()
-    wait_until(lambda: not any(way.is_busy for way in optional_channels._ways.values()))
+    wait_until(lambda: not any(bulkhead.is_busy for bulkhead in optional_channels._bulkheads.values()))
 
 
 def hang(monkeypatch: pytest.MonkeyPatch, gate: Gate, step: str) -> None:
@@ -92,7 +92,7 @@ def test_the_others_get_a_micro_batch_while_an_optional_channel_hangs_and_it_get
         says = "may not get" if step == "commit" else "does not get"
         assert f"the optional channel may {says} the batch 1" in caplog.text
         gate.opens.set()
-        wait_until(lambda: not any(way.is_busy for way in optional_channels._ways.values()))
+        wait_until(lambda: not any(bulkhead.is_busy for bulkhead in optional_channels._bulkheads.values()))
     writer = FlowStreamWriter(plan(tmp_path))
     writer.commit(staged(writer, [b"INFO d"], batch_id=3), 3)
     assert stored(tmp_path)["may"] == [*([b"INFO a"] if step == "commit" else []), b"INFO d"]
@@ -105,7 +105,7 @@ def test_a_stream_whose_optional_channel_cannot_be_opened_stores_its_batches_in_
     writer = FlowStreamWriter(plan(tmp_path))
     with caplog.at_level(logging.WARNING):
         writer.commit(staged(writer, ROWS), 1)
-    assert "the optional channel may does not get the batch 1: it can't be opened: " in caplog.text
+    assert "the optional channel may does not get the batch 1 (1 event): it can't be opened: " in caplog.text
     (tmp_path / "may").unlink()
     writer = FlowStreamWriter(plan(tmp_path))
     writer.commit(staged(writer, [b"INFO c"], batch_id=2), 2)
@@ -123,7 +123,7 @@ def test_an_optional_channel_has_all_rows_of_a_micro_batch_or_none(
         gate.opens.set()
     writer.commit([*first, *second], 1)
     assert (stored(tmp_path)["ok"], stored(tmp_path)["may"]) == ([b"INFO a", b"INFO b"], [])
-    assert "does not get the batch 1: its rows can't be staged: " in caplog.text
+    assert "does not get the batch 1 (2 events): its rows can't be staged: " in caplog.text
 
 
 def test_large_rows_of_an_optional_channel_are_staged_and_a_failed_write_leaves_none_of_them(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_of_a_micro_batch_that_an_optional_channel_refuses_no_staged_file_is_lef
         monkeypatch.setattr(channel_commit, "visit", fail_once)
     assert len(staged_of_may(tmp_path)) == 1
     writer.commit(found, 1)
-    assert "the optional channel may does not get the batch 1: the " in caplog.text
+    assert "the optional channel may does not get the batch 1 (1 event): the " in caplog.text
     assert (stored(tmp_path)["ok"], stored(tmp_path)["may"]) == ([LARGE], [])
     assert staged_of_may(tmp_path) == []
 
@@ -214,7 +214,7 @@ def test_what_is_staged_after_it_was_waited_for_is_removed_when_it_is_there(
     found = staged(writer, [LARGE])
     assert found[0].optional["may"].staged is None and gate.met == 1
     gate.opens.set()
-    wait_until(lambda: not any(way.is_busy for way in optional_channels._ways.values()))
+    wait_until(lambda: not any(bulkhead.is_busy for bulkhead in optional_channels._bulkheads.values()))
     assert staged_of_may(tmp_path) == []
     writer.commit(found, 1)
     assert (stored(tmp_path)["ok"], stored(tmp_path)["may"]) == ([LARGE], [])
@@ -223,17 +223,17 @@ def test_what_is_staged_after_it_was_waited_for_is_removed_when_it_is_there(
 def test_a_call_that_ends_just_as_nobody_waits_for_it_any_more_leaves_no_staged_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Gate
 ) -> None:
-    writer, give_up = FlowStreamWriter(plan(tmp_path)), Way.give_up
+    writer, give_up = FlowStreamWriter(plan(tmp_path)), Bulkhead.give_up
     hang(monkeypatch, gate, "ask")
 
-    def give_up_as_it_ends(way: Way, begun: Any) -> bool:
-        is_late = give_up(way, begun)
+    def give_up_as_it_ends(bulkhead: Bulkhead, begun: Any) -> bool:
+        is_late = give_up(bulkhead, begun)
         gate.opens.set()
-        wait_until(lambda: not way.is_busy)
+        wait_until(lambda: not bulkhead.is_busy)
         return is_late
 
     with monkeypatch.context() as patch:
-        patch.setattr(Way, "give_up", give_up_as_it_ends)
+        patch.setattr(Bulkhead, "give_up", give_up_as_it_ends)
         found = staged(writer, [LARGE])
     assert found[0].optional["may"].staged is None
     assert staged_of_may(tmp_path) == []
@@ -250,10 +250,10 @@ def test_a_step_into_a_channel_that_was_slow_is_waited_for(
             gate.opens.set()
             wait(calls, 60)
 
-    monkeypatch.setattr(optional_way, "wait", answer)
-    monkeypatch.setattr(optional_way, "_MOMENT_SECONDS", -1.0)  # nothing ends in time
-    for way in optional_channels._ways.values():
-        way.is_slow = True
+    monkeypatch.setattr(module, "wait", answer)
+    monkeypatch.setattr(module, "_LIMIT_SECONDS", -1.0)  # nothing ends in time
+    for bulkhead in optional_channels._bulkheads.values():
+        bulkhead.is_slow = True
     hang(monkeypatch, gate, step)
     writer = FlowStreamWriter(plan(tmp_path))
     writer.commit(staged(writer, [LARGE]), 1)

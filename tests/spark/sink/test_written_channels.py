@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,23 @@ def test_a_checkpoint_that_can_not_be_written_is_no_error(tmp_path: Path, checkp
     assert not (tmp_path / "away").exists()
 
 
+def test_processes_that_die_while_they_write_leave_one_file_at_most_and_the_next_note_takes_it(
+    checkpoint: Path, other_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(_: Path, to: Path) -> None:
+        raise OSError
+
+    for process in (1, 2):
+        with monkeypatch.context() as patch:
+            patch.setattr("os.getpid", lambda process=process: process)
+            patch.setattr(Path, "replace", dies)
+            WrittenChannels("run", checkpoint).note({"a": "1"})
+        other_process()
+    assert len(list(checkpoint.iterdir())) == 1
+    WrittenChannels("run", checkpoint).note({"a": "1"})
+    assert [path.name for path in checkpoint.iterdir()] == [NOTE]
+
+
 def test_what_a_process_knows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_RUNS", 3)
     for run in range(9):
@@ -119,10 +137,16 @@ def test_what_a_process_knows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
 # ── on Spark ────────────────────────────────────────────────────────────────────────────────────
 
 
-def start(spark: SparkSession, tmp_path: Path, target: Path, **options: str) -> StreamingQuery:
+@contextmanager
+def running(spark: SparkSession, tmp_path: Path, target: Path, **options: str) -> Iterator[StreamingQuery]:
+    """Run a query from the channel ``a`` within the block."""
     stream = spark.readStream.format("spillable").load(str(tmp_path / "a"))
     writer = stream.writeStream.format("spillable").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    return writer.option("minimumRequiredSpace", 0).options(**options).start(str(target))
+    query = writer.option("minimumRequiredSpace", 0).options(**options).start(str(target))
+    try:
+        yield query
+    finally:
+        query.stop()
 
 
 def bodies(*paths: Path) -> list[bytes]:
@@ -138,8 +162,7 @@ def test_a_query_whose_channel_is_deleted_fails_and_continues_when_it_is_started
     spark: SparkSession, put: Put, tmp_path: Path
 ) -> None:
     put("a", b"1")
-    query = start(spark, tmp_path, tmp_path / "b")
-    try:
+    with running(spark, tmp_path, tmp_path / "b") as query:
         query.processAllAvailable()
         shutil.rmtree(tmp_path / "b")
         put("a", b"2")
@@ -147,13 +170,8 @@ def test_a_query_whose_channel_is_deleted_fails_and_continues_when_it_is_started
             query.processAllAvailable()
         assert f"{tmp_path}/b was removed or replaced while the query ran" in explain(failed.value)
         assert bodies(tmp_path / "b") == []
-    finally:
-        query.stop()
-    again = start(spark, tmp_path, tmp_path / "b")
-    try:
+    with running(spark, tmp_path, tmp_path / "b") as again:
         again.processAllAvailable()
-    finally:
-        again.stop()
     assert bodies(tmp_path / "b") == [b"2"]
 
 
@@ -163,8 +181,7 @@ def test_a_shard_that_is_deleted_fails_the_query_before_any_shard_has_the_batch(
 ) -> None:
     shards = [tmp_path / f"b-{n}" for n in range(3)]
     put("a", *[b"%d" % n for n in range(10)])
-    query = start(spark, tmp_path, tmp_path / "b", shards="3", shardBy="body")
-    try:
+    with running(spark, tmp_path, tmp_path / "b", shards="3", shardBy="body") as query:
         query.processAllAvailable()
         left = bodies(*shards[1:])
         shutil.rmtree(shards[0])
@@ -173,8 +190,6 @@ def test_a_shard_that_is_deleted_fails_the_query_before_any_shard_has_the_batch(
             query.processAllAvailable()
         assert f"{shards[0]} was removed or replaced while the query ran" in explain(failed.value)
         assert bodies(*shards) == left
-    finally:
-        query.stop()
 
 
 @pytest.mark.spark
@@ -182,16 +197,13 @@ def test_a_channel_that_is_restored_from_a_backup_under_its_query_is_the_same_on
     spark: SparkSession, put: Put, tmp_path: Path
 ) -> None:
     put("a", b"1")
-    query = start(spark, tmp_path, tmp_path / "b")
-    try:
+    with running(spark, tmp_path, tmp_path / "b") as query:
         query.processAllAvailable()
         backup(tmp_path / "b", tmp_path / "saved")
         shutil.rmtree(tmp_path / "b")
         restore(tmp_path / "saved", tmp_path / "b")
         put("a", b"2")
         query.processAllAvailable()
-    finally:
-        query.stop()
     assert bodies(tmp_path / "b") == [b"1", b"2"]
 
 
@@ -199,11 +211,8 @@ def test_a_channel_that_is_restored_from_a_backup_under_its_query_is_the_same_on
 def test_a_query_that_is_started_again_may_write_to_another_path(spark: SparkSession, put: Put, tmp_path: Path) -> None:
     for name, body in (("b", b"1"), ("c", b"2")):
         put("a", body)
-        query = start(spark, tmp_path, tmp_path / name)
-        try:
+        with running(spark, tmp_path, tmp_path / name) as query:
             query.processAllAvailable()
-        finally:
-            query.stop()
     assert (bodies(tmp_path / "b"), bodies(tmp_path / "c")) == ([b"1"], [b"2"])
 
 

@@ -1,15 +1,15 @@
-"""The way into an optional channel: a call there is waited for a moment, and no longer.
+"""A bulkhead in front of an optional channel: a call into that has a thread of its own and a second, and no more.
 
 A source waits for its call into a channel: so the channel may slow its source down, as a required one does, and loses
 nothing to that. It passes a channel over while a call is under way there for which nobody waits: it could overtake
-that. So a store that has gone costs its source a moment, and memory for what was on its way. An agent's puts and all
+that. So a store that has gone costs its source a second, and memory for what was on its way. An agent's puts and all
 that a Spark stream does there keep to that.
 
-An agent's put counts whenever it ends. So after one that took longer than a moment, its source does not wait at all::
+An agent's put counts whenever it ends. So after one that took longer than a second, its source does not wait at all::
 
-    in time ── a put takes longer than a moment ──▶ slow ── a put ends within a moment ──▶ in time
+    in time ── a put takes longer than a second ──▶ slow ── a put ends within a second ──▶ in time
 
-A step of a Spark stream counts only if it ends in time, and so each is given its moment.
+A step of a Spark stream counts only if it ends in time, and so each is given its second.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any, Generic, TypeVar
 from spillable_stream.call_threads import CallThreads, make
 from spillable_stream.errors import SpillableError
 
-__all__ = ["LateCallError", "Way", "WayCall", "in_a_moment"]
+__all__ = ["BegunCall", "Bulkhead", "BulkheadCall", "LateCallError", "call_in_time"]
 
-_MOMENT_SECONDS = 1.0
+_LIMIT_SECONDS = 1.0
 _MOST_THREADS = 8  # of a channel; more calls wait for one of them, as far as their source waits
 
 _T = TypeVar("_T")
@@ -39,7 +39,7 @@ class LateCallError(SpillableError):
 
 
 @dataclass(eq=False, slots=True)
-class _Begun(Generic[_T]):
+class BegunCall(Generic[_T]):
     """A call that is about to begin, under way, or over.
 
     Args:
@@ -60,22 +60,22 @@ class _Begun(Generic[_T]):
             return e
 
 
-class Way:
-    """The way into one channel. Thread-safe.
+class Bulkhead:
+    """The bulkhead in front of one channel. Thread-safe.
 
     Args:
         name: the channel's name.
         counts_late: whether a call counts whenever it ends, and so is not waited for while the channel is slow.
 
     Attributes:
-        is_slow: whether a call has taken longer than a moment, and none has ended within one since.
+        is_slow: whether a call has taken longer than a second, and none has ended within one since.
     """
 
     def __init__(self, name: str, *, counts_late: bool) -> None:
         self.is_slow: bool = False
         self._counts_late = counts_late
         self._threads = CallThreads(_MOST_THREADS, f"spillable-flow-put-{name}")
-        self._under_way: set[_Begun[Any]] = set()
+        self._under_way: set[BegunCall[Any]] = set()
         self._put_off: list[Callable[[], None]] = []  # is empty unless a call is under way for which nobody waits
         self._mutex = threading.Lock()
 
@@ -84,7 +84,7 @@ class Way:
         """Whether a call is under way."""
         return bool(self._under_way)
 
-    def begin(self, begun: _Begun[_T], call: Callable[[], _T], *, may_be_put_off: bool = False) -> None:
+    def begin(self, begun: BegunCall[_T], call: Callable[[], _T], *, may_be_put_off: bool = False) -> None:
         """Begin a call.
 
         Args:
@@ -117,7 +117,12 @@ class Way:
         """Return when the calls under way began for which nobody waits; the caller has the mutex."""
         return [begun.since for begun in self._under_way if not begun.is_awaited]
 
-    def end_wait(self, begun: _Begun[Any]) -> LateCallError | None:
+    def outcome(self, begun: BegunCall[_T], seconds: float) -> _T | Exception:
+        """Wait for a call, for some seconds at most, and return what it returned or raised, or that it is late."""
+        wait([begun.done], seconds)
+        return self.end_wait(begun) or begun.outcome()
+
+    def end_wait(self, begun: BegunCall[Any]) -> LateCallError | None:
         """Wait no longer for a call, and return what to say of it if it is late."""
         if not begun.is_awaited and not begun.done.done():
             return LateCallError("the channel took longer than a second before, and is not waited for")
@@ -125,7 +130,7 @@ class Way:
             return LateCallError("it has not answered within a second, and is not waited for any more")
         return None
 
-    def give_up(self, begun: _Begun[Any]) -> bool:
+    def give_up(self, begun: BegunCall[Any]) -> bool:
         """Wait no longer for a call, and tell whether it is under way still."""
         with self._mutex:
             if begun not in self._under_way:
@@ -133,7 +138,7 @@ class Way:
             begun.is_awaited, self.is_slow = False, True
             return True
 
-    def drop(self, begun: _Begun[Any]) -> None:
+    def drop(self, begun: BegunCall[Any]) -> None:
         """Make a call no more, or wait no longer for it if it is being made."""
         if not begun.done.cancel():
             self.give_up(begun)
@@ -141,15 +146,15 @@ class Way:
         with self._mutex:
             self._under_way.discard(begun)
 
-    def _make(self, call: Callable[[], _T], begun: _Begun[_T]) -> _T:
+    def _make(self, call: Callable[[], _T], begun: BegunCall[_T]) -> _T:
         try:
             return call()
         finally:
-            is_in_time = time.monotonic() - begun.since <= _MOMENT_SECONDS
+            is_in_time = time.monotonic() - begun.since <= _LIMIT_SECONDS
             while (put_off := self._end(begun, is_in_time)) is not None:
                 put_off()
 
-    def _end(self, begun: _Begun[Any], is_in_time: bool) -> Callable[[], None] | None:
+    def _end(self, begun: BegunCall[Any], is_in_time: bool) -> Callable[[], None] | None:
         """End a call, unless it is the last one after which others were put off: return one of them then."""
         with self._mutex:
             if self._put_off and not begun.is_awaited and len(self._late()) == 1:
@@ -168,29 +173,31 @@ class Way:
         self._threads.close(max(0.0, end - time.monotonic()))
 
     @staticmethod
-    def last_moment() -> float:
-        """Return when a moment from now is over, in monotonic seconds."""
-        return time.monotonic() + _MOMENT_SECONDS
+    def limit_seconds() -> float:
+        """Return for how long a call is waited for."""
+        return _LIMIT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
-class WayCall(Generic[_T_co]):
+class BulkheadCall(Generic[_T_co]):
     """A call into an optional channel.
 
     Args:
-        way: the way there.
+        bulkhead: that of the channel.
         call: the call.
         may_be_put_off: whether it is made, where nobody waits for earlier calls, when those have ended; others are
             refused then.
     """
 
-    way: Way
+    bulkhead: Bulkhead
     call: Callable[[], _T_co]
     may_be_put_off: bool = False
 
 
-def in_a_moment(calls: Sequence[WayCall[_T]], meanwhile: Callable[[], object] = lambda: None) -> list[_T | Exception]:
-    """Make calls at once, wait for a moment at most, and return what each returned or raised.
+def call_in_time(
+    calls: Sequence[BulkheadCall[_T]], meanwhile: Callable[[], object] = lambda: None
+) -> list[_T | Exception]:
+    """Make calls at once, wait for a second at most, and return what each returned or raised.
 
     A call that has not ended gives a `LateCallError`; it may end later. What interrupts one is raised.
 
@@ -198,23 +205,23 @@ def in_a_moment(calls: Sequence[WayCall[_T]], meanwhile: Callable[[], object] = 
         calls: the calls.
         meanwhile: what this thread does first, in whatever time; what it raises is raised.
     """
-    found: list[_Begun[_T] | Exception] = []
+    found: list[BegunCall[_T] | Exception] = []
     try:
         for one in calls:
-            begun: _Begun[_T] = _Begun()
+            begun: BegunCall[_T] = BegunCall()
             found.append(begun)
             try:
-                one.way.begin(begun, one.call, may_be_put_off=one.may_be_put_off)
+                one.bulkhead.begin(begun, one.call, may_be_put_off=one.may_be_put_off)
             except (SpillableError, RuntimeError) as e:
                 found[-1] = e
         meanwhile()
-        wait([b.done for b in found if not isinstance(b, Exception) and b.is_awaited], _MOMENT_SECONDS)
+        wait([b.done for b in found if not isinstance(b, Exception) and b.is_awaited], _LIMIT_SECONDS)
         return [
-            b if isinstance(b, Exception) else one.way.end_wait(b) or b.outcome()
+            b if isinstance(b, Exception) else one.bulkhead.end_wait(b) or b.outcome()
             for one, b in zip(calls, found, strict=True)
         ]
     except BaseException:
         for one, dropped in zip(calls, found, strict=False):
             if not isinstance(dropped, Exception):
-                one.way.drop(dropped)
+                one.bulkhead.drop(dropped)
         raise
