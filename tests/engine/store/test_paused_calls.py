@@ -162,9 +162,7 @@ def paused(open_handle: Open, url: str, at: int, *, after: bool) -> Iterator[tup
 
 
 @pytest.mark.usefixtures("owners_clock")
-@pytest.mark.parametrize(
-    "step", [2, pytest.param(1, marks=pytest.mark.slow)]
-)  # every second one, before it or after it
+@pytest.mark.parametrize("step", [2, pytest.param(1, marks=pytest.mark.slow)])  # every other one
 @pytest.mark.parametrize("after", [False, True], ids=["before a request", "after it"])
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
 def test_a_pause_at_any_request_of_a_call_that_risks_nothing_is_no_error(
