@@ -87,9 +87,7 @@ def test_a_row_of_csv_that_does_not_fit_is_named_by_its_number_in_the_file(tmp_p
 def test_a_quote_in_csv_that_is_not_closed_is_refused_where_its_row_begins(tmp_path: Path) -> None:
     (tmp_path / "f.csv").write_text('n,s\n1,a\n2,"b\n3,c\n')
     source = open_input(str(tmp_path / "f.csv"), Format.CSV, None, as_rows=True)
-    with pytest.raises(
-        SchemaError, match=r"after 1 rows: the row that begins with '2,\"b.n3,c.n' has a quote that is "
-    ):
+    with pytest.raises(SchemaError, match=r"after 1 row: the row that begins with '2,\"b.n3,c.n' has a quote that is "):
         list(source.batches())
     source.close()
 
@@ -101,7 +99,7 @@ def test_a_row_of_csv_that_is_too_long_for_an_event_is_refused_before_the_memory
     monkeypatch.setattr(csv_input, "_MOST_ROW_BYTES", 1000)
     (tmp_path / "f.csv").write_text('n,s\n1,a\n2,"b' + "c" * 10_000)
     source = open_input(str(tmp_path / "f.csv"), Format.CSV, pa.schema([("n", pa.int64())]), as_rows=True)
-    with pytest.raises(SchemaError, match=r"after 1 rows: the row that begins with '2,\"bc+' is longer than any event"):
+    with pytest.raises(SchemaError, match=r"after 1 row: the row that begins with '2,\"bc+' is longer than any event"):
         list(source.batches())
     assert source.done < 3000
     source.close()

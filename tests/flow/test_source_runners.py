@@ -188,7 +188,7 @@ def test_a_refusal_is_trouble_of_a_source_with_threads_of_its_own_until_its_batc
         source = Putting()
         supervisor.start(EventRunner(source, ChannelProcessor({"c": channel}), "a1.r1"))
         wait_until(lambda: bool(supervisor.troubles()))
-        assert "overflow_capacity 1 events" in supervisor.troubles()["a1.r1"]
+        assert "of overflow_capacity 1 event" in supervisor.troubles()["a1.r1"]
         assert not supervisor.has_failed()
         assert take(channel) == [b"before"]
         source.putting.join(30)

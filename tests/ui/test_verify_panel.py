@@ -26,7 +26,7 @@ def test_it_can_be_ended(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def verify(_: str, progress: Any) -> Report:
         progress(Progress("verify", 1, 4, "bytes"))
-        assert (verification.fraction, verification.words) == (0.25, "1 bytes of 4 bytes read")
+        assert (verification.fraction, verification.words) == (0.25, "1 byte of 4 bytes read")
         verification.end()
         progress(Progress("verify", 2, 4, "bytes"))
         raise AssertionError("it was ended")
