@@ -98,8 +98,8 @@ __all__ = [
 
 try:
     import numpy  # noqa: F401  (here, for all modules of the flow)
-except ModuleNotFoundError as e:
-    raise ImportError("the flow needs numpy: pip install 'spillable-stream[flow]'") from e
+except ModuleNotFoundError as _missing:
+    raise ImportError("the flow needs numpy: pip install 'spillable-stream[flow]'") from _missing
 
 # Imported when they are first used, sorted by name.
 _MODULES = {
