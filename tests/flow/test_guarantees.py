@@ -76,6 +76,7 @@ HELD_BY = {
         "spark/sink/test_flow_writer::test_rows_go_where_the_flow_leads_and_a_repetition_changes_nothing",
         "spark/sink/test_flow_writer::test_a_batch_that_failed_in_one_channel_is_completed_by_its_repetition",
         "spark/sink/test_flow_writer::test_a_batch_that_some_channels_have_is_not_completed_by_another_configuration",
+        "spark/sink/test_flow_writer::test_a_batch_is_refused_that_a_channel_has_which_the_file_named_otherwise",
         "spark/sink/test_flow_writer::test_a_stream_and_a_chain_on_a_real_spark",
     ],
 }

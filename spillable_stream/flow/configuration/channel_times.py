@@ -9,7 +9,7 @@ from spillable_stream.flow.configuration.model import ComponentConfig
 from spillable_stream.flow.configuration.tree import RawComponent
 from spillable_stream.flow.event_times import EventTimes
 
-__all__ = ["check_times", "event_times"]
+__all__ = ["check_times", "event_times", "time_properties"]
 
 _DELAYS = {
     "deliver_after": "deliverAfter",
@@ -22,6 +22,12 @@ def event_times(channel: ComponentConfig) -> EventTimes:
     """Return what a channel's properties say of the times of events that a source puts there."""
     names = ("ttl", "ttl_header", *_DELAYS)
     return EventTimes(**{name: channel.keywords[name] for name in names if name in channel.keywords})  # type: ignore[arg-type]
+
+
+def time_properties(channel: ComponentConfig) -> dict[str, str]:
+    """Return these properties as the file gives them."""
+    names = ("ttl", "ttlHeader", *_DELAYS.values())
+    return {name: channel.properties[name] for name in names if name in channel.properties}
 
 
 def check_times(raw: RawComponent, channel: ComponentConfig, findings: Findings) -> None:

@@ -1,8 +1,8 @@
 """A division: how a write's rows are divided among several channels, each of which remembers a batch with it.
 
-A batch's name in a channel is ``QUERY/DIVISION``, as ``QUERY/4-0a1b2c3d`` of four shards, or ``QUERY/flow-0a1b2c3d``.
-So a batch that was stored in some of the channels is completed by the same division only: with another one, rows would
-be missing or duplicated.
+A batch's name in a channel is ``QUERY/DIVISION``, as ``QUERY/4-0a1b2c3d`` of four shards, or ``QUERY/flow-0a1b2c3d``;
+and ``QUERY`` of a write whose rows all go to that channel. So a batch that was stored in some of the channels is
+completed by the same division only: with another one, rows would be missing or duplicated.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from hashlib import md5
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import SinkBatch
 
-__all__ = ["DividedBatches", "batch_of", "digest", "latest", "stored_otherwise"]
+__all__ = ["StoredBatches", "batch_of", "digest", "latest", "stored_batches", "stored_otherwise"]
 
-_NAME = re.compile(r"(.+)/((?:\d+|flow)-[0-9a-f]{8})", re.DOTALL)
+_DIVISION = re.compile(r"(?:\d+|flow)-[0-9a-f]{8}")
 
-DividedBatches = Mapping[str, tuple[int, str]]
-"""A query's last batch, and by which division its rows were stored."""
+StoredBatches = Mapping[str, int]
+"""The numbers of the last batches that a channel has, by the names by which it remembers them."""
 
 
 def digest(parts: Iterable[str]) -> str:
@@ -32,17 +32,37 @@ def batch_of(batch: SinkBatch, division: str) -> SinkBatch:
     return SinkBatch(f"{batch.query}/{division}", batch.batch_id)
 
 
-def stored_otherwise(channel: Channel, division: str) -> DividedBatches:
-    """Return a channel's last batches that were stored by another division than this one."""
+def stored_batches(channel: Channel) -> StoredBatches:
+    """Return the last batches that a channel has."""
     with channel.port().snapshot() as state:
-        named = [(_NAME.fullmatch(name), batch_id) for name, batch_id in state.sinks.items()]
-    return latest(*({m[1]: (batch_id, m[2])} for m, batch_id in named if m and m[2] != division))
+        return dict(state.sinks)
 
 
-def latest(*found: DividedBatches) -> DividedBatches:
-    """Return the last batch of each query."""
-    last: dict[str, tuple[int, str]] = {}
+def latest(*found: StoredBatches) -> StoredBatches:
+    """Return the last batches that several channels have."""
+    last: dict[str, int] = {}
     for batches in found:
-        for query, batch in batches.items():
-            last[query] = max(batch, last.get(query, batch))
+        for name, batch_id in batches.items():
+            last[name] = max(batch_id, last.get(name, batch_id))
     return last
+
+
+def stored_otherwise(found: StoredBatches, batch: SinkBatch, division: str) -> SinkBatch | None:
+    """Return by what a query's last batch by another division is remembered; None if that is earlier than the batch.
+
+    Args:
+        found: the last batches that channels have.
+        batch: the query's ID, and the batch's number.
+        division: how the batch is divided.
+    """
+    named = [SinkBatch(name, batch_id) for name, batch_id in found.items() if batch_id >= batch.batch_id]
+    others = [one for one in named if (by := _division(one.query, batch.query)) is not None and by != division]
+    return max(others, key=lambda one: one.batch_id, default=None)
+
+
+def _division(name: str, query: str) -> str | None:
+    """Return the division in the name of a query's batch, "" without one; None for a batch of another query."""
+    if name == query:
+        return ""
+    division = name.removeprefix(f"{query}/")
+    return division if division != name and _DIVISION.fullmatch(division) else None

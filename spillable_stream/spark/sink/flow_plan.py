@@ -3,8 +3,8 @@
 The configuration is read where Spark asks for a writer: for each micro-batch once for its tasks, and once for its
 commit. Tasks get the interceptors and the selector as the configuration describes them, and build them anew.
 
-A channel remembers a batch with the division of its rows (`division`), which is what the configuration says of where
-events go. So a batch that some of the channels have is not completed by another configuration.
+Each channel remembers a batch with the division of its rows (`flow_division`). Before a batch is stored, all channels
+that the agent uses are asked for it, and one that another division has stored in any of them is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.builder import build
 from spillable_stream.flow.configuration.channel_times import event_times
-from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SourceConfig
+from spillable_stream.flow.configuration.model import AgentConfig, SourceConfig
 from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import InterceptorChain
 from spillable_stream.flow.loading import load
@@ -30,7 +30,8 @@ from spillable_stream.flow.selectors import LoadBalancing, Selector
 from spillable_stream.format.batch import EVENT_SCHEMA, check_columns
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.side_by_side import side_by_side
-from spillable_stream.spark.sink.division import DividedBatches, batch_of, digest, latest, stored_otherwise
+from spillable_stream.spark.sink.division import StoredBatches, batch_of, stored_batches, stored_otherwise
+from spillable_stream.spark.sink.flow_division import flow_division, place_of
 from spillable_stream.spark.sink.optional_channels import OptionalChannel, plan_optional
 from spillable_stream.spark.sink.sink_plan import SinkOptions, SinkPlan, plan_for, shown_channels
 
@@ -51,7 +52,8 @@ class FlowPlan:
         optional: the channels that are required for no event, by name.
         schema: the schema of the rows that Spark sends.
         division: a short name of what the configuration says of where events go; another configuration has another one.
-        divided_otherwise: the last batches that were stored by another division, by query.
+        stored: the last batches of those channels that must have some events, by the channel's name.
+        beside: where the agent's other channels are, by name; the file may have had them as the source's before.
     """
 
     base: str
@@ -62,7 +64,8 @@ class FlowPlan:
     optional: Mapping[str, OptionalChannel]
     schema: StructType
     division: str
-    divided_otherwise: DividedBatches
+    stored: Mapping[str, StoredBatches]
+    beside: Mapping[str, str]
     transaction: SinkBatch | None = None
 
     def chain(self) -> InterceptorChain:
@@ -90,25 +93,29 @@ class FlowPlan:
         return least // (1 + len(self.optional))
 
     def remembered(self, batch: SinkBatch) -> SinkBatch:
-        """Return by what optional channels remember a batch: its query and number. They get no batch twice."""
+        """Return a batch as it is: only the tasks' messages say how it was divided."""
         return batch
 
-    def remembered_as_divided(self, batch: SinkBatch, division: str) -> SinkBatch:
-        """Return by what the channels remember a batch that must have their rows.
+    def remembered_as_divided(self, batch: SinkBatch, division: str, beside: Mapping[str, StoredBatches]) -> SinkBatch:
+        """Return by what the channels remember a batch.
 
         Args:
             batch: the query's ID, and the batch's number.
             division: how the tasks divided its rows.
+            beside: the last batches of the agent's other channels, by name, as far as these were asked.
 
         Raises:
-            OptionError: the batch, or a later one, was stored by another division.
+            OptionError: a channel has the batch, or a later one, by another division.
         """
-        last_batch, _ = self.divided_otherwise.get(batch.query, (-1, ""))
-        if batch.batch_id <= last_batch:
+        asked = {**self.stored, **{name: one.stored for name, one in self.optional.items()}, **beside}
+        found = {name: stored_otherwise(batches, batch, division) for name, batches in asked.items()}
+        have = {name: one.batch_id for name, one in found.items() if one is not None}
+        if have:
             raise OptionError(
-                f"the channels of {self.base} have, from {batch.query}, the batch {last_batch} as the file was before "
-                f"its interceptors, its selector or its channels were changed, in all of them or in some, and the "
-                f"batch {batch.batch_id} comes again: run it with the file that it had, and change that when it is done"
+                f"{shown_channels('channel', list(have))} {'has' if len(have) == 1 else 'have'}, from {batch.query}, "
+                f"the batch {max(have.values())}, stored when the interceptors, the selector or the channels of "
+                f"{self.base} were others, or without them. The batch {batch.batch_id} comes again: run it with the "
+                "file that it had, and change that when it is done"
             )
         return batch_of(batch, division)
 
@@ -157,29 +164,22 @@ def plan_flow(options: SinkOptions, schema: StructType) -> FlowPlan:
     with ExitStack() as stack:
         channels = enter_together(stack, wanted, WantedChannel.open, WantedChannel.check, side_by_side)
         plans = side_by_side([partial(plan_for, channel, str(channel.path), options, schema) for channel in channels])
-        times = {name: event_times(described[name]) for name in every}
-        division = _division(source, times)
-        otherwise = [stored_otherwise(channel, division) for channel in channels]
+        stored = dict(zip(names, map(stored_batches, channels), strict=True))
     base = f"{agent_name}.{source_name} of {path}"
     may_have = [described[name] for name in every if name in aside]
     optional = plan_optional(base, agent_name, may_have, options, schema)
-    of_channels = tuple([times[name] for name in names])
-    return FlowPlan(base, source, names, tuple(plans), of_channels, optional, schema, division, latest(*otherwise))
-
-
-def _division(source: SourceConfig, times: Mapping[str, EventTimes]) -> str:
-    """Return a short name of what decides where events go, those whose headers say impossible times among them."""
-    of_channels = [f"{name} {of_channel}" for name, of_channel in times.items()]
-    parts = [*map(_described, (*source.interceptors, source.selector)), *of_channels, source.dead_letter]
-    return f"flow-{digest(parts)}"
-
-
-def _described(component: ComponentConfig) -> str:
-    """Return what a configuration says of a component, and of those within it, but for its name."""
-    within = [value for _, value in sorted(component.keywords.items())]
-    nested = [c for value in within for c in (value if isinstance(value, tuple) else (value,))]
-    of_nested = [_described(c) for c in nested if isinstance(c, ComponentConfig)]
-    return str((component.implementation, sorted(component.properties.items()), of_nested))
+    return FlowPlan(
+        base=base,
+        source=source,
+        names=names,
+        channels=tuple(plans),
+        times=tuple([event_times(described[name]) for name in names]),
+        optional=optional,
+        schema=schema,
+        division=flow_division(agent_name, source, [described[name] for name in every]),
+        stored=stored,
+        beside={name: place_of(agent_name, config) for name, config in described.items() if name not in every},
+    )
 
 
 def _source(path: str, agent_name: str, source_name: str) -> tuple[AgentConfig, SourceConfig]:

@@ -1,12 +1,13 @@
 """The sink that writes through a flow: tasks run the interceptors and the selector, the commit publishes.
 
-Every channel remembers the batch by its query and number. So each has its rows once, though the driver died between two
-of them: Spark's repetition of the batch completes it.
+Every channel remembers the batch by its query, its number, and the division by which the tasks staged its rows. So each
+has its rows once, though the driver died between two of them: Spark's repetition of the batch completes it, unless the
+file divides it otherwise by then. Then it is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -24,6 +25,7 @@ from spillable_stream.spark.query_task import partition_id
 from spillable_stream.spark.sink.flow_plan import FlowPlan
 from spillable_stream.spark.sink.optional_channels import (
     OptionalPart,
+    batches_beside,
     commit_optional,
     discard_optional,
     refuse_reading_optional,
@@ -39,6 +41,8 @@ __all__ = ["FlowStaged", "FlowStreamWriter"]
 
 _log = log_of(__name__)
 
+_begun: set[str] = set()  # the runs of queries that have a batch which this process committed
+
 
 @dataclass
 class FlowStaged(ShardedStaged):
@@ -47,7 +51,7 @@ class FlowStaged(ShardedStaged):
     Args:
         required: the numbers of the channels that must have their rows.
         optional: the rows of channels that are required for none.
-        names: the names of all channels but those.
+        names: the names of all channels that must have some rows, or may have to.
         division: how its rows were divided.
     """
 
@@ -88,7 +92,7 @@ class FlowStreamWriter(ShardedStreamWriter):
     def _publish(self, messages: list[WriterCommitMessage | None], batch_id: int, sink: SinkBatch | None) -> None:
         """Commit to the channels that must have their rows, and then to the others, as far as these take them."""
         staged = [m for m in messages if isinstance(m, FlowStaged)]
-        divided = sink and self._flow.remembered_as_divided(sink, staged[0].division)
+        divided = sink and self._divided(sink, staged)
         required = {number for message in staged for number in message.required}
         query = next((found.query for m in staged for found in m.of_shards.values()), None)
         refuse_reading_optional(self._flow.optional, query)
@@ -105,7 +109,17 @@ class FlowStreamWriter(ShardedStreamWriter):
                     e,
                     extra=fields(component=self._flow.names[number]),
                 )
-        commit_optional(self._flow.optional, _optional_parts(staged), batch_id, sink)
+        commit_optional(self._flow.optional, _optional_parts(staged), batch_id, divided)
+        _begun.update(message.run for message in staged if message.run)
+
+    def _divided(self, batch: SinkBatch, staged: Sequence[FlowStaged]) -> SinkBatch:
+        """Return by what the channels remember the batch; refuse one that any of the agent's has by another division.
+
+        Only the first batch of a run can be a repetition. So channels that are not the source's are asked once.
+        """
+        is_first = not any(message.run in _begun for message in staged)
+        beside = batches_beside(self._flow.base, self._flow.beside) if is_first else {}
+        return self._flow.remembered_as_divided(batch, staged[0].division, beside)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Publish the micro-batch where it was not published before.
@@ -114,12 +128,15 @@ class FlowStreamWriter(ShardedStreamWriter):
             OptionError: the configuration was changed, after the batch was planned, so that it has other channels; or
                 after some of the channels had the batch.
         """
-        planned = next((message.names for message in messages if isinstance(message, FlowStaged)), self._flow.names)
-        if planned != self._flow.names:
+        staged = [m for m in messages if isinstance(m, FlowStaged)]
+        required, optional = self._flow.names, self._flow.optional
+        planned, parts = (staged[0].names if staged else required), _optional_parts(staged)
+        if planned != required or not parts.keys() <= optional.keys():
             raise OptionError(
-                f"{self._flow.base} had the channels {', '.join(planned)} when the batch {batchId} was planned, and "
-                f"has {', '.join(self._flow.names)} now. Nothing of the batch is stored: start the query again, which "
-                "continues with the file as it is then"
+                f"{self._flow.base} had the channels {', '.join([*planned, *parts])} when the batch {batchId} was "
+                f"planned, and has {', '.join([*required, *optional])} now, in this order. This commit stored nothing: "
+                "start the query again, which continues with the file as it is then, unless channels have a part of "
+                "the batch: these need the file that they had"
             )
         super().commit(messages, batchId)
 

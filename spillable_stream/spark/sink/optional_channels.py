@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pyspark.sql.types import StructType
@@ -30,7 +30,8 @@ from spillable_stream.flow.configuration.model import ComponentConfig
 from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.open_channel import configured_channels
 from spillable_stream.log_records import fields, log_of
-from spillable_stream.spark.channel_pool import visit
+from spillable_stream.spark.channel_pool import visit, visit_to_read
+from spillable_stream.spark.sink.division import StoredBatches, stored_batches
 from spillable_stream.spark.sink.sink_plan import SinkOptions, SinkPlan, plan_for
 from spillable_stream.spark.sink.task_guards import refuse_self_read
 from spillable_stream.spark.sink.task_stage import Staged
@@ -38,6 +39,7 @@ from spillable_stream.spark.sink.task_stage import Staged
 __all__ = [
     "OptionalChannel",
     "OptionalPart",
+    "batches_beside",
     "commit_optional",
     "discard_optional",
     "plan_optional",
@@ -59,6 +61,7 @@ class OptionalChannel:
         times: for how long its events count, and when they are due.
         plan: how it is written; None if it can't be opened now.
         why_not: why it can't; "" if it can.
+        stored: the last batches that it has, if it can.
     """
 
     flow: str
@@ -66,6 +69,7 @@ class OptionalChannel:
     times: EventTimes
     plan: SinkPlan | None
     why_not: str = ""
+    stored: StoredBatches = field(default_factory=dict)
 
     @property
     def bulkhead(self) -> Bulkhead:
@@ -104,25 +108,42 @@ def plan_optional(
         options: the write's options.
         schema: the schema of the rows.
     """
-    calls = [BulkheadCall(_bulkhead(flow, c.name), partial(_plan, agent, c, options, schema)) for c in configs]
+    calls = [BulkheadCall(_bulkhead(flow, c.name), partial(_open, flow, agent, c, options, schema)) for c in configs]
     found = {}
-    for config, plan in zip(configs, call_in_time(calls), strict=True):
-        times = event_times(config)
-        if isinstance(plan, Exception):
-            found[config.name] = OptionalChannel(flow, config.name, times, None, f"it can't be opened: {text_of(plan)}")
-        else:
-            found[config.name] = OptionalChannel(flow, config.name, times, plan)
+    for config, opened in zip(configs, call_in_time(calls), strict=True):
+        if isinstance(opened, Exception):
+            why_not = f"it can't be opened: {text_of(opened)}"
+            opened = OptionalChannel(flow, config.name, event_times(config), None, why_not)
+        found[config.name] = opened
     return found
 
 
-def _plan(agent: str, config: ComponentConfig, options: SinkOptions, schema: StructType) -> SinkPlan:
+def _open(flow: str, agent: str, config: ComponentConfig, options: SinkOptions, schema: StructType) -> OptionalChannel:
     (wanted,) = configured_channels(agent, [config], {})
     # Through the pool: what took longer than a second to open is there for the next micro-batch.
     with visit(str(wanted.path), **wanted.options) as channel:
-        return replace(plan_for(channel, str(channel.path), options, schema), keep_alive_seconds=0.0)
+        plan = replace(plan_for(channel, str(channel.path), options, schema), keep_alive_seconds=0.0)
+        return OptionalChannel(flow, config.name, event_times(config), plan, stored=stored_batches(channel))
 
 
 # ── the driver ──────────────────────────────────────────────────────────────────────────────────
+
+
+def batches_beside(flow: str, places: Mapping[str, str]) -> dict[str, StoredBatches]:
+    """Return the last batches of other channels of the agent, by name: of those that are there and say so in time.
+
+    Args:
+        flow: what messages call the flow.
+        places: where the channels are, by name.
+    """
+    calls = [BulkheadCall(_bulkhead(flow, name), partial(_batches, place)) for name, place in places.items()]
+    found = zip(places, call_in_time(calls), strict=True)
+    return {name: batches for name, batches in found if not isinstance(batches, Exception)}
+
+
+def _batches(place: str) -> StoredBatches:
+    with visit_to_read(place) as channel:
+        return stored_batches(channel)
 
 
 def refuse_reading_optional(channels: Mapping[str, OptionalChannel], query: str | None) -> None:

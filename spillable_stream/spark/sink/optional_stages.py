@@ -114,6 +114,7 @@ class _OptionalStage:
                 self.channel.bulkhead.begin(self._call, self._stage_all)
             except (SpillableError, RuntimeError) as e:
                 self._miss(e)
+                self._is_left = True  # nothing is staged, and so there is nothing to remove
                 return
         if not self._hand_over(batch, times):
             self._await(Bulkhead.limit_seconds() if self._has_ended else 0.0)  # its reason is there at once

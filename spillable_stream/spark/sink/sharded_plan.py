@@ -23,7 +23,7 @@ from spillable_stream.objects.location import is_location
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.side_by_side import side_by_side
-from spillable_stream.spark.sink.division import DividedBatches, batch_of, latest, stored_otherwise
+from spillable_stream.spark.sink.division import StoredBatches, batch_of, latest, stored_batches, stored_otherwise
 from spillable_stream.spark.sink.shards import Shards
 from spillable_stream.spark.sink.sink_plan import (
     SinkOptions,
@@ -50,7 +50,7 @@ class ShardedPlan:
         schema: the schema of the rows that Spark sends.
         times: for how long the rows count, and when they are due.
         transaction: by what a batch write is remembered; None if ``txnAppId`` and ``txnVersion`` were not given.
-        divided_otherwise: the last batches that were stored by another division, by query.
+        stored: the last batches that the channels have, and those that a division into more of them had.
     """
 
     base: str
@@ -59,7 +59,7 @@ class ShardedPlan:
     schema: StructType
     times: SinkTimes
     transaction: SinkBatch | None
-    divided_otherwise: DividedBatches
+    stored: StoredBatches
 
     def inline_bytes(self, partition_id: int) -> int:
         """Return how much a task may send through the driver, for all channels: the least that a channel says.
@@ -82,11 +82,13 @@ class ShardedPlan:
         Raises:
             OptionError: the batch, or a later one, was stored by another division.
         """
-        last_batch, division = self.divided_otherwise.get(batch.query, (-1, ""))
-        if batch.batch_id <= last_batch:
+        found = stored_otherwise(self.stored, batch, self.shards.name)
+        if found is not None:
+            count = found.query.removeprefix(batch.query).strip("/").partition("-")[0]
+            how = f"{count} shards" if count.isdigit() else "without shards"
             raise OptionError(
-                f"{self.base} has, from {batch.query}, the batch {last_batch} with other shards or shardBy "
-                f"({division.partition('-')[0]} shards), in all of them or in some, and the batch {batch.batch_id} "
+                f"{self.base} has, from {batch.query}, the batch {found.batch_id} with other shards or shardBy "
+                f"({how}), in all of them or in some, and the batch {batch.batch_id} "
                 "comes again: run it with the options that it had, and change them when it is done"
             )
         return batch_of(batch, self.shards.name)
@@ -111,16 +113,16 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
     base = path if is_location(path) else os.path.abspath(path)
     shards = Shards.of(options.shards or 1, options.shard_by, arrow_schema(schema))
 
-    def open_one(number: int, create: bool) -> AbstractContextManager[Channel | DividedBatches]:
+    def open_one(number: int, create: bool) -> AbstractContextManager[Channel | StoredBatches]:
         if number == shards.count:  # beside them, what is beyond them
-            return nullcontext(_look_beyond(base, shards))
+            return nullcontext(_look_beyond(base, shards.count))
         return _shard(shard_path(base, number), options, schema, create=create)
 
     def check(number: int) -> PlannedChannel:
         return check_sink_channel(shard_path(base, number), options, schema)
 
-    def plan(number: int, channel: Channel) -> tuple[SinkPlan, DividedBatches]:
-        return plan_for(channel, shard_path(base, number), options, schema), stored_otherwise(channel, shards.name)
+    def plan(number: int, channel: Channel) -> tuple[SinkPlan, StoredBatches]:
+        return plan_for(channel, shard_path(base, number), options, schema), stored_batches(channel)
 
     side_by_side([partial(_require_fit, shard_path(base, n), options, schema) for n in range(shards.count)])
     with ExitStack() as stack:
@@ -134,7 +136,7 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
         schema=schema,
         times=options.times,
         transaction=options.transaction,
-        divided_otherwise=latest(beyond, *(batches for _, batches in planned)),
+        stored=latest(beyond, *(batches for _, batches in planned)),
     )
 
 
@@ -170,12 +172,12 @@ def _names(path: str, error: SchemaError) -> SchemaError:
     return SchemaError(f"{path} does not fit the rows: {error}")
 
 
-def _look_beyond(base: str, shards: Shards) -> DividedBatches:
+def _look_beyond(base: str, count: int) -> StoredBatches:
     """Return what the channels say that a division into more of them had."""
-    found: list[DividedBatches] = []
+    found: list[StoredBatches] = []
     try:
         while True:
-            with visit(shard_path(base, shards.count + len(found)), create=False) as channel:
-                found.append(stored_otherwise(channel, shards.name))
+            with visit(shard_path(base, count + len(found)), create=False) as channel:
+                found.append(stored_batches(channel))
     except NotAChannelError:
         return latest(*found)

@@ -10,7 +10,7 @@ import spillable_stream as ss
 from spillable_stream.engine.port import Put, SinkBatch
 from spillable_stream.flow.event_batch import as_event_batch
 from spillable_stream.format.batch import encode_batch
-from spillable_stream.spark.sink.division import batch_of, digest, latest, stored_otherwise
+from spillable_stream.spark.sink.division import batch_of, digest, latest, stored_batches, stored_otherwise
 
 
 @pytest.fixture
@@ -23,21 +23,33 @@ def remember(channel: ss.Channel, batch: SinkBatch) -> None:
 
 
 def test_a_channel_says_which_batches_another_division_stored(channel: ss.Channel) -> None:
+    ours, other, flow = "3-00000000", "4-00000000", "flow-00000000"
     with channel:
         for batch in (
             SinkBatch("whole", 9),
-            batch_of(SinkBatch("q", 1), "3-00000000"),
-            batch_of(SinkBatch("q", 2), "4-00000000"),
-            batch_of(SinkBatch("q", 3), "flow-00000000"),
-            batch_of(SinkBatch("a/b", 4), "flow-00000000"),
+            batch_of(SinkBatch("q", 5), ours),
+            batch_of(SinkBatch("q", 2), other),
+            batch_of(SinkBatch("q", 3), flow),
+            batch_of(SinkBatch("a/b", 4), flow),
+            SinkBatch("q/elsewhere", 9),
         ):
             remember(channel, batch)
-        assert stored_otherwise(channel, "flow-00000000") == {"q": (2, "4-00000000")}
-        assert stored_otherwise(channel, "5-00000000") == {"q": (3, "flow-00000000"), "a/b": (4, "flow-00000000")}
+        found = stored_batches(channel)
+    assert stored_otherwise(found, SinkBatch("q", 2), ours) == (f"q/{flow}", 3)
+    assert stored_otherwise(found, SinkBatch("q", 3), ours) == (f"q/{flow}", 3)
+    assert stored_otherwise(found, SinkBatch("q", 4), ours) is None
+    assert stored_otherwise(found, SinkBatch("q", 4), flow) == (f"q/{ours}", 5)
+    assert stored_otherwise(found, SinkBatch("a/b", 4), ours) == (f"a/b/{flow}", 4)
+    assert stored_otherwise(found, SinkBatch("a", 0), ours) is None
 
 
-def test_of_several_channels_the_last_batch_of_each_query_counts() -> None:
-    assert latest({"q": (1, "a")}, {"q": (3, "b"), "r": (0, "c")}, {"q": (2, "a")}) == {"q": (3, "b"), "r": (0, "c")}
+def test_a_batch_whose_rows_were_not_divided_counts_as_one_of_another_division() -> None:
+    assert stored_otherwise({"q": 2}, SinkBatch("q", 2), "flow-00000000") == ("q", 2)
+    assert stored_otherwise({"q": 2}, SinkBatch("q", 3), "flow-00000000") is None
+
+
+def test_of_several_channels_the_last_batch_of_each_name_counts() -> None:
+    assert latest({"q": 1}, {"q": 3, "r": 0}, {"q": 2}) == {"q": 3, "r": 0}
     assert latest() == {}
 
 

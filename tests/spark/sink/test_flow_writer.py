@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +16,14 @@ from pyspark.sql import SparkSession
 import spillable_stream as ss
 from spillable_stream import Event
 from spillable_stream.engine.local.local_port import LocalPort
+from spillable_stream.engine.port import Put, SinkBatch
 from spillable_stream.flow.event_batch import as_event_batch
 from spillable_stream.flow.interceptors.base import InterceptorChain
 from spillable_stream.flow.interceptors.headers import Static
 from spillable_stream.flow.interceptors.regex_filter import RegexFilter
 from spillable_stream.flow.selectors import Routes, Selector
-from spillable_stream.spark.sink import flow_writer
+from spillable_stream.format.batch import encode_batch
+from spillable_stream.spark.sink import flow_writer, optional_channels
 from spillable_stream.spark.sink.flow_writer import FlowStreamWriter
 from tests.spark.sink.test_flow_plan import CONF, plan, write_conf
 from tests.support.delays import clock_of
@@ -145,7 +148,7 @@ def test_a_batch_that_some_channels_have_is_not_completed_by_another_configurati
         with pytest.raises(ss.errors.IncompleteWriteError):
             writer.commit(staged(writer, [b"INFO a", b"ERROR b"]), 1)
     other = FlowStreamWriter(plan(tmp_path, changed))
-    with pytest.raises(ss.OptionError, match="have, from query, the batch 1 as the file was before"):
+    with pytest.raises(ss.OptionError, match="the channel ok has, from query, the batch 1, stored when"):
         other.commit(staged(other, [b"INFO a", b"ERROR b"]), 1)
     assert stored(tmp_path)["ok"] == [b"INFO early", b"INFO a"] and stored(tmp_path)["errors"] == []
 
@@ -168,7 +171,9 @@ def test_a_file_that_is_changed_while_a_batch_is_under_way_sends_no_row_elsewher
     assert stored(tmp_path)["ok"] == [b"INFO a"] and stored(tmp_path)["errors"] == [b"ERROR b"]
 
 
-@pytest.mark.parametrize(("channels", "left"), [("errors ok may", []), ("ok may", ["errors-data"])])
+@pytest.mark.parametrize(
+    ("channels", "left"), [("errors ok may", []), ("ok may", ["errors-data"]), ("ok errors", ["may-data"])]
+)
 def test_a_batch_whose_channels_are_others_when_it_ends_is_refused_and_leaves_nothing_in_them(
     tmp_path: Path, channels: str, left: list[str]
 ) -> None:
@@ -176,13 +181,116 @@ def test_a_batch_whose_channels_are_others_when_it_ends_is_refused_and_leaves_no
     writer = FlowStreamWriter(replace(found, channels=tuple(replace(c, max_inline_bytes=0) for c in found.channels)))
     messages = staged(writer, [b"INFO a", b"ERROR b"])
     text = CONF.replace("mapping.ERROR = errors", "mapping.ERROR = ok")
+    if "may" not in channels:
+        text = text.replace("a1.sources.r1.selector.optional.INFO = may\n", "")
     other = FlowStreamWriter(plan(tmp_path, text.replace("r1.channels = ok errors may", f"r1.channels = {channels}")))
-    with pytest.raises(ss.OptionError, match=r"had the channels ok, errors, dead when .* and has .* now\. Nothing"):
+    with pytest.raises(ss.OptionError, match=r"had the channels ok, errors, dead, may when .* and has .* now, in"):
         other.commit(messages, 1)
     other.abort(messages, 1)
     assert [p.parent.name for p in tmp_path.rglob("seg*")] == left
+    assert all(rows == [] for rows in stored(tmp_path).values())
     writer.commit(staged(writer, [b"INFO a", b"ERROR b"]), 1)
     assert stored(tmp_path)["ok"] == [b"INFO a"] and stored(tmp_path)["errors"] == [b"ERROR b"]
+
+
+CHANGED = CONF.replace("mapping.ERROR = errors", "mapping.ERROR = ok")
+
+
+def test_a_batch_is_not_completed_by_tasks_that_divided_it_by_a_file_that_has_been_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What counts is how the tasks divided it, and not what the file says when Spark reads it for the commit."""
+    writer, publish = FlowStreamWriter(plan(tmp_path)), LocalPort.publish
+
+    def faulty(port: LocalPort, *arguments: Any) -> bool:
+        if Path(port._engine.path).name == "errors":
+            raise ss.errors.StorageError("the disk failed")
+        return publish(port, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalPort, "publish", faulty)
+        with pytest.raises(ss.errors.IncompleteWriteError):
+            writer.commit(staged(writer, [b"INFO a", b"ERROR b"]), 1)
+    by_another = staged(FlowStreamWriter(plan(tmp_path, CHANGED)), [b"INFO a", b"ERROR b"])
+    with pytest.raises(ss.OptionError, match="the channel ok has, from query, the batch 1, stored when"):
+        FlowStreamWriter(plan(tmp_path)).commit(by_another, 1)
+    assert (stored(tmp_path)["ok"], stored(tmp_path)["errors"]) == ([b"INFO a"], [])
+    by_the_same = staged(FlowStreamWriter(plan(tmp_path)), [b"INFO a", b"ERROR b"])
+    FlowStreamWriter(plan(tmp_path, CHANGED)).commit(by_the_same, 1)
+    assert (stored(tmp_path)["ok"], stored(tmp_path)["errors"]) == ([b"INFO a"], [b"ERROR b"])
+
+
+OK_MAY = CONF.replace("default = ok", "default = errors").replace("optional.INFO = may", "optional.INFO = ok")
+OK_IS_NOT_THE_SOURCES = (
+    CONF.replace("r1.channels = ok errors may", "r1.channels = errors may").replace("default = ok", "default = errors")
+    + "a1.sinks = k1\na1.sinks.k1.type = logger\na1.sinks.k1.channel = ok\n"
+)
+MAY_MUST = (
+    CONF.replace("r1.channels = ok errors may", "r1.channels = errors may")
+    .replace("default = ok", "default = may")
+    .replace("a1.sources.r1.selector.optional.INFO = may\n", "")
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "has"),
+    [
+        pytest.param(OK_MAY, "the channels may, ok have", id="a required channel is optional now"),
+        pytest.param(OK_IS_NOT_THE_SOURCES, "the channels may, ok have", id="a channel is another component's now"),
+        pytest.param(MAY_MUST, "the channel may has", id="an optional channel is required now"),
+    ],
+)
+def test_a_batch_is_refused_that_a_channel_has_which_the_file_named_otherwise(
+    tmp_path: Path, changed: str, has: str
+) -> None:
+    writer = FlowStreamWriter(plan(tmp_path))
+    writer.commit(staged(writer, [b"INFO a"]), 1)
+    other = FlowStreamWriter(plan(tmp_path, changed))
+    with pytest.raises(ss.OptionError, match=f"{has}, from query, the batch 1, stored when"):
+        other.commit(staged(other, [b"INFO a"]), 1)
+    assert stored(tmp_path) == {"ok": [b"INFO a"], "errors": [], "may": [b"INFO a"], "dead": []}
+    other = FlowStreamWriter(plan(tmp_path, changed))
+    other.commit(staged(other, [b"INFO b"], batch_id=2), 2)
+    assert stored(tmp_path)["may" if changed == MAY_MUST else "errors"][-1] == b"INFO b"
+
+
+def test_channels_that_are_not_the_sources_are_asked_at_the_first_batch_of_a_run_and_never_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan(tmp_path)
+    asked, run = list[str](), uuid.uuid4().hex
+    visit = optional_channels.visit_to_read
+    monkeypatch.setattr(optional_channels, "visit_to_read", lambda path: asked.append(path) or visit(path))
+    text = OK_IS_NOT_THE_SOURCES.replace("a1.channels = ok", "a1.channels = new ok") + "a1.sinks.k1.channel = new\n"
+    text += f"a1.channels.new.type = file\na1.channels.new.path = {tmp_path}/new\n"
+    for batch_id in (1, 2):
+        writer = FlowStreamWriter(plan(tmp_path, text))
+        messages = staged(writer, [b"INFO a"], batch_id=batch_id)
+        for found in messages[0].of_shards.values():
+            found.run = run
+        writer.commit(messages, batch_id)
+        assert asked == [str(tmp_path / "new")] and not (tmp_path / "new").exists()
+    assert stored(tmp_path)["errors"] == [b"INFO a", b"INFO a"]
+
+
+def test_all_channels_remember_a_batch_in_one_form(tmp_path: Path) -> None:
+    found = plan(tmp_path)
+    writer = FlowStreamWriter(found)
+    writer.commit(staged(writer, [b"INFO a", b"ERROR b", b"INFO bad"]), 1)
+    for name in CHANNELS:
+        with ss.Channel(tmp_path / name, create=False) as channel:
+            assert channel.stats().sinks == {f"query/{found.division}": 1}, name
+
+
+def test_a_batch_that_a_stream_without_a_flow_stored_is_not_stored_again_by_one(tmp_path: Path) -> None:
+    found = plan(tmp_path)
+    with ss.Channel(tmp_path / "errors", create=False) as channel:
+        frames = encode_batch(as_event_batch([Event(b"ERROR b")]))
+        assert channel.port().publish(Put(frames, [], SinkBatch("query", 1)), 0.0)
+    writer = FlowStreamWriter(found)
+    with pytest.raises(ss.OptionError, match="the channel errors has, from query, the batch 1"):
+        FlowStreamWriter(plan(tmp_path)).commit(staged(writer, [b"INFO a", b"ERROR b"]), 1)
+    assert (stored(tmp_path)["ok"], stored(tmp_path)["errors"]) == ([], [b"ERROR b"])
 
 
 def test_an_optional_channel_that_is_full_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

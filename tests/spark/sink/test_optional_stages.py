@@ -128,6 +128,20 @@ def test_of_a_task_that_fails_nothing_is_left(
     assert staged_files(tmp_path) == []
 
 
+def test_tasks_that_a_hanging_channel_refuses_leave_nothing_for_the_time_when_it_answers(
+    monkeypatch: pytest.MonkeyPatch, gate: Gate, tmp_path: Path
+) -> None:
+    plan(tmp_path)
+    hang(monkeypatch, gate, "ask")
+    optional = plan(tmp_path).optional
+    for batch_id in range(10):
+        stages = OptionalStages(optional, 0, "query", batch_id)
+        stages.add("may", ONE, UNTIMED)
+        assert stages.finish(lambda: None)["may"].why_not
+    assert gate.met == 1
+    assert len(optional["may"].bulkhead._put_off) == 1  # that of the task whose call hangs
+
+
 def test_channels_without_rows_are_not_asked(
     gate: Gate, monkeypatch: pytest.MonkeyPatch, stages: OptionalStages
 ) -> None:

@@ -164,6 +164,16 @@ def test_batch_that_another_division_stored_is_refused_in_whichever_shard_it_is(
         assert changed.remembered(SinkBatch("another", 7)) == (f"another/{changed.shards.name}", 7)
 
 
+@pytest.mark.parametrize("name", ["query", "query/flow-00000000"])
+def test_batch_that_a_write_without_shards_stored_is_refused(tmp_path: Path, name: str) -> None:
+    base = str(tmp_path / "orders")
+    sharded_plan(base)
+    with ss.Channel(shard_path(base, 1), create=False) as channel:
+        remember(channel, SinkBatch(name, 7))
+    with pytest.raises(ss.OptionError, match=r"from query, the batch 7 with other shards .* \(without shards\)"):
+        sharded_plan(base).remembered(SinkBatch("query", 7))
+
+
 def remember(channel: ss.Channel, batch: SinkBatch) -> None:
     """Store a row as a sink's batch."""
     from spillable_stream.engine.port import Put

@@ -139,7 +139,7 @@ WRITERS = {
     SpillableStreamWriter: set[str](),
     ShardedBatchWriter: {"_failure", "_refuse_self_read"},
     ShardedStreamWriter: {"_failure", "_refuse_self_read"},
-    FlowStreamWriter: {"_failure", "_refuse_self_read"},
+    FlowStreamWriter: {"_divided", "_failure", "_refuse_self_read"},
     FailedPlanWriter: set[str](),
 }
 """The writers, and the methods that they have of their own."""
