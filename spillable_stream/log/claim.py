@@ -16,6 +16,7 @@ from spillable_stream.log.directory_ownership import (
     is_outside,
     ownership_fault,
     ownership_fault_without_home,
+    readable_owner,
     whereabouts,
 )
 from spillable_stream.log.identity_file import identity_of
@@ -58,7 +59,10 @@ def _own_again(fs: FileSystem, layout: Layout) -> None:
         if directory.is_relative_to(layout.path):
             fs.make_directory(directory)
         fs.sync_parents(directory, done=layout.path)  # whoever created it, or a repair that was killed, may not have
-        write_owner(fs, directory, replace(owner, role=role, layout=None))  # fails where a disk is not mounted any more
+        found, given = readable_owner(fs, directory), replace(owner, role=role, layout=None)
+        if found is not None and not is_outside(fs, layout, directory):
+            given = replace(found, token=owner.token)  # it still says where the channel was copied from
+        write_owner(fs, directory, given)  # fails where a disk is not mounted any more
     write_owner(fs, layout.path, owner)
     if backup is not None:
         with _without_backup(layout):
@@ -159,7 +163,7 @@ def make_missing(fs: FileSystem, layout: Layout, owner: DirectoryOwner) -> None:
     if not checkpoint.is_relative_to(layout.path) or CHECKPOINT not in layout.directories():
         return
     fs.make_directory(checkpoint)
-    if not _is_readable(fs, checkpoint):
+    if readable_owner(fs, checkpoint) is None:
         write_owner(fs, checkpoint, replace(owner, role=CHECKPOINT, layout=None))
 
 
@@ -203,13 +207,6 @@ def require_unowned(fs: FileSystem, layout: Layout) -> None:
             _require_no_other(
                 read_owner(fs, layout.backup_checkpoint_dir), layout.backup_checkpoint_dir, layout.channel, BACKUP
             )
-
-
-def _is_readable(fs: FileSystem, directory: Path) -> bool:
-    try:
-        return read_owner(fs, directory) is not None
-    except ForeignDirectoryError:
-        return False
 
 
 def _own(fs: FileSystem, directory: Path, owner: DirectoryOwner) -> None:

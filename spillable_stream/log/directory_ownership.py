@@ -21,6 +21,7 @@ __all__ = [
     "is_outside",
     "ownership_fault",
     "ownership_fault_without_home",
+    "readable_owner",
     "whereabouts",
 ]
 
@@ -97,7 +98,7 @@ def backup_fault(fs: FileSystem, layout: Layout, backup: Path) -> str | None:
         found = read_owner(fs, backup)
     except ForeignDirectoryError as e:
         return claim_fault(fs, layout, BACKUP, backup) or str(e)
-    owner = _readable_owner(fs, layout.path)
+    owner = readable_owner(fs, layout.path)
     if owner is None:
         return ownership_fault_without_home(fs, layout, BACKUP, backup, found)
     return ownership_fault(fs, layout, BACKUP, backup, found, owner)
@@ -110,13 +111,13 @@ def claim_fault(fs: FileSystem, layout: Layout, role: str, directory: Path) -> s
     the channel is a copy: then what does not come along is the original's. Those inside of the channel say it even
     after the copy was opened.
     """
-    found = _readable_owner(fs, directory)
+    found = readable_owner(fs, directory)
     if found is not None:
         return ownership_fault_without_home(fs, layout, role, directory, found)
     if not _is_there_outside(fs, layout, directory):
         return None
     within = [d for d in layout.directories().values() if fs.exists(d) and not is_outside(fs, layout, d)]
-    for came_along in (_readable_owner(fs, d) for d in [layout.path, *within]):
+    for came_along in (readable_owner(fs, d) for d in [layout.path, *within]):
         if came_along is not None and is_original_elsewhere(fs, came_along, layout):
             return (
                 f"its {OWNER_FILE} does not say whose it is, and {layout.path} is a copy of the channel at "
@@ -131,7 +132,7 @@ def _is_there_outside(fs: FileSystem, layout: Layout, directory: Path) -> bool:
     return is_outside(fs, layout, directory)
 
 
-def _readable_owner(fs: FileSystem, directory: Path) -> DirectoryOwner | None:
+def readable_owner(fs: FileSystem, directory: Path) -> DirectoryOwner | None:
     """Return what a directory's owner file says, or None if it is missing or damaged."""
     try:
         return read_owner(fs, directory)

@@ -662,6 +662,20 @@ def test_a_repair_of_a_copy_leaves_the_checkpoints_in_the_backup_of_its_original
         assert first_bytes(path) == [b"a", b"b", b"c"]
 
 
+def test_a_copy_is_known_for_one_after_its_repair(tmp_path: Path) -> None:
+    """A second repair took what the first one had left to the original."""
+    path, copy = tmp_path / "channel", tmp_path / "copy"
+    with Channel(path, backup_checkpoint_dir=str(tmp_path / "backup"), minimum_required_space=0) as channel:
+        put(channel, b"a")
+    shutil.copytree(path, copy)
+    for directory in (copy, tmp_path / "backup"):
+        flip(directory / OWNER_FILE, 60)
+    before = snapshot(tmp_path / "backup")
+    repair(copy)
+    assert verify(copy).healthy and repair(copy).healthy
+    assert snapshot(tmp_path / "backup") == before
+
+
 @pytest.mark.parametrize("kind", ["damaged", "missing"])
 def test_a_repair_of_a_copy_leaves_a_data_directory_that_does_not_say_whose_it_is_to_the_original(
     tmp_path: Path, kind: str
