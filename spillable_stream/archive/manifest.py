@@ -22,7 +22,7 @@ from typing import Any
 import google_crc32c
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
-from spillable_stream.format.file_names import BACKUPS
+from spillable_stream.format.file_names import BACKUPS, is_manifest
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.objects.store import ObjectMissingError, Store
 
@@ -141,7 +141,7 @@ def newest_manifest(store: Store, where: str = "") -> Manifest | None:
     """
     missed = ""
     while True:
-        found = max((info.key for info in store.list(BACKUPS) if info.key.endswith(".json")), default=None)
+        found = max((info.key for info in store.list(BACKUPS) if is_manifest(info.key)), default=None)
         if found is None:
             break
         try:

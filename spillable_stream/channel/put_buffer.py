@@ -123,9 +123,11 @@ class PutBuffer:
     def _stage(self) -> None:
         """Move the frames to a segment file, so that memory stays bounded."""
         if self.segment is None:
-            memory_bytes = self._engine.put_bytes()
+            memory_bytes, state = self._engine.put_bytes(), self._engine.state
             self.segment = self._engine.log.stage(
-                memory_bytes=memory_bytes, minimum_required_space=self._engine.state.options.minimum_required_space
+                memory_bytes=memory_bytes,
+                minimum_required_space=state.options.minimum_required_space,
+                waiting_bytes=state.delays.payload_bytes,
             )
         try:
             self.segment.write(self.frames)

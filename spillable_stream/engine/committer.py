@@ -267,4 +267,4 @@ def _failed_for_space(error: DiskSpaceError | StorageError, request: Request) ->
     """Tell whether a request failed for want of space, and can be tried again: not after a sync that failed."""
     if isinstance(error, CommitOutcomeUnknownError) or (isinstance(request, Put) and request.not_staged):
         return False
-    return isinstance(error, DiskSpaceError) or is_for_want_of_space(error)
+    return is_for_want_of_space(error)

@@ -191,10 +191,14 @@ class DelayPlan:
     Args:
         files: the side files.
         delays: the events that wait, by the state that is appended to.
+
+    Attributes:
+        waiting_bytes: the size of the payloads that it puts there.
     """
 
     files: DelayedFiles
     delays: Delays
+    waiting_bytes: int = 0
     _writes: list[DelayedWrite] = field(default_factory=list)
     _open: dict[tuple[int, int], DelayedWrite] = field(default_factory=dict)
     _next_number: int = 0
@@ -218,21 +222,24 @@ class DelayPlan:
             write.add(chunk.frames)
             put = chunk.frames[1]
             run = DelayedRun(write.number, *chunk[:2], start, write.end, put.count, len(put.payload), chunk.first_ms)
+            self.waiting_bytes += run.payload_bytes
             before = runs.get(write.number)
             runs[write.number] = run if before is None else _joined(before, run)
         return list(runs.values())
 
     def adopt(self, runs: Sequence[DelayedRun]) -> list[DelayedRun]:
         """Return what a COMMIT says of side files that are written already; each gets a number."""
+        self.waiting_bytes += sum([run.payload_bytes for run in runs])
         return [run._replace(file=self._new_number()) for run in runs]
 
     def mark(self) -> Callable[[], None]:
         """Return what takes back all that is placed from now on: a file may be named by its own COMMITs alone."""
-        opened, number = dict(self._open), self._next_number
+        opened, number, waiting_bytes = dict(self._open), self._next_number, self.waiting_bytes
         ends = [(write, len(write.frames), write.end) for write in self._writes]
 
         def take_back() -> None:
             self._open, self._next_number, self._writes = opened, number, [placed for placed, _, _ in ends]
+            self.waiting_bytes = waiting_bytes
             for placed, frames, end in ends:
                 placed.end = end
                 del placed.frames[frames:]
@@ -263,6 +270,10 @@ class DelayPlan:
 
     def _is_writable(self, file: DelayedFile) -> bool:
         return self.files.is_whole(file) and self.files.has_room(file.number)
+
+    def size_bytes(self) -> int:
+        """Return how many bytes it writes."""
+        return sum([write.end - write.start for write in self._writes])
 
     def write(self) -> None:
         """Write it all, durably, before the COMMITs that name it.

@@ -24,6 +24,7 @@ from spillable_stream.format.commit_record import DeliveredRun
 from spillable_stream.format.frame import Frame, total_size
 from spillable_stream.log.delayed_frames import SideFiles
 from spillable_stream.log.delayed_index import DelayedIndex
+from spillable_stream.log.disk_space import is_for_want_of_space
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.delays import DelayedFile, Place
@@ -61,6 +62,7 @@ class Deliveries:
         log: the channel's log.
         follower: its state.
         appender: appends to the log.
+        make_room: frees disk space, or leaves a full disk for another one.
         files: the side files.
         delay: returns what a put needs to delay events. Where side files are objects, they are written then.
         stage: begins to write the delayed events of a large put.
@@ -77,6 +79,7 @@ class Deliveries:
         log: Log,
         follower: Follower,
         appender: Appender,
+        make_room: Callable[[], None],
         files: SideFiles,
         delay: Callable[[list[DelayedChunk]], Delayed],
         stage: Callable[[], Staging],
@@ -88,6 +91,7 @@ class Deliveries:
         self._log = log
         self._follower = follower
         self._appender = appender
+        self._make_room = make_room
         self._mutex = threading.Lock()  # instead of the commit lock, where that keeps nobody else away
         self._indexes: dict[tuple[int, str], DelayedIndex] = {}  # by number and name
         self._set_aside: dict[int, float] = {}  # files that this handle does not try before a monotonic time
@@ -115,6 +119,8 @@ class Deliveries:
             if not log.closed:
                 self._again_at = time.monotonic() + _AGAIN_SECONDS
                 _log.warning(_WAIT_ON, log.path, e, extra=fields(log.path))
+                if is_for_want_of_space(e):  # it may be full for good: what waits holds space until it is delivered
+                    self._make_room()
         return False
 
     @contextmanager

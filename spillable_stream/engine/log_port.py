@@ -253,12 +253,15 @@ class Log(Protocol):
 
     # ── stage ───────────────────────────────────────────────────────────────────────────────
 
-    def stage(self, *, memory_bytes: int = ..., minimum_required_space: int | None = ...) -> StagedFile:
+    def stage(
+        self, *, memory_bytes: int = ..., minimum_required_space: int | None = ..., waiting_bytes: int = ...
+    ) -> StagedFile:
         """Return a new file for events of a transaction of this handle, which a later append adopts.
 
         Args:
             memory_bytes: how large it may get in memory; 0 stages it durably at once.
             minimum_required_space: the option's value.
+            waiting_bytes: the size of the delayed events that wait.
 
         Raises:
             StorageError: the storage refused.

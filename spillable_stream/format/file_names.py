@@ -26,6 +26,7 @@ __all__ = [
     "generation_of",
     "group_of",
     "in_memory",
+    "is_manifest",
     "is_spare_segment",
     "log_name",
     "memory_file_id",
@@ -60,6 +61,7 @@ _DELAYED_FILE = re.compile(rf"delayed-{_NUMBER}\Z")
 _MEMORY_FILE = re.compile(rf"memory-{_NUMBER}-{_NUMBER}\Z")
 _CHECKPOINT = re.compile(rf"checkpoint-{_NUMBER}-([0-9]{{12,19}})\Z")
 _SEGMENT = re.compile(r"(memory-)?segment\.[A-Za-z0-9_-]{1,128}\.[0-9]{1,20}\.[0-9a-f]{32}\Z")
+_MANIFEST = re.compile(rf"{BACKUPS}[0-9]{{20}}\.json\Z")
 _SPARE = "spare-"
 _SPARE_SEGMENT = re.compile(r"spare-segment-([0-9]{2})\Z")
 _MEMORY_SEGMENT = "memory-"
@@ -103,6 +105,11 @@ def parse_delayed(name: str) -> int | None:
 
 def _is_number(number: int) -> bool:
     return 0 < number < 1 << GENERATION_BITS
+
+
+def is_manifest(key: str) -> bool:
+    """Tell whether the key of an object is that of a backup's manifest; others have directories of that name, too."""
+    return _MANIFEST.match(key) is not None
 
 
 def memory_file_name(generation: int, number: int) -> str:

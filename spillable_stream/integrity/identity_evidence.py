@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +12,13 @@ from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_see
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.log.chain import parsed_header
-from spillable_stream.log.directory_ownership import HOME, ownership_fault
+from spillable_stream.log.directory_ownership import BACKUP, HOME, claim_fault, ownership_fault
 from spillable_stream.log.identity_file import layout_of, read_identity
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["check_owners", "find_identity", "usual_layout"]
+__all__ = ["check_owners", "find_identity", "missing_directory", "usual_layout"]
 
 _LARGEST_HEADER_BYTES = 64 << 20
 
@@ -96,18 +97,29 @@ def check_owners(fs: FileSystem, layout: Layout, findings: Findings) -> bool:
             text = f"{directory} is not proven to be this channel's: {fault}"
             findings.damage(directory / OWNER_FILE, text)
     if layout.backup_checkpoint_dir is not None:
-        _check_owner_of_backup(fs, layout.backup_checkpoint_dir, findings)
+        _check_owner_of_backup(fs, layout, layout.backup_checkpoint_dir, findings)
     return len(findings.all()) > before
 
 
-def _check_owner_of_backup(fs: FileSystem, backup: Path, findings: Findings) -> None:
-    """Add the owner file of the backup directory if it is damaged: while it is, checkpoints have no copies."""
-    try:
-        read_owner(fs, backup)
-    except ForeignDirectoryError as e:
-        findings.warn(backup / OWNER_FILE, str(e))
-    except StorageError:
-        return  # nothing depends on that directory
+def _check_owner_of_backup(fs: FileSystem, layout: Layout, backup: Path, findings: Findings) -> None:
+    """Add the owner file of the backup directory if it is damaged, and a repair may write it: it may be another's."""
+    with contextlib.suppress(StorageError):  # nothing depends on that directory
+        try:
+            read_owner(fs, backup)
+        except ForeignDirectoryError as e:
+            if claim_fault(fs, layout, BACKUP, backup) is None:
+                findings.warn(backup / OWNER_FILE, str(e))
+
+
+def missing_directory(fs: FileSystem, layout: Layout) -> str:
+    """Return which directory elsewhere a repair must wait for; "" if all are there."""
+    for directory in layout.directories().values():
+        if not directory.is_relative_to(layout.path) and not fs.exists(directory):
+            return (
+                f"{directory} is missing: mount its disk; or, if that is gone for good, create the directory and "
+                "repair again, which continues without what was in it"
+            )
+    return ""
 
 
 def _says(fs: FileSystem, layout: Layout, channel: str) -> bool:

@@ -15,7 +15,7 @@ from spillable_stream.format.frame import file_seed
 from spillable_stream.integrity.delayed_check import DelaysOfDisk, readable_delays
 from spillable_stream.integrity.event_check import EventCheck, FilesOfDisk, has_misfit
 from spillable_stream.integrity.findings import Findings, Loss, Severity
-from spillable_stream.integrity.identity_evidence import check_owners, find_identity
+from spillable_stream.integrity.identity_evidence import check_owners, find_identity, missing_directory
 from spillable_stream.integrity.inventory import Inventory, LogFile, opened, take_inventory
 from spillable_stream.integrity.log_steps import LogSteps
 from spillable_stream.integrity.losses import UNKNOWN_IDS, kept_and_gone, unexplained
@@ -54,7 +54,6 @@ class Inspection:
         findings: the damage, warnings and notes.
         state: the state that is left, with only the events that can be read, and without a record of the loss.
         identity_damaged: whether the identity file must be rewritten.
-        owners_damaged: whether some directory is not proven to be the channel's.
         loss: what can't be recovered.
         last_id: the last write-order ID that was, or may have been, in use.
         bad_positions: damaged group position files that a repair removes.
@@ -69,7 +68,6 @@ class Inspection:
     findings: Findings
     state: ChannelState
     identity_damaged: bool
-    owners_damaged: bool
     loss: Loss
     last_id: int
     bad_positions: list[Path]
@@ -103,9 +101,9 @@ def inspect(fs: FileSystem, path: Path, meter: Meter = UNTOLD) -> Inspection:
     findings = Findings()
     layout, identity_damaged = find_identity(fs, path, findings)
     layout.grant(fs)
-    owners_damaged = check_owners(fs, layout, findings)
+    check_owners(fs, layout, findings)
     inspector = _Inspector(fs, take_inventory(fs, layout, findings), findings, meter)
-    return inspector.run(identity_damaged=identity_damaged, owners_damaged=owners_damaged)
+    return inspector.run(identity_damaged=identity_damaged)
 
 
 class _Inspector:
@@ -122,20 +120,10 @@ class _Inspector:
         self._walked: set[int | str] = set()
         self._damaged: set[int | str] = set()
         self._frames = self._read_bytes = 0
-        self._unrepairable = self._missing_directory()
+        self._unrepairable = missing_directory(fs, inventory.layout)
 
-    def _missing_directory(self) -> str:
-        """Return which directory elsewhere a repair must wait for; "" if all are there."""
-        for directory in self._layout.directories().values():
-            if not directory.is_relative_to(self._layout.path) and not self._fs.exists(directory):
-                return (
-                    f"{directory} is missing: mount its disk; or, if that is gone for good, create the directory and "
-                    "repair again, which continues without what was in it"
-                )
-        return ""
-
-    def run(self, *, identity_damaged: bool, owners_damaged: bool) -> Inspection:
-        """Run all steps; see `Inspection` for the arguments."""
+    def run(self, *, identity_damaged: bool) -> Inspection:
+        """Run all steps; see `Inspection` for the argument."""
         inventory = self._inventory
         root = inventory.root()
         self._meter.begin(sum(file.end for file in [*inventory.disk[root:], *inventory.memory]))
@@ -170,7 +158,6 @@ class _Inspector:
             self._findings,
             state,
             identity_damaged,
-            owners_damaged,
             Loss(
                 tuple(lost),
                 doubtful,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spillable_stream.errors import CorruptionError, NotAChannelError
-from spillable_stream.format.file_names import BACKUPS
+from spillable_stream.format.file_names import BACKUPS, is_manifest
 from spillable_stream.format.slot import HEADER_READ_BYTES, claimed_channel, parse_slot_header
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.object_files import is_there
@@ -140,7 +140,7 @@ def _find_identity(store: Store, slots: list[int], checkpoints: list[int], findi
         found = next(_claims(store, slots), None) if checkpoints or any(slots) else None
         if found is None:
             what = f"{store.root} is not a channel: it has no {IDENTITY}"
-            if any(True for _ in store.list(BACKUPS)):
+            if any(is_manifest(info.key) for info in store.list(BACKUPS)):
                 what += f", and is a backup: 'spillable restore {store.root} PATH' creates a channel from it"
             raise NotAChannelError(what)
         findings.damage(Path(IDENTITY), "the channel's identity is missing; its other objects say it too")

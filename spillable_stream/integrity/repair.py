@@ -11,7 +11,8 @@ it says which events are gone. In this order, each step durable before the next:
 4. checkpoints and the head, which speak of the old log, and are removed;
 5. the identity file is written, if it was damaged.
 
-Before all that, directories that are not proven to be the channel's become so, unless another one has them.
+Before all that, directories that are not proven to be the channel's become so, unless another one has them. What
+they hold is examined only then.
 
 Killed in between, the channel is as it was, or refused, and the next repair does it all again.
 """
@@ -34,7 +35,8 @@ from spillable_stream.format.frame import FrameType, encode, encode_with, file_s
 from spillable_stream.format.head_page import disowned, parse_host
 from spillable_stream.format.record import FileHeader, LostRecord
 from spillable_stream.integrity.file_kinds import require_kinds
-from spillable_stream.integrity.findings import Report, Severity
+from spillable_stream.integrity.findings import Findings, Loss, Report
+from spillable_stream.integrity.identity_evidence import check_owners, find_identity, missing_directory
 from spillable_stream.integrity.inspection import Inspection
 from spillable_stream.integrity.object_repair import repair_objects
 from spillable_stream.integrity.repair_copies import RepairCopies, memory_files
@@ -69,7 +71,7 @@ def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progre
         path: the channel's directory, or its address in an object store.
         fs: the file system, for tests.
         progress: is told how far it is, in bytes: a verify, then the repair, which reads all again. If it raises, the
-            channel is as it was.
+            channel is as it was, but for owner files.
 
     Returns:
         What was found and what was lost; its ``quarantine`` says where the copies are of what was changed. Its
@@ -98,28 +100,48 @@ def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progre
             return report_of(inspection)
     meter = Meter("repair", "bytes", progress)
     with _alone(fs, path, make=True):
+        owners = Findings()
+        copies = _own_again(fs, path, owners)
         inspection = examine(fs, path, meter)
-        report = _repaired(fs, inspection)
-        if inspection.owners_damaged:  # directories that are proven only now may hold damage, too
-            more = _repaired(fs, examine(fs, path, meter))
-            found = [f for f in more.findings if f.severity is not Severity.NOTE]
-            report = replace(report, findings=(*report.findings, *found))
+        for found in owners.all():
+            inspection.findings.add(found)
+        report = report_of(inspection)
+        if not report.healthy:
+            _require_repairable(path, inspection.unrepairable)
+            copies = copies or RepairCopies(fs, inspection.layout)
+            report = report_of(inspection, copies.path)
+            copies.keep(report, _changed(fs, inspection))
+            _Repair(fs, inspection).run()
         meter.end()
         return report
 
 
-def _repaired(fs: FileSystem, inspection: Inspection) -> Report:
-    """Keep copies of what is wrong, mend it, and return the report of it."""
-    report, path = report_of(inspection), inspection.layout.path
-    if report.healthy:
-        return report
-    if inspection.unrepairable:
-        raise CorruptionError(f"{path} can't be repaired: {inspection.unrepairable}", str(path))
-    copies = RepairCopies(fs, inspection.layout)
-    report = report_of(inspection, copies.path)
-    copies.keep(report, _changed(fs, inspection))
-    _Repair(fs, inspection).run()
-    return report
+def _own_again(fs: FileSystem, path: Path, findings: Findings) -> RepairCopies | None:
+    """Make all directories proven to be the channel's.
+
+    Args:
+        fs: the file system.
+        path: the channel's directory.
+        findings: what proves no directory is added.
+
+    Returns:
+        The copies of the owner files as they were; None if all directories are proven.
+    """
+    layout, _ = find_identity(fs, path, Findings())
+    if not check_owners(fs, layout, findings) and fs.exists(path / OWNER_FILE):
+        return None
+    _require_repairable(path, missing_directory(fs, layout))
+    copies = RepairCopies(fs, layout)
+    report = Report(path, layout.channel, findings.all(), Loss(), 0, 0, 0, quarantine=copies.path)
+    backup = [layout.backup_checkpoint_dir] if layout.backup_checkpoint_dir else []
+    copies.keep(report, [d / OWNER_FILE for d in [path, *layout.directories().values(), *backup]])
+    own_again(fs, layout)
+    return copies
+
+
+def _require_repairable(path: Path, why_not: str) -> None:
+    if why_not:
+        raise CorruptionError(f"{path} can't be repaired: {why_not}", str(path))
 
 
 @contextmanager
@@ -154,11 +176,6 @@ def _changed(fs: FileSystem, inspection: Inspection) -> list[Path]:
         changed.append(inspection.layout.head)
     if inspection.identity_damaged:
         changed.append(inspection.layout.path / "channel.json")
-    if inspection.owners_damaged:
-        owned = [inspection.layout.path, *inspection.layout.directories().values()]
-        if inspection.layout.backup_checkpoint_dir is not None:
-            owned.append(inspection.layout.backup_checkpoint_dir)
-        changed += [d / OWNER_FILE for d in owned if fs.exists(d / OWNER_FILE)]
     if inspection.log_damaged:
         changed += [inspection.layout.head, *(path for _, path in _checkpoints(fs, inspection.layout).all())]
         if MemoryDirectory(fs, inspection.layout).is_own():
@@ -185,8 +202,6 @@ class _Repair:
     def run(self) -> None:
         """Do what the inspection found to be necessary."""
         fs, inspection = self._fs, self._inspection
-        if inspection.owners_damaged or not fs.exists(self._layout.path / OWNER_FILE):
-            own_again(fs, self._layout)
         if inspection.log_damaged:
             self._disown_head()
             self._begin_anew()

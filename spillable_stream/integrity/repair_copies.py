@@ -9,11 +9,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import shutil
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from spillable_stream.errors import StorageError
@@ -44,6 +43,7 @@ class RepairCopies:
         self._layout = layout
         name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         parent, number = layout.path / "quarantine", 1
+        self._kept: set[Path] = set()
         self.path: Path = parent / name
         while fs.exists(self.path):
             number += 1
@@ -54,23 +54,31 @@ class RepairCopies:
     def keep(self, report: Report, changed: Iterable[Path]) -> None:
         """Copy the damaged stretches and all files concerned, durably, and then the report.
 
+        A file that has a copy keeps that.
+
         Args:
             report: what was found.
             changed: the files that the repair is going to change or remove.
 
         Raises:
-            StorageError: something could not be copied; nothing but this directory was written, and that is gone.
+            StorageError: something could not be copied; what this call wrote is gone.
         """
+        before = set(self.path.rglob("*"))
         try:
             self._keep(report, changed)
         except BaseException:  # or each attempt on a full disk would leave less room for the next one
-            shutil.rmtree(self.path, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                for path in sorted({*self.path.rglob("*")} - before, reverse=True):  # what is deepest, first
+                    path.rmdir() if path.is_dir() else path.unlink()
+                if not before:
+                    self.path.rmdir()
             raise
 
     def _keep(self, report: Report, changed: Iterable[Path]) -> None:
         concerned = {f.path for f in report.findings if f.severity != "note"}
-        for path in sorted({*concerned, *changed}):
+        for path in sorted({*concerned, *changed} - self._kept):
             if self._fs.is_file(path):
+                self._kept.add(path)
                 with self._unless_backup(path):
                     target = self.path / "files" / self._place(path)
                     self._fs.make_directory(target.parent)
@@ -83,7 +91,7 @@ class RepairCopies:
             self.path / "report.json", json.dumps(report.as_dict(), indent=1, sort_keys=True).encode() + b"\n"
         )
 
-    @contextmanager
+    @contextlib.contextmanager
     def _unless_backup(self, path: Path) -> Iterator[None]:
         """Let a copy fail of what is in ``backupCheckpointDir``: nothing may depend on that directory."""
         try:
@@ -96,7 +104,7 @@ class RepairCopies:
     def _place(self, path: Path) -> Path:
         """Return where the copy of a file goes: by the role of its directory, wherever that is."""
         layout = self._layout
-        roles = {directory: "data" for directory in layout.data_dirs}
+        roles = {directory: f"data-{i}" if i else "data" for i, directory in enumerate(layout.data_dirs)}
         roles |= {layout.path: ".", layout.memory: "memory", layout.path / "groups": "groups"}
         roles |= {layout.checkpoint_dir: "checkpoint"}
         if layout.backup_checkpoint_dir is not None:

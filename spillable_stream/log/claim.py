@@ -12,9 +12,11 @@ from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, Sto
 from spillable_stream.log.directory_ownership import (
     BACKUP,
     HOME,
+    claim_fault,
     is_outside,
     ownership_fault,
     ownership_fault_without_home,
+    readable_owner,
     whereabouts,
 )
 from spillable_stream.log.identity_file import identity_of
@@ -48,24 +50,36 @@ def own_again(fs: FileSystem, layout: Layout) -> None:
 
 def _own_again(fs: FileSystem, layout: Layout) -> None:
     for role, directory in layout.directories().items():
-        found = read_owner(fs, directory) if _is_readable(fs, directory) else None
-        if found is None:
-            continue
-        fault = ownership_fault_without_home(fs, layout, role, directory, found)
-        if fault is not None:
+        if (fault := claim_fault(fs, layout, role, directory)) is not None:
             raise ForeignDirectoryError(f"{directory} can't be given to the channel {layout.path}: {fault}")
+    backup = _free_backup(fs, layout)  # by what the owner files say now
     home, inode = whereabouts(fs, layout)
     owner = DirectoryOwner(layout.channel, HOME, uuid.uuid4().hex, home, inode, layout=identity_of(layout))
     for role, directory in layout.directories().items():
         if directory.is_relative_to(layout.path):
             fs.make_directory(directory)
-        write_owner(fs, directory, replace(owner, role=role, layout=None))  # fails where a disk is not mounted any more
+        fs.sync_parents(directory, done=layout.path)  # whoever created it, or a repair that was killed, may not have
+        found, given = readable_owner(fs, directory), replace(owner, role=role, layout=None)
+        if found is not None and not is_outside(fs, layout, directory):
+            given = replace(found, token=owner.token)  # it still says where the channel was copied from
+        write_owner(fs, directory, given)  # fails where a disk is not mounted any more
     write_owner(fs, layout.path, owner)
-    backup = layout.backup_checkpoint_dir
-    if backup is not None and not _is_readable(fs, backup):
+    if backup is not None:
         with _without_backup(layout):
-            fs.remove(backup / OWNER_FILE)
-    own_backup(fs, layout, replace(owner, role=BACKUP, layout=None))
+            fs.make_directory(backup)
+            fs.share_directory(backup)
+            write_owner(fs, backup, replace(owner, role=BACKUP, layout=None))
+
+
+def _free_backup(fs: FileSystem, layout: Layout) -> Path | None:
+    """Return the backup directory if a repair may give it to the channel, else None; that is logged."""
+    backup = free = layout.backup_checkpoint_dir
+    if backup is not None:
+        free = None
+        with _without_backup(layout):
+            _require_none(claim_fault(fs, layout, BACKUP, backup))
+            free = backup
+    return free
 
 
 def own_backup(fs: FileSystem, layout: Layout, owner: DirectoryOwner, moved_from: DirectoryOwner | None = None) -> None:
@@ -76,7 +90,7 @@ def own_backup(fs: FileSystem, layout: Layout, owner: DirectoryOwner, moved_from
         layout: the channel's files.
         owner: what its owner file is to say.
         moved_from: what the channel's own directory said before it was moved: a backup directory that does not follow
-            that one is left alone. None where the directory is created, or given by hand.
+            that one is left alone. None where the directory is created.
     """
     backup = layout.backup_checkpoint_dir
     if backup is None:
@@ -149,7 +163,7 @@ def make_missing(fs: FileSystem, layout: Layout, owner: DirectoryOwner) -> None:
     if not checkpoint.is_relative_to(layout.path) or CHECKPOINT not in layout.directories():
         return
     fs.make_directory(checkpoint)
-    if not _is_readable(fs, checkpoint):
+    if readable_owner(fs, checkpoint) is None:
         write_owner(fs, checkpoint, replace(owner, role=CHECKPOINT, layout=None))
 
 
@@ -193,13 +207,6 @@ def require_unowned(fs: FileSystem, layout: Layout) -> None:
             _require_no_other(
                 read_owner(fs, layout.backup_checkpoint_dir), layout.backup_checkpoint_dir, layout.channel, BACKUP
             )
-
-
-def _is_readable(fs: FileSystem, directory: Path) -> bool:
-    try:
-        return read_owner(fs, directory) is not None
-    except ForeignDirectoryError:
-        return False
 
 
 def _own(fs: FileSystem, directory: Path, owner: DirectoryOwner) -> None:

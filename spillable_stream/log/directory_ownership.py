@@ -15,11 +15,13 @@ __all__ = [
     "BACKUP",
     "HOME",
     "backup_fault",
+    "claim_fault",
     "is_held",
     "is_original_elsewhere",
     "is_outside",
     "ownership_fault",
     "ownership_fault_without_home",
+    "readable_owner",
     "whereabouts",
 ]
 
@@ -95,14 +97,47 @@ def backup_fault(fs: FileSystem, layout: Layout, backup: Path) -> str | None:
     try:
         found = read_owner(fs, backup)
     except ForeignDirectoryError as e:
-        return str(e)
-    try:
-        owner = read_owner(fs, layout.path)
-    except ForeignDirectoryError:
-        owner = None
+        return claim_fault(fs, layout, BACKUP, backup) or str(e)
+    owner = readable_owner(fs, layout.path)
     if owner is None:
         return ownership_fault_without_home(fs, layout, BACKUP, backup, found)
     return ownership_fault(fs, layout, BACKUP, backup, found, owner)
+
+
+def claim_fault(fs: FileSystem, layout: Layout, role: str, directory: Path) -> str | None:
+    """Return why a repair can't give a directory to the channel, or None if it can.
+
+    Where the directory does not say itself whose it is, the owner files that come along with the channel say whether
+    the channel is a copy: then what does not come along is the original's. Those inside of the channel say it even
+    after the copy was opened.
+    """
+    found = readable_owner(fs, directory)
+    if found is not None:
+        return ownership_fault_without_home(fs, layout, role, directory, found)
+    if not _is_there_outside(fs, layout, directory):
+        return None
+    within = [d for d in layout.directories().values() if fs.exists(d) and not is_outside(fs, layout, d)]
+    for came_along in (readable_owner(fs, d) for d in [layout.path, *within]):
+        if came_along is not None and is_original_elsewhere(fs, came_along, layout):
+            return (
+                f"its {OWNER_FILE} does not say whose it is, and {layout.path} is a copy of the channel at "
+                f"{came_along.home}, which is there"
+            )
+    return None
+
+
+def _is_there_outside(fs: FileSystem, layout: Layout, directory: Path) -> bool:
+    if not fs.exists(directory):
+        return not directory.is_relative_to(layout.path)
+    return is_outside(fs, layout, directory)
+
+
+def readable_owner(fs: FileSystem, directory: Path) -> DirectoryOwner | None:
+    """Return what a directory's owner file says, or None if it is missing or damaged."""
+    try:
+        return read_owner(fs, directory)
+    except ForeignDirectoryError:
+        return None
 
 
 def is_held(fs: FileSystem, path: Path) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from spillable_stream.counted import counted
-from spillable_stream.errors import DiskSpaceError, StorageError
+from spillable_stream.errors import DiskSpaceError, SpillableError, StorageError
 from spillable_stream.log.layout import Layout
 from spillable_stream.option_names import named
 from spillable_stream.storage.filesystem import FileSystem
@@ -46,9 +46,10 @@ def kept_bytes(size_bytes: int) -> int:
     return _FEWEST_KEPT_BYTES if part < _FEWEST_KEPT_BYTES else min(part, _MOST_KEPT_BYTES)
 
 
-def is_for_want_of_space(error: StorageError) -> bool:
-    """Tell whether the file system refused because it is full; not of a sync that failed, which is told by another."""
-    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_SPACE
+def is_for_want_of_space(error: SpillableError) -> bool:
+    """Tell whether it failed since the disk is full, or nearly; not of a sync that failed, which is told by another."""
+    cause = error.__cause__
+    return isinstance(error, DiskSpaceError) or (isinstance(cause, OSError) and cause.errno in _NO_SPACE)
 
 
 def required_bytes(fs: FileSystem, directory: Path, given: int | None) -> int:
@@ -104,13 +105,8 @@ def lacking_bytes(fs: FileSystem, layout: Layout, given: int | None, waiting_byt
     Raises:
         StorageError: the system does not say.
     """
-    room = max(_rooms(fs, layout.data_dirs, given).values()) - _share(waiting_bytes, layout)
+    room = max(_rooms(fs, layout.data_dirs, given).values()) - waiting_bytes
     return max(0, _NEARLY_FULL_BYTES - room)
-
-
-def _share(waiting_bytes: int, layout: Layout) -> int:
-    """Return how much of the delayed events that wait is written to each data directory: they get files in turn."""
-    return waiting_bytes // len(layout.data_dirs)
 
 
 def with_room(fs: FileSystem, layout: Layout, given: int | None) -> set[Path]:
@@ -185,7 +181,7 @@ class DiskSpace:
             file_id: the data file that it is appended to.
             end: where that ends then.
             staged_bytes: how large the segments are that it adopts.
-            delayed_bytes: how much it writes to side files.
+            delayed_bytes: how much it, and what is appended with it, writes to side files.
             waiting_bytes: the size of the delayed events that wait then.
 
         Raises:
@@ -194,9 +190,10 @@ class DiskSpace:
         if given == 0 and not waiting_bytes:
             return
         self._look_again_end -= staged_bytes
-        more_bytes = waiting_bytes - self._waiting_bytes  # they were written once, and will be once more
+        more_bytes = waiting_bytes - self._waiting_bytes
+        more_bytes = max(more_bytes, 2 * more_bytes)  # written once, and once more; delivered is in `end`
         if (
-            end + 2 * more_bytes > self._look_again_end
+            end + more_bytes > self._look_again_end
             or self._looked_for != (given, file_id)
             or time.monotonic() - self._looked_at >= _LOOK_SECONDS
         ):
@@ -206,7 +203,7 @@ class DiskSpace:
         self._look_again_end = 0  # also when this one fails
         path = self._layout.log_file(file_id)
         size_bytes = max(0, end - self._fs.size_bytes(path)) + delayed_bytes
-        room = require_space(self._fs, path.parent, given, size_bytes, _share(waiting_bytes, self._layout))
+        room = require_space(self._fs, path.parent, given, size_bytes, waiting_bytes)
         self._looked_for, self._looked_at = (given, file_id), time.monotonic()
         self._waiting_bytes = waiting_bytes
         self._look_again_end = end + room // _PART_OF_ROOM

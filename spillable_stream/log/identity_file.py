@@ -6,6 +6,7 @@ to it, so that the channel can be moved.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import NotRequired, TypedDict
 
 import google_crc32c
 
-from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
+from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError, UnsupportedFormatError
 from spillable_stream.format import file_names
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.record import EXTENDED_FORMAT_VERSION, FORMAT_VERSION
@@ -188,7 +189,7 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
         what = "is missing" if not fs.exists(path) else f"has no {IDENTITY}"
         if fs.exists(path / file_names.OWNER_FILE) or any(map(file_names.parse_data_file, fs.list(path / "data"))):
             what += f", but the data of a channel; if that was removed, 'spillable repair {path}' rewrites it"
-        elif fs.exists(path / file_names.BACKUPS):
+        elif _is_backup(fs, path):
             what += f", and is a backup: 'spillable restore {path} PATH' creates a channel from it"
         raise NotAChannelError(f"{path} is not a channel: it {what}", is_missing=True) from None
     except NONSENSE as e:
@@ -200,6 +201,12 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
         f"{path} has format version {version}; this package reads up to {EXTENDED_FORMAT_VERSION}: upgrade "
         "spillable-stream"
     )
+
+
+def _is_backup(fs: FileSystem, path: Path) -> bool:
+    with contextlib.suppress(StorageError):  # of a directory that is somebody else's, and can't be listed
+        return any(file_names.is_manifest(file_names.BACKUPS + name) for name in fs.list(path / file_names.BACKUPS))
+    return False
 
 
 def proven_channel(data: bytes) -> str:

@@ -51,6 +51,7 @@ class StagedFileWriter:
         batch: the owner's number for it.
         memory_bytes: how large it may get in the memory tier; 0 stages it on disk at once.
         minimum_required_space: the option's value: what it leaves free on disk, in bytes, or None for the default.
+        waiting_bytes: what it leaves beside that for delayed events, which are written again when they are due.
 
     Raises:
         OptionError: no owner may have this name; no file was created.
@@ -64,6 +65,7 @@ class StagedFileWriter:
         batch: int = 0,
         memory_bytes: int = 0,
         minimum_required_space: int | None = 0,
+        waiting_bytes: int = 0,
     ) -> None:
         self.count: int = 0
         self.payload_bytes: int = 0
@@ -74,6 +76,7 @@ class StagedFileWriter:
         self._layout = layout
         self._memory_bytes = memory_bytes if memory_bytes and fs.exists(layout.memory) else 0
         self._minimum_required_space = minimum_required_space
+        self._waiting_bytes = waiting_bytes
         check_owner(owner)
         while not self._create(self._new_name(owner, batch)):
             pass
@@ -151,9 +154,9 @@ class StagedFileWriter:
             self._begun = self._end
 
     def _require_space(self, size_bytes: int) -> None:
-        if self._minimum_required_space != 0:
+        if self._minimum_required_space != 0 or self._waiting_bytes:
             directory = self._layout.segment_file(disk_segment(self.name)).parent
-            require_space(self._fs, directory, self._minimum_required_space, size_bytes)
+            require_space(self._fs, directory, self._minimum_required_space, size_bytes, self._waiting_bytes)
 
     def _move_to_disk(self, more_bytes: int) -> None:
         """Continue in a file on disk, where so much more is about to be written: this one gets too large for memory."""

@@ -71,6 +71,13 @@ def test_a_directory_of_other_things_that_are_called_backups_is_not_a_backup(tmp
         newest_manifest(DirectoryStore(tmp_path))
 
 
+def test_a_file_beside_the_manifests_is_not_taken_for_the_newest_one(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    assert write_manifest(store, MANIFEST)
+    (tmp_path / "backups" / "notes.json").write_text("{}")
+    assert newest_manifest(store) == MANIFEST
+
+
 class StoreOfOthers(DirectoryStore):
     """A store on which another process creates a backup, in the place of the one before, after the first listing."""
 

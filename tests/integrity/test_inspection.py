@@ -209,7 +209,7 @@ def test_a_damaged_identity_needs_no_new_log(path: Path, name: str) -> None:
     (path / name).write_text("{")
     found = inspect(FS, path)
     assert damages(found) != [] and not found.log_damaged
-    assert (found.identity_damaged, found.owners_damaged) == (name == "channel.json", name == OWNER_FILE)
+    assert found.identity_damaged is (name == "channel.json")
 
 
 def test_a_missing_file_that_only_a_checkpoint_names_is_named(path: Path) -> None:

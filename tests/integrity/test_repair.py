@@ -15,10 +15,12 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import (
+    BackupCheckpointWarning,
     Channel,
     ChannelBusyError,
     CorruptionError,
     DataLossError,
+    ForeignDirectoryError,
     OptionError,
     Progress,
     StorageError,
@@ -44,7 +46,7 @@ from tests.support.channels import (
 from tests.support.damage import age_head, flip, frames, kill, log_file, memory_of, offsets, reboot
 from tests.support.delays import clock_of, deliver_all, put_late
 from tests.support.events import numbered, peek, put, take
-from tests.support.fake_files import FaultyFileSystem
+from tests.support.fake_files import Call, DeadDirectory, FaultyFileSystem
 
 Open = Callable[..., Channel]
 MEMORY = {"memory_capacity": 20, "overflow_timeout": 0}
@@ -625,21 +627,140 @@ def test_a_damaged_owner_file_of_the_backup_is_mended(tmp_path: Path) -> None:
         assert first_bytes(path) == [b"a", b"b"]
 
 
-@pytest.mark.parametrize("kind", ["damaged", "missing"])
+@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize(("whose", "kind"), [("copy", "damaged"), ("copy", "missing"), ("backup", "damaged")])
 def test_a_repair_of_a_copy_leaves_the_checkpoints_in_the_backup_of_its_original_alone(
-    tmp_path: Path, kind: str
+    tmp_path: Path, whose: str, kind: str, opened: bool
 ) -> None:
     backup = {"backup_checkpoint_dir": str(tmp_path / "backup")}
     path, copy = tmp_path / "channel", tmp_path / "copy"
     with Channel(path, minimum_required_space=0, **backup) as channel:
         put(channel, b"a")
     shutil.copytree(path, copy)
+    if opened:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", BackupCheckpointWarning)
+            assert first_bytes(copy) == [b"a"]
+    with Channel(path, max_file_size=1000) as channel:
+        put(channel, b"b" * 600)
+        put(channel, b"c" * 600)
     if kind == "damaged":
-        (copy / OWNER_FILE).write_bytes(b"{")
+        flip(tmp_path / whose / OWNER_FILE, 60)
     else:
-        (copy / OWNER_FILE).unlink()
-    flip(log_file(copy), 60)
+        (tmp_path / whose / OWNER_FILE).unlink()
+    if whose == "copy":
+        flip(log_file(copy), 60)
+    before = snapshot(tmp_path / "backup")
+    healthy = verify(copy).healthy
+    report = repair(copy)
+    assert snapshot(tmp_path / "backup") == before
+    assert report.healthy is healthy is (whose == "backup")
+    assert verify(copy).healthy
+    repair(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert first_bytes(path) == [b"a", b"b", b"c"]
+
+
+def test_a_copy_is_known_for_one_after_its_repair(tmp_path: Path) -> None:
+    """A second repair took what the first one had left to the original."""
+    path, copy = tmp_path / "channel", tmp_path / "copy"
+    with Channel(path, backup_checkpoint_dir=str(tmp_path / "backup"), minimum_required_space=0) as channel:
+        put(channel, b"a")
+    shutil.copytree(path, copy)
+    for directory in (copy, tmp_path / "backup"):
+        flip(directory / OWNER_FILE, 60)
     before = snapshot(tmp_path / "backup")
     repair(copy)
+    assert verify(copy).healthy and repair(copy).healthy
     assert snapshot(tmp_path / "backup") == before
+
+
+@pytest.mark.parametrize("kind", ["damaged", "missing"])
+def test_a_repair_of_a_copy_leaves_a_data_directory_that_does_not_say_whose_it_is_to_the_original(
+    tmp_path: Path, kind: str
+) -> None:
+    path, copy = tmp_path / "channel", tmp_path / "copy"
+    with Channel(path, data_dirs=[str(tmp_path / "d0")], minimum_required_space=0) as channel:
+        put(channel, b"a")
+    shutil.copytree(path, copy)
+    if kind == "damaged":
+        flip(tmp_path / "d0" / OWNER_FILE, 60)
+    else:
+        (tmp_path / "d0" / OWNER_FILE).unlink()
+    before = snapshot(tmp_path / "d0")
+    with pytest.raises(ForeignDirectoryError, match=r"d0 can't be given .* is a copy of the channel at .*/channel,"):
+        repair(copy)
+    assert snapshot(tmp_path / "d0") == before
+    repair(path)
     assert first_bytes(path) == [b"a"]
+
+
+def test_a_repair_reads_the_copies_of_checkpoints_before_it_removes_them(tmp_path: Path) -> None:
+    """They alone say the schema here, and the copy of a file goes to the quarantine before the file does."""
+    path, backup = tmp_path / "channel", tmp_path / "backup"
+    rows = pa.table({"n": [1, 2, 3]})
+    with (
+        Channel(path, schema=rows.schema, backup_checkpoint_dir=str(backup), minimum_required_space=0) as channel,
+        channel.put_transaction() as tx,
+    ):
+        tx.put_batch(rows)
+    shutil.rmtree(path / "checkpoint")
+    flip(log_file(path), 60)
+    (backup / OWNER_FILE).write_bytes(b"{")
+    copies = {found.name: found.read_bytes() for found in backup.iterdir()}
+    report = repair(path)
+    assert report.quarantine is not None and report.loss.lost == ()
+    kept = {found.name: found.read_bytes() for found in (report.quarantine / "files" / "backup").iterdir()}
+    assert kept == copies
+    said = json.loads((report.quarantine / "report.json").read_text())["findings"]
+    assert [found["text"] for found in said] == [found.text for found in report.findings]
+    assert backup / OWNER_FILE in {found.path for found in report.findings}
+    assert verify(path).healthy
+    with Channel(path, create=False) as channel, channel.take_transaction() as taken:
+        found = taken.take_batch(10)
+    assert found is not None and found["n"].to_pylist() == [1, 2, 3]
+
+
+def test_what_is_found_behind_a_damaged_owner_file_of_the_backup_is_in_the_loss(tmp_path: Path) -> None:
+    path, backup = tmp_path / "channel", tmp_path / "backup"
+    with Channel(path, backup_checkpoint_dir=str(backup), minimum_required_space=0) as channel:
+        put(channel, b"a")
+    shutil.copytree(path, tmp_path / "older")
+    with Channel(path, max_file_size=1000) as channel:
+        put(channel, b"b" * 600)
+        put(channel, b"c" * 600)
+    shutil.rmtree(path)
+    (tmp_path / "older").rename(path)
+    (backup / OWNER_FILE).write_bytes(b"{")
+    report = repair(path)
+    ((first, last),) = report.loss.doubtful
+    assert first == 2 and last > 1000
+    assert report.quarantine is not None and [*(path / "quarantine").iterdir()] == [report.quarantine]
+    assert {found.name for found in (report.quarantine / "files" / "backup").glob("checkpoint-*")}
+    with Channel(path, create=False) as channel:
+        assert put(channel, b"x") == (last + 1, last + 1)
+
+
+@pytest.mark.parametrize("readable", [False, True])
+def test_a_backup_that_refuses_does_not_stop_the_repair_of_owner_files(tmp_path: Path, readable: bool) -> None:
+    path = with_backup(tmp_path)
+    (path / OWNER_FILE).write_bytes(b"{")
+    (tmp_path / "backup" / OWNER_FILE).write_bytes(b"{")
+    flip(tmp_path / "d1" / "log-000001", 60)
+    fs = DeadDirectory(tmp_path / "backup", readable=readable)
+    repair(path, fs=fs)
+    assert verify(path, fs=fs).damaged is False
+    assert first_bytes(path) == [b"a", b"b"]
+
+
+def test_a_directory_that_a_repair_gives_to_a_channel_is_durable_above_it(tmp_path: Path) -> None:
+    """Events that are acknowledged from now on would be in a directory that a power cut may take."""
+    path = spread(tmp_path)
+    shutil.rmtree(tmp_path / "d0")
+    (tmp_path / "d0").mkdir()
+    fs = FaultyFileSystem()
+    repair(path, fs=fs)
+    names = [call for call in fs.calls if call.name in ("rename", "sync_directory")]
+    names = names[names.index(Call("rename", "report.json")) :]  # from there on nothing else syncs the directory
+    assert Call("sync_directory", tmp_path.name) in names[: names.index(Call("rename", OWNER_FILE))]

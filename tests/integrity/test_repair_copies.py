@@ -9,7 +9,7 @@ import pytest
 
 from spillable_stream import StorageError
 from spillable_stream.integrity.repair import repair
-from tests.support.channels import contents, fill, repaired, snapshot, three_puts
+from tests.support.channels import contents, fill, repaired, snapshot, spread, three_puts
 from tests.support.damage import flip, log_file
 from tests.support.fake_files import Call, FaultyFileSystem
 
@@ -68,6 +68,32 @@ def test_a_repair_that_has_no_room_for_its_copies_leaves_none(path: Path) -> Non
             repair(path, fs=fs)
         assert not list((path / "quarantine").iterdir()), name
     repaired(path)
+
+
+def test_a_repair_that_has_no_room_for_all_its_copies_leaves_those_of_owner_files_which_it_has_written(
+    path: Path,
+) -> None:
+    at = three_puts(path)
+    flip(log_file(path), at[1] + 60)
+    (path / "owner.json").write_text("{")
+    fs = FaultyFileSystem()
+    with fs.failing(lambda call: call.name == "create" and call.file.startswith("head.")), pytest.raises(StorageError):
+        repair(path, fs=fs)
+    (left,) = (path / "quarantine").iterdir()
+    names = {str(p.relative_to(left)) for p in left.rglob("*") if p.is_file()}
+    assert names == {"report.json", "files/owner.json", "files/data/owner.json"}
+    assert (left / "files" / "owner.json").read_text() == "{"
+    repaired(path)
+
+
+def test_owner_files_of_two_data_directories_have_a_copy_each(tmp_path: Path) -> None:
+    path = spread(tmp_path)
+    for name in ("d0", "d1"):
+        (tmp_path / name / "owner.json").write_text(name)
+    quarantine = repaired(path).quarantine
+    assert quarantine is not None
+    copies = [quarantine / "files" / role / "owner.json" for role in ("data", "data-1")]
+    assert [copy.read_text() for copy in copies] == ["d0", "d1"]
 
 
 def test_nothing_is_changed_before_the_copies_are_complete(path: Path) -> None:

@@ -209,6 +209,17 @@ def test_a_backup_is_said_to_be_one(path: Path, tmp_path: Path, scheme: str, ver
         verb(where)
 
 
+@pytest.mark.parametrize("scheme", ["", "object+file://"])
+@pytest.mark.parametrize("name", ["backups/dpkg.status.0", "backups/orders.json", "backups"])
+def test_a_directory_with_a_folder_of_that_name_is_not_called_a_backup(tmp_path: Path, scheme: str, name: str) -> None:
+    """Debian has /var/backups."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    with pytest.raises(NotAChannelError, match="it has no") as refusal:
+        verify(f"{scheme}{tmp_path}")
+    assert "backup" not in str(refusal.value).replace(str(tmp_path), "")
+
+
 def test_what_is_not_a_channel_is_refused(path: Path, tmp_path: Path) -> None:
     with pytest.raises(NotAChannelError):
         verify(path)

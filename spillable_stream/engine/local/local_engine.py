@@ -112,7 +112,7 @@ class LocalEngine(Engine):
         delayed = DelayedFiles(log.fs, log.layout)
         stage = partial(FileStaging, self._stage, lambda: self.make_room(), delayed)
         self.deliveries = deliveries = Deliveries(
-            log, follower, appender, delayed, partial(DelayedPuts, delayed), stage
+            log, follower, appender, self.room.make_within_a_commit, delayed, partial(DelayedPuts, delayed), stage
         )
         self.wait_for, self.committer.deliver = deliveries.wait_for, deliveries.deliver
         groups = AutomaticGroups(log, follower, appender, owners)
@@ -130,7 +130,10 @@ class LocalEngine(Engine):
 
     def _stage(self) -> StagedFileWriter:
         """Return a new staged file on disk, for delayed events of a large put."""
-        return self.log.stage(minimum_required_space=self.state.options.minimum_required_space)
+        state = self.state
+        return self.log.stage(
+            minimum_required_space=state.options.minimum_required_space, waiting_bytes=state.delays.payload_bytes
+        )
 
     def _committer(self, owners: LocalOwners) -> Committer:
         return Committer(

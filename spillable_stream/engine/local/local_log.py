@@ -285,7 +285,9 @@ class LocalLog:
 
     # ── staging and checkpoints ─────────────────────────────────────────────────────────────
 
-    def stage(self, *, memory_bytes: int = 0, minimum_required_space: int | None = 0) -> StagedFileWriter:
+    def stage(
+        self, *, memory_bytes: int = 0, minimum_required_space: int | None = 0, waiting_bytes: int = 0
+    ) -> StagedFileWriter:
         """Return a new file for events that a later append adopts; the arguments are `StagedFileWriter`'s.
 
         Raises:
@@ -294,7 +296,11 @@ class LocalLog:
         """
         self.directories.require_in_place()
         return StagedFileWriter(
-            self.fs, self.layout, memory_bytes=memory_bytes, minimum_required_space=minimum_required_space
+            self.fs,
+            self.layout,
+            memory_bytes=memory_bytes,
+            minimum_required_space=minimum_required_space,
+            waiting_bytes=waiting_bytes,
         )
 
     @property

@@ -158,6 +158,7 @@ class LocalStagePlan:
         compression: the channel's option: how batches are compressed.
         memory_bytes: how large a staged file may get in the memory tier; 0 stages it on disk at once.
         minimum_required_space: the channel's option: what stays free on disk, in bytes, or None for the default.
+        waiting_bytes: the size of the delayed events that wait, which need as much once more.
     """
 
     layout: Layout
@@ -166,6 +167,7 @@ class LocalStagePlan:
     compression: str
     memory_bytes: int
     minimum_required_space: int | None
+    waiting_bytes: int
 
     @property
     def channel(self) -> str:
@@ -183,14 +185,18 @@ class LocalStagePlan:
         """Begin a staged file, in the channel's memory tier where this host has it."""
         fs = FileSystem()
         self.layout.grant(fs)
-        return StagedFileWriter(fs, self.layout, owner, batch_id, self.memory_bytes, self.minimum_required_space)
+        return self._writer(fs, owner, batch_id, self.memory_bytes)
 
     def begin_delayed(self, owner: str, batch_id: int) -> FileStaging:
         """Begin to stage delayed rows, on disk, where all of them wait."""
         fs = FileSystem()
         self.layout.grant(fs)
-        stage = partial(StagedFileWriter, fs, self.layout, owner, batch_id, 0, self.minimum_required_space)
+        stage = partial(self._writer, fs, owner, batch_id, 0)
         return FileStaging(stage, lambda: None, DelayedFiles(fs, self.layout), keeps_locks=False)
+
+    def _writer(self, fs: FileSystem, owner: str, batch_id: int, memory_bytes: int) -> StagedFileWriter:
+        required = self.minimum_required_space
+        return StagedFileWriter(fs, self.layout, owner, batch_id, memory_bytes, required, self.waiting_bytes)
 
 
 def read_query_note(fs: FileSystem, layout: Layout, group: str) -> QueryNote | None:

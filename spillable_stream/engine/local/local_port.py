@@ -83,6 +83,7 @@ class LocalPort(EnginePort[LocalEngine]):
             compression=state.options.compression,
             memory_bytes=engine.put_bytes(),
             minimum_required_space=state.options.minimum_required_space,
+            waiting_bytes=state.delays.payload_bytes,
         )
 
     def adopt(self, runs: Sequence[DelayedRun]) -> StagedDelayed | None:

@@ -54,8 +54,12 @@ class StagedPuts:
             waiting_bytes = plan.state.delays.payload_bytes
             if request.delayed is not None:
                 waiting_bytes += request.delayed.use().payload_bytes
+            delayed_bytes = 0
+            if plan.delays is not None:
+                waiting_bytes += plan.delays.waiting_bytes
+                delayed_bytes = plan.delays.size_bytes()
             if given != 0 or waiting_bytes:
-                self._require_space(request, given, file_id, end + kept, waiting_bytes)
+                self._require_space(request, given, file_id, end + kept, delayed_bytes, waiting_bytes)
             if end + kept > self._log.preallocation.end:
                 self._log.keep_for_takes(end, kept)
             if request.segments:
@@ -72,15 +76,17 @@ class StagedPuts:
             request.not_staged = e
             raise
 
-    def _require_space(self, request: Put, given: int | None, file_id: int, end: int, waiting_bytes: int) -> None:
+    def _require_space(
+        self, request: Put, given: int | None, file_id: int, end: int, delayed_bytes: int, waiting_bytes: int
+    ) -> None:
         segments = request.segments
         staged_bytes = sum([s.end for s in segments]) if segments else 0
-        delayed_bytes = request.delayed.size_bytes() if isinstance(request.delayed, DelayedPuts) else 0
+        delayed_bytes += request.delayed.size_bytes() if isinstance(request.delayed, DelayedPuts) else 0
         self._disk_space.require(given, file_id, end, staged_bytes, delayed_bytes, waiting_bytes)
         for segment in segments:
             if in_memory(segment.name):
                 copy = self._layout.segment_file(disk_segment(segment.name))
-                require_space(self._fs, copy.parent, given, segment.end)
+                require_space(self._fs, copy.parent, given, segment.end, waiting_bytes)
 
     def found(self, segment: SegmentRef) -> SegmentRef:
         """Return where a staged segment is: the memory tier may have been closed since, which moved it to disk."""

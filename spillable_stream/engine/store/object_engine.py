@@ -87,7 +87,13 @@ class ObjectEngine(Engine):
         committer.poll_seconds = log.poll_seconds[1] / 4
         self._wire(owners, committer)
         self.deliveries = deliveries = Deliveries(
-            log, follower, appender, log.delayed, self._write_delayed, partial(ObjectStaging, self._write_delayed)
+            log,
+            follower,
+            appender,
+            lambda: None,
+            log.delayed,
+            self._write_delayed,
+            partial(ObjectStaging, self._write_delayed),
         )
         self.wait_for, committer.deliver = deliveries.wait_for, deliveries.deliver
         self.checkpointing.delay_merging.clock_ms = lambda: deliveries.clock_ms()

@@ -318,7 +318,9 @@ class ObjectLog:
         """The newest slot that is known."""
         return self._known.tail
 
-    def stage(self, *, memory_bytes: int = 0, minimum_required_space: int | None = 0) -> StagedObjectWriter:
+    def stage(
+        self, *, memory_bytes: int = 0, minimum_required_space: int | None = 0, waiting_bytes: int = 0
+    ) -> StagedObjectWriter:
         """Return a new object for events that a later append adopts. No limit of a disk holds here.
 
         Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from spillable_stream import (
     StorageError,
     TransactionStateError,
 )
+from spillable_stream.engine import deliveries
 from spillable_stream.engine.local import disk_room
 from spillable_stream.engine.local.checkpointing import Checkpointing
 from spillable_stream.engine.local.disk_room import DiskRoom
@@ -28,7 +30,7 @@ from spillable_stream.log import disk_space
 from spillable_stream.storage.filesystem import FileSystem
 from tests.lab.machine import mounted
 from tests.support.damage import log_file
-from tests.support.delays import put_late
+from tests.support.delays import clock_of, deliver_all, put_late
 from tests.support.events import numbered, put, take
 from tests.support.full_disk import DiskOf64MiB, drain, drain_without_a_word, fill, until_refused, used_bytes
 from tests.support.mounts import NEEDS_MOUNTS
@@ -276,6 +278,34 @@ def test_where_one_of_two_disks_is_full_all_goes_to_the_other_until_there_is_roo
         with Channel(tmp_path / "channel") as channel:
             assert len(take(channel, 1000)) == (10 * MIB >> 16) - 32 + 64
             assert channel.stats().delayed.events == 2
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_delayed_events_are_delivered_to_the_other_disk_where_one_is_full(
+    tmp_path: Path, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody puts or takes, which would leave the full one."""
+    monkeypatch.setattr(deliveries, "_AGAIN_SECONDS", 0.01)
+    (one := tmp_path / "one").mkdir()
+    (two := tmp_path / "two").mkdir()
+    with mounted(one, 32 * MIB), mounted(two, 32 * MIB):
+        dirs = [one / "data", two / "data"]
+        with Channel(tmp_path / "channel", data_dirs=dirs, minimum_required_space=0) as channel:
+            clock = clock_of(channel)
+            put(channel, b"x")
+            for _ in range(8):
+                put_late(channel, 60, bytes(MIB))
+            full = next(d for d in dirs if log_file_is_written_in(channel, d))
+            fill_up(full.parent)
+            clock.pass_by(61)
+            if waits:
+                assert channel.engine().wait_for(lambda state: not state.delays.events, 10)
+            else:
+                deadline = time.monotonic() + 10
+                while channel.stats().delayed.events and time.monotonic() < deadline:
+                    deliver_all(channel)
+            assert not log_file_is_written_in(channel, full)
+            assert len(take(channel, 100)) == 9
 
 
 def log_file_is_written_in(channel: Channel, directory: Path) -> bool:

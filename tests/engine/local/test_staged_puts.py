@@ -10,16 +10,22 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, DiskSpaceError, Event, StorageError
+from spillable_stream.channel.event_columns import batch_from_events
 from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.engine.delayed_puts import DelayedChunk, DelayedPuts
 from spillable_stream.engine.local.staged_puts import StagedPuts
 from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.take_requests import Prepare
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.commit_record import SegmentRef
+from spillable_stream.format.dues import dues_frame
 from spillable_stream.format.file_names import Tier, disk_segment, in_memory
+from spillable_stream.format.frame import Frame
+from spillable_stream.log import disk_space
 from spillable_stream.log.staged_file import StagedFileWriter
+from tests.support.delays import deliveries_of
 from tests.support.events import peek, put, take
-from tests.support.fake_files import FaultyFileSystem
+from tests.support.fake_files import FaultyFileSystem, SmallDisk
 
 Open = Callable[..., Channel]
 
@@ -143,3 +149,32 @@ def test_a_staged_file_is_found_where_a_close_of_the_memory_tier_moved_it(open_c
     moved = replace(segment, name=disk_segment(segment.name))
     layout.segment_file(moved.name).write_bytes(layout.segment_file(segment.name).read_bytes())
     assert puts.found(segment) == puts.found(moved) == moved
+
+
+def test_the_delayed_events_of_one_append_need_room_together(
+    open_channel: Open, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of many threads' puts found the room that all of them found."""
+    monkeypatch.setattr(disk_space, "_LOOK_SECONDS", float("inf"))
+    small = SmallDisk(path.parent, 1 << 20)
+    channel = open_channel(minimum_required_space=0)
+    free_bytes = small.free_bytes(path)
+    staged_puts = StagedPuts(small, channel.engine().layout, channel.engine().log.tiers.disk)
+    plan, end = AppendPlan(channel.engine().state), 1000
+    size_bytes = free_bytes // 10  # in a side file, and once more when it is due
+
+    def delayed() -> Put:
+        put = encode_batch(batch_from_events([Event(bytes(size_bytes))]))[0]
+        due = channel.engine().deliveries.clock_ms() + 60_000
+        return Put([], delayed=DelayedPuts(deliveries_of(channel).files, [chunk_of(due, put)]))
+
+    for _ in range(4):
+        staged_puts.prepare(request := delayed(), plan, 1, end)
+        plan.attempt(request.plan)
+        end += request.size_bytes()
+    with pytest.raises(DiskSpaceError, match="the delayed events that wait need"):
+        staged_puts.prepare(delayed(), plan, 1, end)
+
+
+def chunk_of(due_ms: int, put: Frame) -> DelayedChunk:
+    return DelayedChunk(due_ms, 1000, due_ms, (dues_frame([due_ms], ()), put))
