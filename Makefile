@@ -14,7 +14,6 @@ help: ## List the verbs
 $(STAMP): requirements-dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or later is needed: say which one with 'make PYTHON=python3.11 ...'" >&2; exit 1; }
-	@echo 'Installing the pinned packages takes a minute or more'
 	@echo 'Installing the pinned packages, which takes a minute or more.'
 	$(PYTHON) -m venv .venv
 	@# pip uses one core of two, so it installs every other line of the list, which is whole, beside the rest.

@@ -7,6 +7,8 @@ import signal
 import sys
 from collections.abc import Callable
 
+from spillable_stream.json_option import wants_object
+
 __all__ = ["main"]
 
 
@@ -34,7 +36,7 @@ def _handle_signals(handler: Callable[[int, object], None]) -> None:
 def _end_unbegun(number: int, _: object) -> None:
     """End before the verb begins, also with the object that it would print then."""
     try:
-        if _wants_object(sys.argv[1:]):
+        if wants_object(sys.argv[1:]):
             os.write(1, b'{"interrupted": true, "text": ""}\n')
     finally:
         _end(number, _)
@@ -45,12 +47,6 @@ def _end(number: int, _: object) -> None:
         os.write(2, b"interrupted\n")
     finally:  # also where nobody hears it
         os._exit(128 + number)
-
-
-def _wants_object(arguments: list[str]) -> bool:
-    """Tell whether a call asks for an object; the ``--json`` of these two verbs prints lines."""
-    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    return "--json" in options and options[0] not in ("take", "tail")
 
 
 if __name__ == "__main__":

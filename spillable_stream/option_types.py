@@ -45,8 +45,7 @@ class ChannelKeywords(TypedDict, total=False):
     """How long a put waits for room in memory before it goes to disk, and `take()` for an event. Default: 3.0."""
 
     overflow_deactivation_threshold: int | None
-    """How much memory must be free after a take before puts that go to disk without waiting try memory again. Default:
-    5."""
+    """How much memory must be free after a take before puts wait for room in memory again. Default: 5."""
 
     flush_on_close: bool | None
     """Whether the last handle to close cleanly moves the events in memory to disk. Default: True."""

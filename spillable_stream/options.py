@@ -157,7 +157,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("overflowTimeout", (CHANNEL,), 3.0, duration, _SECONDS,
            "How long a put waits for room in memory before it goes to disk, and `take()` for an event."),
     Option("overflowDeactivationThreshold", (CHANNEL,), 5, integer(0, 100), "a percentage, 0 to 100",
-           "How much memory must be free after a take before puts that go to disk without waiting try memory again."),
+           "How much memory must be free after a take before puts wait for room in memory again."),
     Option("flushOnClose", (CHANNEL,), True, boolean, _BOOLEAN,
            "Whether the last handle to close cleanly moves the events in memory to disk."),
     Option("keepAlive", (CHANNEL, SINK), 3.0, duration, _SECONDS,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 
@@ -14,6 +16,8 @@ import pytest
 
 import spillable_stream
 from spillable_stream import errors
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_all_names_are_there_and_no_others_are_promised() -> None:
@@ -36,6 +40,7 @@ def test_everything_public_is_documented(name: str) -> None:
 
 USE = """
 import sys
+import tomllib
 from spillable_stream import Channel, Event
 with Channel(sys.argv[1], minimum_required_space=0) as channel:
     with channel.put_transaction() as tx:
@@ -54,6 +59,7 @@ def test_putting_and_taking_imports_neither_spark_nor_pandas(tmp_path: Path) -> 
 def test_what_takes_time_is_imported_when_it_is_used() -> None:
     program = """
 import sys
+import tomllib
 from spillable_stream import *
 import spillable_stream as ss
 print("pyspark" in sys.modules, set(ss.__all__) <= set(dir(ss)))
@@ -75,10 +81,11 @@ def test_the_package_itself_imports_nothing() -> None:
 import sys, {}
 print(*(name for name in sys.modules if name.partition(".")[0] in ("pyarrow", "spillable_stream")))
 """
-    for module in ("spillable_stream", "spillable_stream.__main__"):
+    of_entry = {"spillable_stream.json_option"}  # a few lines, which the handlers use
+    for module, needed in (("spillable_stream", set()), ("spillable_stream.__main__", of_entry)):
         command = [sys.executable, "-c", program.format(module)]
         found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-        assert set(found) == {"spillable_stream", module}
+        assert set(found) == {"spillable_stream", module, *needed}
 
 
 # Of the standard library, each takes a millisecond or more, with what it imports itself.
@@ -111,6 +118,19 @@ def test_the_flow_says_what_to_install_without_numpy() -> None:
     program = "import sys; sys.modules['numpy'] = None; import spillable_stream.flow.loading"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "ImportError: the flow needs numpy: pip install 'spillable-stream[flow]'" in found.stderr
+
+
+def test_what_lacks_packages_says_the_command_that_installs_them() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    texts = [
+        "".join(part.value for part in ast.walk(raised) if isinstance(part, ast.Constant))
+        for module in (ROOT / "spillable_stream").rglob("*.py")
+        for raised in ast.walk(ast.parse(module.read_text()))
+        if isinstance(raised, ast.Call) and isinstance(raised.func, ast.Name) and raised.func.id == "ImportError"
+    ]
+    commands = [re.search(r": pip install 'spillable-stream\[(\w+)\]'$", text) for text in texts]
+    assert [text for text, command in zip(texts, commands, strict=True) if command is None] == []
+    assert {command[1] for command in commands if command} <= {*extras} and len(commands) > 10
 
 
 def test_names_that_the_documentation_shows_are_the_rooms_own(tmp_path: Path) -> None:
@@ -160,6 +180,7 @@ def test_the_room_of_spark_is_entered_without_pyspark() -> None:
 
 SPARKS_CALL = """
 import sys
+import tomllib
 from pyspark.sql.types import LongType, StructField, StructType
 from pyspark_spillable import DefaultSource
 call, path = sys.argv[1:]

@@ -13,6 +13,8 @@ import warnings
 from contextlib import suppress
 from typing import TextIO
 
+from typer.main import get_command
+
 from spillable_stream.cli.app import UNHEALTHY, UNKNOWN, app, cut_short
 from spillable_stream.cli.output import (
     UNREAD,
@@ -28,6 +30,7 @@ from spillable_stream.termination import interrupting_on_signals
 
 __all__ = ["app", "main"]
 
+_COMMAND = get_command(app)  # with the imports, amid which a signal ends the process with the verb's object
 _SIGNALLED = 128  # the statuses beyond it are those of signals
 
 
@@ -38,7 +41,7 @@ def main() -> None:
         with interrupting_on_signals():
             bound_terminal_size(os.environ)
             _prepare_output()
-            sys.exit(app())
+            sys.exit(_COMMAND())
     except KeyboardInterrupt as e:  # before the verb, or at its very end
         status = cut_short(e).exit_code
     except SystemExit as e:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typer.core import TyperGroup
 from spillable_stream.cli.output import forget_output, is_output_lost, say, system_error
 from spillable_stream.cli.verbs import MARKUP, Verbs
 from spillable_stream.errors import CorruptionError, NotAChannelError, OptionError, SpillableError
+from spillable_stream.json_option import wants_object
 from spillable_stream.option_names import name_as_in_files
 from spillable_stream.quantities import DURATION_RANGE, duration_seconds
 from spillable_stream.shown_value import shown
@@ -147,13 +147,13 @@ class _Verbs(TyperGroup):
         try:
             context = super().make_context(info_name, args, *more, **named)
         except KeyboardInterrupt as e:
-            raise cut_short(e) from None
+            raise cut_short(e, as_json=wants_object(given)) from None
         context.meta[_ARGUMENTS] = given
         return context
 
     def invoke(self, ctx: Any) -> Any:
         name_as_in_files()  # as ``-o`` has them
-        run = _Run()
+        run = _Run(as_json=wants_object(ctx.meta[_ARGUMENTS]))  # until typer has read them
         before = _run.set(run)
         try:
             return super().invoke(ctx)
@@ -166,7 +166,7 @@ class _Verbs(TyperGroup):
                 say(f"{ImportError.__name__}: {e}")
             raise typer.Exit(UNKNOWN) from None
         except _UsageError as e:
-            if not _wants_object(e.ctx, ctx.meta[_ARGUMENTS]):
+            if not wants_object(ctx.meta[_ARGUMENTS]) or not _has_json(e.ctx):
                 raise
             print_object({"error": OptionError.__name__, "text": e.format_message()})
             raise typer.Exit(UNKNOWN) from None
@@ -294,13 +294,9 @@ def cut_short(
     return typer.Exit(status_after(error))
 
 
-def _wants_object(context: Any, arguments: Sequence[str]) -> bool:
-    """Tell whether a call that its verb refuses asks for an object, which typer may not have read by then.
-
-    The ``--json`` of a verb that prints lines is a parameter of another name.
-    """
-    options = [*itertools.takewhile(lambda argument: argument != "--", arguments)]
-    return context is not None and "--json" in options and any(p.name == "as_json" for p in context.command.params)
+def _has_json(context: Any) -> bool:
+    """Tell whether the verb that refuses a call has the option `AsJson`, which typer may not have read by then."""
+    return context is not None and any(parameter.name == "as_json" for parameter in context.command.params)
 
 
 @contextmanager

@@ -49,7 +49,7 @@ class Monitoring:
             from starlette.applications import Starlette
             from starlette.routing import Route
         except ImportError as e:
-            raise ImportError("monitoring needs starlette and uvicorn; install spillable-stream[flow]") from e
+            raise ImportError("monitoring needs starlette and uvicorn: pip install 'spillable-stream[flow]'") from e
         self._agent, self._prometheus = agent, prometheus
         self._address = (host, port)
         self.port: int = port

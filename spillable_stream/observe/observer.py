@@ -50,6 +50,7 @@ class Observer:
         self._timeout_seconds = timeout_seconds
         self._mutex = threading.Lock()
         self._looks: dict[ObservedChannel, Future[Observation]] = {}  # those under way
+        self._leaving: set[Future[None]] = set()  # the closes of channels that are gone, each after its look
         self._latest: list[Observation] = []
         self._looked_at = float("-inf")
 
@@ -92,15 +93,19 @@ class Observer:
         look = self._looks.pop(channel, None)
         if look is None or look.cancel():
             channel.close()
-        else:
-            look.add_done_callback(lambda _: self._threads.begin_or_make(Future(), channel.close))
+            return
+        closed: Future[None] = Future()
+        self._leaving.add(closed)
+        closed.add_done_callback(self._leaving.discard)
+        look.add_done_callback(lambda _: self._threads.begin_or_make(closed, channel.close))
 
     def close(self) -> None:
         """Close what was opened here; what hangs is not waited for, nor at the end of the process."""
         with self._mutex:
             for look in self._looks.values():
                 look.cancel()
-            self._threads.close(timeout_seconds=0.0 if self._looks or self._discovery.is_searching else None)
+            is_under_way = self._looks or self._leaving or self._discovery.is_searching
+            self._threads.close(timeout_seconds=0.0 if is_under_way else None)
             for channel in self._discovery.channels():
                 if channel not in self._looks:
                     channel.close()

@@ -57,8 +57,9 @@ def test_a_closed_channel_says_so(open_channel: Open) -> None:
 
 
 @pytest.mark.parametrize("place", ["disk", "store", "store behind a spool"])
+@pytest.mark.parametrize("step", [7, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_close_that_an_interrupt_ends_is_completed_by_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, step: int
 ) -> None:
     """Or the channel is busy for as long as somebody has the handle, though it says that it is closed."""
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # of interrupts while something is freed
@@ -67,7 +68,7 @@ def test_a_close_that_an_interrupt_ends_is_completed_by_the_next_one(
     within = ["channel/spool"] if spool else ["channel/", "engine/", "log/", "storage/"]
     with Channel(path, **({"memory_capacity": 10} if place == "disk" else {})) as channel:
         put(channel, *numbered(0, 3))
-    for number in count(1, 7):
+    for number in count(1, step):
         channel = Channel(path, **spool)
         if place == "disk":  # in a store, whoever wants a group that was not given up waits for 10 s
             channel.consumer("g")
@@ -80,17 +81,18 @@ def test_a_close_that_an_interrupt_ends_is_completed_by_the_next_one(
             assert peek(again, 3) == numbered(0, 3)
         if not interrupts.hit:
             break
-    assert number > 20
+    assert number > {"disk": 300, "store": 60, "store behind a spool": 25}[place]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("step", [13, pytest.param(7, marks=pytest.mark.slow)])
 def test_an_interrupt_amid_a_close_leaves_no_group_owned_in_a_store(
-    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+    error: type[BaseException], step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever takes as such a group next would wait for an answer for 10 s."""
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # of interrupts while something is freed
     with stores_in_memory():
-        for number in count(1, 13):
+        for number in count(1, step):
             within = ("/open_channel.py", "/owned_groups.py", "/consumer.py", "/engine/")
             interrupts = Interrupts(number, *within, error=error)
             channel = Channel(URL)
@@ -101,7 +103,7 @@ def test_an_interrupt_amid_a_close_leaves_no_group_owned_in_a_store(
                 assert again.engine().follow().owners == {}, number
             if not interrupts.hit:
                 break
-    assert number > 200
+    assert number > 300
 
 
 @pytest.mark.parametrize(("stored", "given", "made"), [(True, None, True), (False, None, False), (False, True, True)])

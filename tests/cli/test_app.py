@@ -18,7 +18,7 @@ import typer
 from typer.testing import CliRunner
 
 from spillable_stream import Channel, CorruptionError, DataLossError, NotAChannelError, OptionError, StorageError
-from spillable_stream.cli import app
+from spillable_stream.cli import app, main
 from spillable_stream.cli.app import (
     UNHEALTHY,
     UNKNOWN,
@@ -286,6 +286,44 @@ def test_a_verb_prints_one_object_whatever_comes_at_its_end(capsys: pytest.Captu
     out, err = capsys.readouterr()
     assert json.loads(out) == {"path": "p", "interrupted": True, "text": "half of it is done", "stored": 1}
     assert err == "interrupted: half of it is done\n"
+
+
+@pytest.mark.parametrize("step", ["parse_args", "resolve_command"])
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("stats c --json", {"interrupted": True, "text": ""}),
+        ("groups list c --json", {"interrupted": True, "text": ""}),
+        ("stats c", None),
+        ("tail c --json", None),
+        ("stats -- --json", None),
+    ],
+)
+def test_a_signal_between_the_imports_and_the_verb_prints_its_object(
+    monkeypatch: pytest.MonkeyPatch, step: str, call: str, said: dict[str, Any] | None
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise Terminated
+
+    monkeypatch.setattr(_Verbs, step, interrupt)
+    done = run(*call.split())
+    assert (done.exit_code, done.stderr) == (143, "interrupted\n")
+    assert (json.loads(done.stdout) if done.stdout else None) == said
+
+
+def test_the_command_line_is_built_before_a_signal_is_an_exception(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`cli.main` prints no object: its interrupt may be one behind the verb's own."""
+
+    def interrupt(_: object) -> None:
+        raise Terminated
+
+    monkeypatch.setattr(typer.main, "get_command", interrupt)
+    monkeypatch.setattr(sys, "argv", ["spillable", "version"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code and capsys.readouterr().out.startswith("spillable_stream ")
 
 
 @pytest.mark.parametrize(

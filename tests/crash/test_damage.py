@@ -261,6 +261,14 @@ def test_what_is_in_locks_and_positions_hinders_nobody(large: Image, memory: Ima
 
 @pytest.mark.crash
 @pytest.mark.timeout(3600)
+def test_every_bit_of_the_positions_is_flipped(memory: Image) -> None:
+    for name in memory.names("consumers.position"):
+        flips = bit_flips(memory, name, 0, len(memory.files[name]), harmless=True)
+        assert wrongs(memory, thinned(flips, 17), spread=SPREAD) == []
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(3600)
 def test_every_bit_of_the_identity_is_flipped(taken: Image) -> None:
     name = "channel/channel.json"
     flips = bit_flips(taken, name, 0, len(taken.files[name]))

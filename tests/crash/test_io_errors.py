@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import random
 import re
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel, SpillableError
-from tests.lab.faults import ERRORS, SHORT, Fault, faulty
+from tests.lab.faults import CALLS, ERRORS, SHORT, SYNCS, WRITES, Fault, faulty
 from tests.lab.keeping import upkeep_by_hand
 from tests.lab.ledger import LedgerLines
 from tests.lab.size import sized
@@ -107,9 +106,9 @@ def sweep(directory: Path, configuration: str, numbers: range) -> list[str]:
     return found
 
 
-def calls(directory: Path, configuration: str) -> int:
-    """Return how many calls a program does."""
-    fault = Fault()
+def calls(directory: Path, configuration: str, among: tuple[str, ...] = CALLS) -> int:
+    """Return how many calls of some names a program does."""
+    fault = Fault(among=among)
     assert wrongs_with(directory, configuration, fault) == []
     return fault.calls
 
@@ -126,8 +125,12 @@ def test_a_failed_call_is_reported_and_loses_nothing(shared_memory: Path, config
     assert sweep(shared_memory, configuration, range(1 + part * every // 4, count + 1, every)) == []
 
 
-@pytest.mark.parametrize(("error", "for_good"), FAULTS)
-def test_a_failed_write_or_sync_is_reported_and_loses_nothing(shared_memory: Path, error: str, for_good: bool) -> None:
-    count = calls(shared_memory, "disk")
-    for number in itertools.islice(range(1, count), 7, None, count // 4):
-        assert wrongs_with(shared_memory, "disk", Fault(number, error, for_good)) == []
+@pytest.mark.parametrize("kind", range(len(FAULTS)), ids=lambda kind: "-".join(map(str, FAULTS[kind])))
+def test_a_failed_write_or_sync_is_reported_and_loses_nothing(shared_memory: Path, kind: int) -> None:
+    """Each kind of fault strikes others of them."""
+    for among in (WRITES, SYNCS):
+        count = calls(shared_memory, "disk", among)
+        for place in (kind, kind + len(FAULTS)):
+            fault = Fault(1 + place * count // (2 * len(FAULTS)), *FAULTS[kind], among)
+            assert wrongs_with(shared_memory, "disk", fault) == []
+            assert fault.name in among

@@ -11,16 +11,18 @@ from typing import Any
 
 from tests.lab.os_calls import in_place_of_os
 
-__all__ = ["ERRORS", "SHORT", "Fault", "faulty"]
+__all__ = ["CALLS", "ERRORS", "SHORT", "SYNCS", "WRITES", "Fault", "faulty"]
 
 SHORT = "short"  # a write or a read does half of what it was asked for
 ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EINTR", SHORT)
-_WRITES = ("pwritev", "pwrite")
+WRITES = ("pwritev", "pwrite")
+SYNCS = ("fdatasync", "fsync")
 _READS = ("preadv", "pread")
-_CALLS = (
-    *_WRITES,
+CALLS = (
+    *WRITES,
+    *SYNCS,
     *_READS,
-    *("open", "ftruncate", "posix_fallocate", "fdatasync", "fsync", "replace", "unlink", "symlink", "mkdir", "rmdir"),
+    *("open", "ftruncate", "posix_fallocate", "replace", "unlink", "symlink", "mkdir", "rmdir"),
     *("fstat", "stat", "lstat", "lseek", "listdir", "scandir", "readlink"),
 )
 
@@ -33,22 +35,24 @@ class Fault:
         number: the call that fails first, counted from 1; 0 for none.
         error: one of `ERRORS`.
         for_good: whether every later call of that name fails too.
+        among: the names of the calls that are counted.
 
     Attributes:
-        calls: how many calls there were.
+        calls: how many of these there were.
         name: the call that failed, once it has.
     """
 
     number: int = 0
     error: str = "EIO"
     for_good: bool = False
+    among: tuple[str, ...] = CALLS
     calls: int = 0
     name: str = ""
 
     def strikes(self, name: str) -> bool:
         """Count a call and tell whether it fails."""
-        self.calls += 1
-        if self.calls == self.number:
+        self.calls += name in self.among
+        if self.calls == self.number and name in self.among:
             self.name = name
             return True
         return self.for_good and name == self.name
@@ -65,7 +69,7 @@ class _Failing:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(os, name)
-        return self._watched(name, found) if name in _CALLS else found
+        return self._watched(name, found) if name in CALLS else found
 
     def _watched(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -87,7 +91,7 @@ def _half(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -
     if name == "pread":
         descriptor, size, offset = arguments
         return function(descriptor, (size + 1) // 2, offset)
-    if name in _WRITES:
+    if name in WRITES:
         descriptor, buffers, offset = arguments
         data = b"".join(buffers)
         return function(descriptor, [data[: (len(data) + 1) // 2]], offset)

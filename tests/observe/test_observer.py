@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,40 @@ def test_a_channel_that_is_gone_and_hangs_as_it_is_closed_takes_no_thread_from_t
         assert [seen.path in hanging for seen in observer.observe() if seen.stats is None] == [True]
         of_first.set()
         end_of_a.set()
+
+
+@pytest.mark.parametrize("hangs_in", ["look", "close"])
+def test_a_close_does_not_wait_for_a_channel_that_is_gone_and_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs_in: str
+) -> None:
+    gates = {"look": threading.Event(), "close": threading.Event()}
+    is_there = threading.Event()
+
+    def hang(channel: ObservedChannel, call: str) -> Observation:
+        if call == hangs_in:
+            is_there.set()
+        assert gates[call].wait(60)
+        return Observation(channel.path, 0.0)
+
+    for call in gates:
+        monkeypatch.setattr(ObservedChannel, call, partialmethod(hang, call))
+    monkeypatch.setattr("spillable_stream.observe.channel_discovery._SEARCH_SECONDS", 0.0)
+    Channel(tmp_path / "a").close()
+    observer = Observer([tmp_path / "*"], timeout_seconds=0.2)
+    observer.observe()
+    shutil.rmtree(tmp_path / "a")
+    observer.observe()
+    if hangs_in == "close":
+        gates["look"].set()
+    assert is_there.wait(60)
+    closing = threading.Thread(target=observer.close, daemon=True)
+    closing.start()
+    closing.join(5)
+    is_waiting = closing.is_alive()
+    for gate in gates.values():
+        gate.set()
+    closing.join(60)
+    assert not is_waiting and not closing.is_alive()
 
 
 def test_a_recent_look_is_used_again_if_that_is_wanted(open_channel: Open) -> None:

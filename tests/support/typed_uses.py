@@ -17,6 +17,7 @@ def every_option() -> None:
     )
     ss.Producer(channel, linger_ms=5)
     ss.AsyncProducer({"a": channel}, producer_id="p", linger_ms=5)
+    ss.AsyncProducer("c", linger_ms=5)
     ss.ProducerHandler(ss.Producer("c"), max_block_ms=5)
     assert_type(channel.options["keep_alive"], float)
     channel.put_transaction().put_many([ss.Event(b"x")])

@@ -95,7 +95,7 @@ class HttpSink(BatchSink):
         try:
             import httpx
         except ImportError as e:
-            raise ImportError("the http sink needs httpx; install spillable-stream[flow]") from e
+            raise ImportError("the http sink needs httpx: pip install 'spillable-stream[flow]'") from e
         try:
             url = httpx.URL(endpoint)
             is_address = url.scheme in ("http", "https") and re.fullmatch(r"[^\s%/]+", url.host) is not None

@@ -81,7 +81,9 @@ class Http(NetworkSource):
             import starlette  # noqa: F401
             import uvicorn  # noqa: F401
         except ImportError as e:
-            raise ImportError("the http source needs starlette and uvicorn; install spillable-stream[flow]") from e
+            raise ImportError(
+                "the http source needs starlette and uvicorn: pip install 'spillable-stream[flow]'"
+            ) from e
         self._address = (bind, port)
         self._handler = handler_of(handler, handler_properties or {}) if isinstance(handler, str) else handler
         self._tls = server_tls(ssl, keystore, keystore_password, keystore_type)

@@ -55,7 +55,7 @@ class JsonHandler:
         try:
             import msgspec
         except ImportError as e:
-            raise ImportError("the http source needs msgspec; install spillable-stream[flow]") from e
+            raise ImportError("the http source needs msgspec: pip install 'spillable-stream[flow]'") from e
 
         class JsonEvent(msgspec.Struct):
             headers: dict[str, str] | None = None
