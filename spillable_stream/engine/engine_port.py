@@ -15,11 +15,9 @@ from spillable_stream.engine.expiry import expired_events, now_us
 from spillable_stream.engine.groups import create_group, existing_group, record_plan, starting_position
 from spillable_stream.engine.known_state import KnownState
 from spillable_stream.engine.port import GroupOwner, Put
-from spillable_stream.engine.requests import Control
+from spillable_stream.engine.requests import UnreadableEvents
 from spillable_stream.engine.timestamp_index import first_id_since
 from spillable_stream.errors import ProducerBusyError
-from spillable_stream.format.frame import FrameType
-from spillable_stream.format.record import LostRecord
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range
@@ -90,15 +88,8 @@ class EnginePort(Generic[EngineT]):
     def tasks_end_with_blocks(self) -> bool:
         return False
 
-    def report_lost(self, first_id: int, last_id: int) -> None:
-        value: LostRecord = {
-            "lost": [(first_id, last_id)],
-            "doubtful": [],
-            "next": self._engine.follow().next_id,
-            "groups": {},
-            "kept": True,
-        }
-        self._engine.commit(Control(FrameType.LOST, value))
+    def report_lost(self, file: int | str, first_id: int, last_id: int) -> None:
+        self._engine.commit(UnreadableEvents(file, first_id, last_id))
 
     # ── groups ──────────────────────────────────────────────────────────────────────────────
 

@@ -31,6 +31,7 @@ from spillable_stream.engine.task_plans import (
 from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.format.query_note import FirstBatch, HighWater, QueryNote
 from spillable_stream.objects.disk_cache import DiskCache
+from spillable_stream.objects.store import is_refusal
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range
@@ -59,6 +60,7 @@ __all__ = [
     "Staging",
     "Unreadable",
     "beginning_with",
+    "is_refusal",
     "one_look",
 ]
 
@@ -209,11 +211,12 @@ class ChannelPort(Protocol):
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         """Return ranges of lost events, without those that a read put into quarantine (`PlanReader.keep_damaged`)."""
 
-    def report_lost(self, first_id: int, last_id: int) -> None:
-        """Record that events can't be read, for every group and `Channel.stats`; their bytes were kept elsewhere.
+    def report_lost(self, file: int | str, first_id: int, last_id: int) -> None:
+        """Record that events of a file can't be read, for every group and `Channel.stats`; their bytes were kept.
 
         Raises:
-            StorageError: the disk refused; nothing was recorded.
+            DataLossError: the channel has them there no more; nothing was recorded.
+            StorageError: the storage refused; nothing was recorded.
         """
 
     # ── groups ──────────────────────────────────────────────────────────────────────────────

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from typing import cast
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
+from spillable_stream.errors import DataLossError
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame, FrameType, frame_size
 from spillable_stream.format.packing import pack
-from spillable_stream.format.record import ControlRecord, GroupRecord, parse_record
+from spillable_stream.format.record import ControlRecord, GroupRecord, LostRecord, parse_record
 from spillable_stream.log.wal import Entry
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["COMMIT_BYTES", "SEGMENT_BYTES", "Control", "Move", "Request"]
+__all__ = ["COMMIT_BYTES", "SEGMENT_BYTES", "Control", "Move", "Request", "UnreadableEvents"]
 
 COMMIT_BYTES = 512
 """An upper bound of a COMMIT frame's size without segments."""
@@ -87,6 +88,35 @@ def _of_events_left(group: GroupRecord, state: ChannelState) -> GroupRecord:
     if left := state.left_after(position):
         found["left"] = left
     return found
+
+
+@dataclass(slots=True)
+class UnreadableEvents(Request):
+    """Report events of a file as lost.
+
+    Args:
+        file: where they are.
+        first_id: the first one.
+        last_id: the last one.
+    """
+
+    file: int | str
+    first_id: int
+    last_id: int
+
+    def may_repeat(self) -> bool:
+        return True
+
+    def size_bytes(self) -> int:
+        return 3 * COMMIT_BYTES
+
+    def plan(self, plan: AppendPlan) -> CommitResult:
+        """Report them if the channel has them there: other events may have their IDs, or they may be elsewhere."""
+        lost = [(self.first_id, self.last_id)]
+        if plan.state.blocks.in_file(self.file, *lost[0]) != lost:
+            raise DataLossError(f"the events {self.first_id} to {self.last_id} are no longer where they were read")
+        value: LostRecord = {"lost": lost, "doubtful": [], "next": plan.state.next_id, "groups": {}, "kept": True}
+        return Control(FrameType.LOST, value).plan(plan)
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from spillable_stream.integrity.findings import Findings, Loss, Severity
 from spillable_stream.integrity.inventory import LogFile
 from spillable_stream.integrity.losses import UNKNOWN_IDS, kept_and_gone, unexplained
 from spillable_stream.integrity.object_base import Base, find_base
-from spillable_stream.integrity.object_files import DelaysOfStore, FilesOfStore, StoredObject
+from spillable_stream.integrity.object_files import DelaysOfStore, FilesOfStore
 from spillable_stream.integrity.object_inventory import ObjectInventory, take_object_inventory
 from spillable_stream.integrity.object_steps import ObjectSteps
 from spillable_stream.integrity.tolerant_replay import TolerantReplay
@@ -35,6 +35,7 @@ from spillable_stream.objects.identity import IDENTITY
 from spillable_stream.objects.read_ahead import require_there
 from spillable_stream.objects.slots import LOG, Slots
 from spillable_stream.objects.store import Store
+from spillable_stream.objects.stored_object import StoredObject
 from spillable_stream.progress import UNTOLD, Meter
 from spillable_stream.state.channel_state import ChannelState
 

@@ -16,9 +16,9 @@ from spillable_stream.format.batch import decode_batch
 from spillable_stream.format.file_names import delayed_name, seed_name
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, MOST_HEADER_BYTES, file_seed, message_of, parse_header
 from spillable_stream.integrity.delayed_check import whole_pairs
-from spillable_stream.integrity.object_files import StoredObject
 from spillable_stream.log.frames import Readable
 from spillable_stream.objects.store import ObjectMissingError, Store
+from spillable_stream.objects.stored_object import StoredObject
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.delays import DelayedFile
 from spillable_stream.storage.filesystem import FileSystem

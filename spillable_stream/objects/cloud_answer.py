@@ -150,8 +150,11 @@ _FAILED_PROVIDER = FailedProviderError.__name__
 _REDIRECTS = range(300, 400)
 # Requests for credentials, which obstore sends by itself: to the metadata service of a host, or to a token service.
 _FOR_CREDENTIALS = re.compile(
-    r"Error performing token request|Error performing [A-Z]+ https?://(?:169\.254\.|metadata\.google\.|sts\.)"
+    r"Error performing token request|Error performing [A-Z]+ https?://(?:"
+    r"169\.254\.169\.254|169\.254\.170\.(?:2|23)|\[fd00:ec2::(?:254|23)\]|metadata\.google\.internal|"
+    r"sts\.(?:[\w-]+\.)?amazonaws\.com(?:\.cn)?)[:/]"
 )
+_NOT_YET = {404, 408, 410, 429}  # of such a service: it has none yet, or too many requests
 
 
 def read_answer(error: BaseException) -> CloudAnswer:
@@ -166,7 +169,8 @@ def _outcome(kind: str, text: str, status: int, code: str) -> Outcome:
     if _FAILED_PROVIDER in text or kind == _FAILED_PROVIDER:
         return Outcome.FAILED_PROVIDER
     if _FOR_CREDENTIALS.search(text):
-        return Outcome.UNKNOWN_CREDENTIALS if 400 <= status < 500 else Outcome.NO_CREDENTIALS
+        is_refused = 400 <= status < 500 and status not in _NOT_YET and _OUTCOME_OF_CODE.get(code) is not Outcome.BUSY
+        return Outcome.UNKNOWN_CREDENTIALS if is_refused else Outcome.NO_CREDENTIALS
     if code:
         return _OUTCOME_OF_CODE[code]
     if "BareRedirect" in text or "Received redirect without LOCATION" in text:

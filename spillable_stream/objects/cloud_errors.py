@@ -90,7 +90,9 @@ def _reason(location: Location, cloud: Cloud, right: Right, answer: CloudAnswer)
             f"{cloud.name} found no credentials, or does not accept them, or they have expired: check "
             f"{cloud.credentials}{'' if location.scheme == 's3' else ', and the clock of this host'}"
         ),
-        Outcome.NO_CREDENTIALS: f"no credentials were found: set {cloud.credentials}",
+        Outcome.NO_CREDENTIALS: (
+            f"no credentials were found: set {cloud.credentials}; or try again, if what gives them to this host is busy"
+        ),
         Outcome.EXPIRED: f"the credentials have expired: renew them, by {cloud.credentials}",
         Outcome.FAILED_PROVIDER: (
             "the provider of credentials failed: call it by itself to learn why; for a profile of AWS, `aws sts "

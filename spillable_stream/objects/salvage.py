@@ -11,16 +11,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 
-from spillable_stream.errors import DataLossError
 from spillable_stream.format.extent import Extent
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log.salvage import Unreadable, salvage_from
 from spillable_stream.objects.object_reader import object_key
 from spillable_stream.objects.store import ObjectMissingError, Store
+from spillable_stream.objects.stored_object import StoredObject
 from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["QUARANTINE", "ObjectBytes", "keep_damaged", "not_quarantined", "salvage_object"]
@@ -56,6 +57,8 @@ def salvage_object(
 ) -> Iterator[ReadBatch | Unreadable]:
     """Yield the events of an extent that can be read, and what can't, in order and without gaps.
 
+    It ends before the extent does if the object is removed meanwhile.
+
     Args:
         store: where the objects are.
         channel: the channel's UUID.
@@ -63,15 +66,12 @@ def salvage_object(
         extent: where the events are.
 
     Raises:
-        DataLossError: the object is gone.
         StoreError: the store refused or failed.
     """
     key = object_key(extent.file)
-    try:
-        data = bytes(store.get(key))
-    except ObjectMissingError as e:
-        raise DataLossError(f"the events {extent.first_id} to {extent.last_id} are gone", f"{store.root}/{key}") from e
-    yield from salvage_from(ObjectBytes(data), Path(key), channel, schema_of, extent)
+    sizes = {info.key: info.size_bytes for info in store.list(key)}
+    with suppress(ObjectMissingError):
+        yield from salvage_from(StoredObject(store, key, sizes.get(key)), Path(key), channel, schema_of, extent)
 
 
 def keep_damaged(store: Store, damage: Unreadable) -> None:

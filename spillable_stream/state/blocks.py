@@ -10,7 +10,7 @@ from spillable_stream.format.file_names import in_memory
 from spillable_stream.state.block import NO_END, Block
 from spillable_stream.state.block_index import BlockIndex
 from spillable_stream.state.image import BlockImage
-from spillable_stream.state.ranges import Range
+from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["Blocks"]
 
@@ -86,6 +86,10 @@ class Blocks:
     def extents(self, first_id: int, last_id: int) -> list[Extent]:
         """Return the extents of the events from ``first_id`` to ``last_id``, in order."""
         return [b.extent(first_id, last_id) for b in self.between(first_id, last_id)]
+
+    def in_file(self, file: int | str, first_id: int, last_id: int) -> list[Range]:
+        """Return which of the events from ``first_id`` to ``last_id`` are in a file, in order."""
+        return list(RangeSet((e.first_id, e.last_id) for e in self.extents(first_id, last_id) if e.file == file))
 
     def payload_bytes(self, first_id: int, last_id: int) -> int:
         """Return the payload size of a range of events, in bytes: exact for whole blocks, estimated for parts."""

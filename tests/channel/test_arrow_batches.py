@@ -17,7 +17,7 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.log.event_reader import EventReader
 from tests.support.arrow_values import LEAVES, nested
 from tests.support.damage import log_file, lose_memory
-from tests.support.events import numbered, put, take
+from tests.support.events import lose, numbered, put, take
 from tests.support.fake_files import FaultyFileSystem
 
 Open = Callable[..., Channel]
@@ -122,11 +122,11 @@ def test_without_retention_a_read_begins_with_the_first_event_that_is_left(open_
 
 
 def test_lost_events_are_passed_over(channel: Channel) -> None:
-    channel.port().report_lost(4, 6)
+    lose(channel, 4, 6)
     assert ids(channel.read()) == [1, 2, 3, 7, 8, 9, 10]
     reading = channel.read(max_bytes=1)
     next(reading)
-    channel.port().report_lost(9, 9)
+    lose(channel, 9, 9)
     assert ids(reading) == [3, 7, 8, 10]
 
 

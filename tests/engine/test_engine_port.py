@@ -116,5 +116,19 @@ def test_group_that_is_missing_is_refused(open_either: Open) -> None:
 def test_lost_events_are_reported_to_everybody(open_either: Open) -> None:
     channel = open_either()
     put(channel, *numbered(0, 10))
-    channel.port().report_lost(4, 6)
+    with channel.port().snapshot() as state:
+        (block,) = state.blocks
+    channel.port().report_lost(block.file, 4, 6)
     assert open_either().stats().lost == ((4, 6),)
+
+
+def test_events_that_are_not_in_the_file_that_was_read_are_not_reported_lost(open_either: Open) -> None:
+    """They may be whole in another one, or other events may have, or get, their IDs."""
+    channel = open_either()
+    put(channel, *numbered(0, 10))
+    with channel.port().snapshot() as state:
+        (block,) = state.blocks
+    for file, first, last in ((f"{block.file}", 4, 6), (block.file, 11, 12), (block.file, 8, 11)):
+        with pytest.raises(ss.DataLossError, match=f"the events {first} to {last} are no longer where they were read"):
+            channel.port().report_lost(file, first, last)
+    assert open_either().stats().lost == ()

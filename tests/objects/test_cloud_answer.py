@@ -144,6 +144,27 @@ def test_a_failure_of_the_network_is_an_outcome(kind: str, outcome: Outcome) -> 
         ("GenericError", "Error performing token request: … status code: 403 Forbidden", Outcome.UNKNOWN_CREDENTIALS),
         ("GenericError", "Error performing PUT http://169.254.169.254/latest/api/token in 1s", Outcome.NO_CREDENTIALS),
         ("GenericError", "Error performing POST https://sts.eu-west-1.amazonaws.com/ in 1s", Outcome.NO_CREDENTIALS),
+        ("GenericError", "Error performing token request: … status code: 429 Too Many", Outcome.NO_CREDENTIALS),
+        ("GenericError", "Error performing token request: … status code: 503 Busy", Outcome.NO_CREDENTIALS),
+        *(
+            ("GenericError", f"Error performing GET http://{host} … status code: {status}", Outcome.NO_CREDENTIALS)
+            for host in ("169.254.169.254/a", "169.254.170.2/a", "169.254.170.23/v1", "metadata.google.internal/a")
+            for status in (404, 408, 410, 429)
+        ),
+        (
+            "GenericError",
+            "Error performing POST https://sts.amazonaws.com/ … status code: 400: <Code>Throttling</Code>",
+            Outcome.NO_CREDENTIALS,
+        ),
+        (
+            "GenericError",
+            "Error performing POST https://sts.eu-west-1.amazonaws.com/ … status code: 403: <Code>AccessDenied</Code>",
+            Outcome.UNKNOWN_CREDENTIALS,
+        ),
+        *(
+            ("FileNotFoundError", f"Error performing GET http://{host}/bucket/a … status code: 404", Outcome.MISSING)
+            for host in ("169.254.7.7:9000", "169.254.170.20", "sts.example.com", "sts.shop.internal:9000")
+        ),
         ("GenericError", "Wanted range starting at 10 […] StartTooLarge {", Outcome.BEYOND),
         ("GenericError", 'Failed to parse value for CONTENT_RANGE header: "bytes 0--1/0"', Outcome.BEYOND),
         ("FileNotFoundError", "Bulk delete request failed for key a: It is gone. (code: 404)", Outcome.MISSING),

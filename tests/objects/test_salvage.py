@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from spillable_stream.errors import DataLossError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.extent import Extent
 from spillable_stream.log.event_reader import ReadBatch
@@ -17,6 +16,7 @@ from tests.support.object_logs import frames_of
 
 CHANNEL = "0f0e0d0c-0b0a-0908-0706-050403020100"
 SIZES = (3, 1, 4)  # of frames; their events have the IDs 11 to 18
+_LARGE_BYTES = 2 << 20  # of an event
 
 
 @pytest.fixture
@@ -24,12 +24,12 @@ def memory() -> MemoryStore:
     return MemoryStore()
 
 
-def staged(memory: MemoryStore, damaged: tuple[int, ...] = ()) -> Extent:
+def staged(memory: MemoryStore, damaged: tuple[int, ...] = (), body_bytes: int = 50) -> Extent:
     """Stage some frames, damage the payloads of some, and return where they are."""
     writer, at = StagedObjectWriter(memory, CHANNEL, 5), list[int]()
     for size in SIZES:
         at.append(writer._end)
-        writer.write(frames_of(*[b"x" * 50] * size))
+        writer.write(frames_of(*[b"x" * body_bytes] * size))
     found = writer.finish()
     data = bytearray(memory.objects[found.name])
     for number in damaged:
@@ -54,12 +54,28 @@ def test_what_can_be_read_is_read_past_what_can_not(
     assert ids == [i for i in range(11, 19) if not any(a <= i <= b for a, b in lost)]
 
 
-def test_events_of_an_object_that_is_gone_are_lost_and_named(memory: MemoryStore) -> None:
-    extent = staged(memory)
+def test_it_ends_where_the_object_is_removed_meanwhile(memory: MemoryStore) -> None:
+    extent = staged(memory, (0,), _LARGE_BYTES)
+    reading = salvage_object(memory, CHANNEL, lambda _: EVENT_SCHEMA, extent)
+    assert next(reading)[:2] == (11, 13)
     memory.objects.clear()
-    with pytest.raises(DataLossError, match="the events 11 to 18 are gone") as caught:
-        read(memory, extent)
-    assert caught.value.path == f"{memory.root}/{extent.file}"
+    assert all(found.last_id < 18 for found in reading)
+    assert read(memory, extent) == ([], [])
+
+
+def test_a_large_object_is_read_in_windows(memory: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment may be larger than a task's memory."""
+    extent = staged(memory, (1,), _LARGE_BYTES)
+    asked: list[int] = []
+
+    def get_range(key: str, start: int, end: int) -> bytes:
+        asked.append(end - start)
+        return memory.objects[key][start:end]
+
+    monkeypatch.setattr(memory, "get", lambda _: pytest.fail("the whole object is asked for"))
+    monkeypatch.setattr(memory, "get_range", get_range)
+    assert read(memory, extent)[1][0][:2] == (14, 14)
+    assert len(memory.objects[str(extent.file)]) > 1.5 * max(asked)
 
 
 def test_damaged_bytes_are_kept_with_a_report(memory: MemoryStore) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spillable_stream import Channel, Event
+from spillable_stream.engine.requests import Control
+from spillable_stream.format.frame import FrameType
+from spillable_stream.format.record import LostRecord
 
 
 def put(channel: Channel, *bodies: bytes) -> tuple[int, int]:
@@ -18,6 +21,15 @@ def take(channel: Channel, limit: int = 10_000, group: str = "default") -> list[
     """Take and commit up to ``limit`` bodies."""
     with channel.take_transaction(group) as tx:
         return [e.body for e in tx.take_many(limit)]
+
+
+def lose(channel: Channel, first: int, last: int) -> None:
+    """Report events as lost."""
+    with channel.port().snapshot() as state:
+        lost: LostRecord = {
+            "lost": [(first, last)], "doubtful": [], "next": state.next_id, "groups": {}, "kept": True,
+        }  # fmt: skip
+    channel.engine().commit(Control(FrameType.LOST, lost))
 
 
 def peek(channel: Channel, limit: int = 10_000, group: str = "default") -> list[bytes]:

@@ -30,7 +30,7 @@ from spillable_stream.workers import reporting
 from spillable_stream.workers.transfer import Transfer, transfer_name
 from tests.lab.children import wait_until
 from tests.support.delays import clock_of, put_late
-from tests.support.events import peek, put, take
+from tests.support.events import lose, peek, put, take
 from tests.support.interrupts import Interrupts
 from tests.support.object_channels import stores_in_memory
 from tests.support.one_module import replace_in
@@ -134,7 +134,7 @@ def test_events_that_expire_while_they_wait_are_passed_over(channel: Channel, mo
     def work(event: Event) -> None:
         calls.append(event.body)
         if event.body == b"0":
-            channel.port().report_lost(1, 1)
+            lose(channel, 1, 1)
             raise ValueError
 
     monkeypatch.setattr(Consumer, "read", gone)

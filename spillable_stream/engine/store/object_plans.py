@@ -112,7 +112,10 @@ class ObjectPlanReader:
         pass
 
     def keep_damaged(self, damage: Unreadable) -> None:
-        keep_damaged(self._store, damage)
+        try:
+            keep_damaged(self._store, damage)
+        except ObjectMissingError as e:
+            raise FileNotFoundError(str(e)) from e
 
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         return not_quarantined(self._store, lost)

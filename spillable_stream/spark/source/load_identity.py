@@ -24,7 +24,11 @@ _NOTE = re.compile(
 _WORKER_END_SECONDS = 3.0  # how long Spark takes at most to end the worker of a query that was stopped
 _WRITE = 'Write a load() for each use, each with its own .option("group", …)'
 
-_COPY = "Its checkpoint has the same position as this query's, so one is a copy: use a new checkpointLocation"
+# That of a query which was stopped is known to this one alone: with a new checkpoint it would have everything twice.
+_COPY = (
+    "If it was just stopped, its worker is still closing: try again in a minute. If it runs, its checkpoint has the "
+    "same position as this query's, so one is a copy: use a new checkpointLocation"
+)
 
 
 def load_name() -> str:

@@ -2,37 +2,70 @@
 
 from __future__ import annotations
 
-from spillable_stream.engine.port import PlanReader, Unreadable
-from spillable_stream.errors import NotAChannelError, SpillableError
+from spillable_stream.engine.port import PlanReader, Unreadable, is_refusal
+from spillable_stream.errors import (
+    ForeignDirectoryError,
+    LockUnsupportedError,
+    NotAChannelError,
+    OtherHostError,
+    SpillableError,
+    StorageError,
+    may_not_write,
+)
 from spillable_stream.log_records import fields, log_of
-from spillable_stream.spark.channel_pool import visit
+from spillable_stream.spark.channel_pool import visit, visit_to_read
+from spillable_stream.state.ranges import Range, RangeSet
 
-__all__ = ["quarantine"]
+__all__ = ["pass_over"]
 
 _log = log_of(__name__)
 
+_NOT_HERE = (NotAChannelError, ForeignDirectoryError, OtherHostError, LockUnsupportedError)
 
-def quarantine(events: PlanReader, damage: Unreadable) -> None:
-    """Keep the damaged bytes, and report the events as lost, to every group and to `Channel.stats`.
 
-    A failure, for example on a host other than the channel's, is only logged.
+def pass_over(events: PlanReader, file: int | str, damage: Unreadable, *, records: bool) -> list[Range]:
+    """Pass over events that can't be read where the plan has them, and return those that the channel has not there.
+
+    These are in another file by now, or nowhere: nothing is known of them. Of the others a stream keeps the damaged
+    bytes, and reports them as lost, to every group and to `Channel.stats`. On a host that never can, which may be
+    another one than the channel's, a warning is all that says so.
 
     Args:
         events: the reader that met the damage.
+        file: where the plan has the events.
         damage: the events that can't be read, and the location of their bytes.
+        records: whether to keep and to report them.
+
+    Raises:
+        SpillableError: it failed just now: the task has to be repeated.
     """
     try:
-        events.keep_damaged(damage)
-        with visit(events.path, create=False) as channel:
+        with visit(events.path, create=False) if records else visit_to_read(events.path) as channel:
             if channel.uuid != events.channel:
                 raise NotAChannelError(f"there is another channel at {events.path} by now")
-            channel.port().report_lost(damage.first_id, damage.last_id)
+            port = channel.port()
+            with port.snapshot() as state:
+                there = state.blocks.in_file(file, damage.first_id, damage.last_id)
+            for first, last in there if records else ():
+                events.keep_damaged(damage._replace(first_id=first, last_id=last))
+                port.report_lost(file, first, last)
+            return list(RangeSet(there).gaps(damage.first_id, damage.last_id))
     except (SpillableError, FileNotFoundError) as e:
+        if not _is_lasting(e):
+            raise
         _log.warning(
-            "%s: the events %d to %d are not put into quarantine: %s",
+            "%s: the events %d to %d are passed over, and not put into quarantine: %s",
             events.path,
             damage.first_id,
             damage.last_id,
             e,
             extra=fields(events.path, first_id=damage.first_id, last_id=damage.last_id),
         )
+        return []
+
+
+def _is_lasting(error: SpillableError | FileNotFoundError) -> bool:
+    """Tell whether this host would fail again, however often it tries."""
+    if isinstance(error, (FileNotFoundError, *_NOT_HERE)) or is_refusal(error):
+        return True
+    return isinstance(error, StorageError) and may_not_write(error)

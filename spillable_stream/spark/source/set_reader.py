@@ -384,14 +384,13 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._missed.add(uuid)
 
     def _drop(self, uuids: Collection[str]) -> None:
-        """Do without channels, until they are found again."""
-        for uuid in uuids:
-            member = self._members.pop(uuid)
+        """Do without channels, until they are found again. They close at the same time: a close may take long."""
+        members = [self._members.pop(uuid) for uuid in uuids]
+        for uuid, member in zip(uuids, members, strict=True):
             self._channels.forget(member.path)
             self._planned.pop(uuid, None)
             self._committed.pop(uuid, None)
-            with contextlib.suppress(ChannelClosedError):
-                member.reader.stop()
+        side_by_side([partial(_stop, member.reader) for member in members])
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
@@ -416,6 +415,11 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _parse(self, value: OffsetJson) -> SetOffset:
         return SetOffset.parse(value, str(self._channels))
+
+
+def _stop(reader: SpillableStreamReader) -> None:
+    with contextlib.suppress(ChannelClosedError):
+        reader.stop()
 
 
 def _beginning_of(end: OffsetJson) -> OffsetJson:

@@ -14,7 +14,7 @@ from spillable_stream.errors import CorruptionError, DataLossError
 from spillable_stream.format.extent import Extent
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit_to_read
-from spillable_stream.spark.source.on_corruption import quarantine
+from spillable_stream.spark.source.on_corruption import pass_over
 from spillable_stream.spark.source.read_options import ReadOptions
 from spillable_stream.state.ranges import Range, listed
 
@@ -106,12 +106,13 @@ class TaskReader:
 
     def _past_damage(self, extent: Extent, error: CorruptionError) -> Iterator[ReadBatch]:
         """Yield the events of an extent without those that can't be read; a stream's go into quarantine."""
-        expected = extent.first_id
+        expected, records = extent.first_id, self._group is not None
         for found in self._events.read_past_damage(extent):
             if not isinstance(found, Unreadable):
                 yield found
-            elif self._group is not None:
-                quarantine(self._events, found)
+            elif records or self._events.may_move(extent):
+                for first, last in pass_over(self._events, extent.file, found, records=records):
+                    yield from self._elsewhere(extent._replace(first_id=first, last_id=last), error)
             expected = found.last_id + 1
         if expected <= extent.last_id:
             yield from self._elsewhere(extent._replace(first_id=expected), error)

@@ -198,6 +198,9 @@ def test_what_cannot_be_read_is_kept_and_known(stores: dict[str, MemoryStore]) -
     assert reader.not_quarantined([(1, 5)]) == [(1, 5)]
     reader.keep_damaged(damage)
     assert reader.not_quarantined([(1, 5)]) == [(1, 1), (5, 5)]
+    del stores[URL].objects[slot_key(1)]
+    with pytest.raises(FileNotFoundError):
+        reader.keep_damaged(damage)
 
 
 @pytest.mark.usefixtures("one_block")

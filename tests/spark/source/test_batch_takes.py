@@ -12,7 +12,7 @@ import spillable_stream as ss
 from spillable_stream.engine.commit_on_behalf import finish_takes
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
-from tests.support.events import numbered, peek, put
+from tests.support.events import lose, numbered, peek, put
 from tests.support.spark.sources import batches, named_source
 
 pytestmark = pytest.mark.spark
@@ -29,11 +29,6 @@ def take_ahead(channel: ss.Channel, first: int, last: int) -> None:
     """Take events behind others that are left, as a consumer with several transactions may."""
     with ss.Channel(channel.path) as other:
         other.consumer("default", resume=True).commit([(first, last)])
-
-
-def lose(channel: ss.Channel, first: int, last: int) -> None:
-    value = {"lost": [[first, last]], "doubtful": [], "next": 11, "groups": {}, "kept": True}
-    channel.engine().commit(Control(FrameType.LOST, value))
 
 
 def position(channel: ss.Channel) -> tuple[int, int]:
@@ -184,7 +179,7 @@ def test_batches_that_are_gone_while_nobody_owns_the_group_do_not_stay_under_way
         reader.stop()
         put(channel, *numbered(10, 5))
         if lost:
-            channel.port().report_lost(1, through)
+            lose(channel, 1, through)
         else:
             channel.engine().commit(Control(FrameType.RETENTION, {"through": through}))
         reader = named_source(channel, failOnDataLoss=False)

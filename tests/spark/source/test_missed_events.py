@@ -13,6 +13,7 @@ from spillable_stream.channel.consumer import Consumer
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import DataLossError
 from spillable_stream.format.frame import FrameType
+from tests.support.events import lose
 from tests.support.spark.sources import batches, batches_of, put, source
 
 
@@ -50,7 +51,7 @@ def test_events_that_go_while_a_batch_is_planned_are_reported(
         if what == "removed":
             expire(dropping, 6)
         else:
-            dropping.port().report_lost(1, 6)
+            lose(dropping, 1, 6)
         return step(consumer, *args)
 
     monkeypatch.setattr(Consumer, before, late)
@@ -86,10 +87,6 @@ def test_a_query_that_may_continue_warns_once_of_each_event_that_goes_while_a_ba
     told = [r.message for r in caplog.records if "were removed before the query read them" in r.message]
     assert ["the events 1 to 2 of" in told[0], "the events 3 to 6 of" in told[1], len(told)] == [True, True, 2]
     reader.stop()
-
-
-def lose(channel: ss.Channel, first: int, last: int) -> None:
-    channel.port().report_lost(first, last)
 
 
 @pytest.mark.parametrize("restarted", [False, True])

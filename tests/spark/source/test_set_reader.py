@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from spillable_stream.errors import (
     NotAChannelError,
     OptionError,
     SchemaError,
+    StorageError,
 )
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.options import SOURCE, parse_options
@@ -208,6 +210,47 @@ def test_groups_of_their_own_hold_back_what_the_query_has_yet_to_take(open_at: O
     reader.commit(end)
     reader.stop()  # in a store the commit waits for another append
     assert all(channel.stats().channel_size == 0 for channel in channels.values())
+
+
+def test_a_set_closes_its_channels_at_the_same_time(
+    open_at: Open, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after another, the last ones keep their groups from the query's next worker for too long."""
+    for letter in "abc":
+        put(open_at(f"orders-{letter}"), *events(letter, 0, 1))
+    reader = source()
+    drain(reader)
+    together = threading.Barrier(3, timeout=10)
+    stop = SpillableStreamReader.stop
+
+    def meet(member: SpillableStreamReader) -> None:
+        together.wait()
+        stop(member)
+
+    monkeypatch.setattr(SpillableStreamReader, "stop", meet)
+    reader.stop()
+    assert reader._members == {}
+
+
+def test_a_channel_that_does_not_close_keeps_no_other_of_its_set_open(
+    open_at: Open, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for letter in "abc":
+        put(open_at(f"orders-{letter}"), *events(letter, 0, 1))
+    reader = source()
+    drain(reader)
+    stop, stopped = SpillableStreamReader.stop, list[str]()
+
+    def fail(member: SpillableStreamReader) -> None:
+        stop(member)
+        stopped.append(member._path[-1])
+        if member._path.endswith("a"):
+            raise StorageError("no answer")
+
+    monkeypatch.setattr(SpillableStreamReader, "stop", fail)
+    with pytest.raises(StorageError, match="no answer"):
+        reader.stop()
+    assert sorted(stopped) == ["a", "b", "c"]
 
 
 def test_a_named_group_is_one_of_each_channel(open_at: Open, source: Source) -> None:

@@ -163,7 +163,7 @@ def test_copy_of_a_checkpoint_is_refused_while_the_other_query_lives(channel: ss
     reader = source(channel)
     _, end = planned(reader)
     copy = source(channel, ownerTimeout=0)
-    with pytest.raises(GroupOwnedError, match="Its checkpoint has the same position as this query's, so one is a copy"):
+    with pytest.raises(GroupOwnedError, match="checkpoint has the same position as this query's, so one is a copy"):
         copy.latestOffset(end)
     reader.stop()
 
