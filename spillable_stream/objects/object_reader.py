@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import partial
 
 import pyarrow as pa
@@ -171,7 +171,8 @@ class ObjectReader:
 
     def _forget_kept(self, key: str) -> bool:
         """Let go of the windows of an object in the disk's cache, and tell whether one had been there before."""
-        found = [window for window in self._kept if window[0] == key]
+        wait([self._begun.pop(window) for window in list(self._begun) if window[0] == key])  # they may be of the cache
+        found = [window for window in list(self._kept) if window[0] == key]  # windows of others come meanwhile
         for _, name, offset in found:
             assert self._disk_cache is not None
             self._disk_cache.forget(self._cached_as, name, offset)

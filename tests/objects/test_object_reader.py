@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,6 +14,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import HEADER_SIZE_BYTES
 from spillable_stream.objects import object_reader
+from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.object_reader import ObjectReader, object_key
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.staged_object import StagedObjectWriter
@@ -155,6 +158,51 @@ def test_the_next_window_is_asked_for_before_the_first_one_is_decoded(
     assert sum(1 for _ in reads) == 12
     assert all(end <= start for (_, end), (start, _) in pairwise(windows()))
     assert len(windows()) == 4 and windows()[-1][1] <= at[first_id + 13], "at most a frame behind the last event"
+
+
+class SlowCache(DiskCache):
+    """A cache on a disk that takes a moment for all windows but the first one."""
+
+    def get(self, channel: str, key: str, offset: int) -> pa.Buffer | None:
+        if offset:
+            time.sleep(0.1)
+        return super().get(channel, key, offset)
+
+
+def test_a_damaged_window_ahead_that_ends_while_the_cache_is_passed_by_is_not_used(
+    memory: MemoryStore, store: Ranges, tmp_path: Path, small_windows: int
+) -> None:
+    bodies = [b"%d" % i * 1000 for i in range(8)]
+    extent, at = staged(memory, *bodies)
+    key = str(extent.file)
+    whole = memory.objects[key]
+    damaged = bytearray(whole)
+    for offset in (at[1], at[5]):
+        damaged[offset + HEADER_SIZE_BYTES + 30] ^= 1
+    assert at[1] < small_windows < at[5]
+    kept = DiskCache(str(tmp_path), 1 << 30)
+    name = f"{CHANNEL} at {store.root}"
+    for offset in range(0, len(damaged), small_windows):
+        kept.put(name, key, offset, pa.py_buffer(bytes(damaged[offset : offset + small_windows])))
+    cache = SlowCache(str(tmp_path), 1 << 30)
+    assert bodies_of(ObjectReader(store, CHANNEL, lambda _: EVENT_SCHEMA, disk_cache=cache), extent) == bodies
+
+
+def test_windows_of_other_objects_may_come_while_the_cache_is_passed_by(memory: MemoryStore, store: Ranges) -> None:
+    class Late(str):
+        """The key of a window: another one comes whenever it is looked at."""
+
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            reader._kept["another", "window", len(reader._kept)] = False
+            return super().__eq__(other)
+
+    reader = reader_of(store)
+    reader._kept |= {(Late("some"), "window", 0): False, (Late("one"), "window", 1): False}
+    assert not reader._forget_kept("a")
+    assert len(reader._kept) > 2
 
 
 def test_what_was_expected_and_is_not_read_does_not_add_up(memory: MemoryStore, store: Ranges) -> None:
