@@ -203,6 +203,8 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
+    import spillable_stream.forks  # noqa: F401  (first: what the others import may take long)
+
     if name in ("dead_letters", "errors"):
         return import_module(f"spillable_stream.{name}")
     if name not in __all__:

@@ -88,6 +88,18 @@ print(*(name for name in sys.modules if name.partition(".")[0] in ("pyarrow", "s
         assert set(found) == {"spillable_stream", module, *needed}
 
 
+def test_forks_wait_for_imports_from_the_first_use_on() -> None:
+    program = """
+import sys, spillable_stream
+spillable_stream.Channel
+print(*sys.modules)
+"""
+    command = [sys.executable, "-c", program]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    mine = [name for name in found if name.partition(".")[0] in ("pyarrow", "spillable_stream")]
+    assert mine[:2] == ["spillable_stream", "spillable_stream.forks"] and "pyarrow" in mine
+
+
 # Of the standard library, each takes a millisecond or more, with what it imports itself.
 OF_FEW = {"bz2", "configparser", "difflib", "hashlib", "hmac", "html", "secrets", "shutil", "tempfile", "zoneinfo"}
 OWN_OF_FEW = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -45,8 +44,7 @@ CredentialsFactory: TypeAlias = Callable[[Location], CredentialsProvider]
 CREDENTIALS = "SPILLABLE_CREDENTIALS"
 """The environment variable with the name of the provider that this process uses."""
 
-_factories: dict[str, CredentialsFactory] = {}
-_lock = threading.Lock()
+_factories: dict[str, CredentialsFactory] = {}  # each use is one step, so it needs no lock that a fork could land in
 
 
 class FailedProviderError(Exception):
@@ -66,8 +64,7 @@ def register_credentials(name: str, factory: CredentialsFactory) -> None:
     function("factory", factory)
     if not text("name", name):
         raise OptionError("a provider of credentials needs a name")
-    with _lock:
-        _factories[name] = factory
+    _factories[name] = factory
 
 
 def chosen_provider() -> str:
@@ -77,8 +74,7 @@ def chosen_provider() -> str:
 
 def factory_of(name: str) -> CredentialsFactory | None:
     """Return what is registered under a name; None if nothing is, for a name that is imported, or for ""."""
-    with _lock:
-        return _factories.get(name)
+    return _factories.get(name)
 
 
 def provider_of(name: str, location: Location) -> CredentialsProvider:
@@ -88,14 +84,12 @@ def provider_of(name: str, location: Location) -> CredentialsProvider:
         OptionError: this process has registered none of this name, and can't import it.
         FailedProviderError: the factory failed.
     """
-    with _lock:
-        factory = _factories.get(name)
-        known = sorted(_factories)
+    factory = _factories.get(name)
     if factory is None and ":" in name:
         factory = _imported(name)
     if factory is None:
         raise OptionError(
-            f"this process has no provider of credentials named {shown(name)}, only {known}: call "
+            f"this process has no provider of credentials named {shown(name)}, only {sorted(_factories)}: call "
             f"register_credentials() in every process that opens the store, or set {CREDENTIALS} to module:factory, "
             "which each imports by itself"
         )

@@ -7,7 +7,6 @@ import ctypes
 import errno
 import functools
 import os
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,10 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from spillable_stream.errors import ChannelClosedError, SpillableError, StorageError
+from spillable_stream.forks import forking
 from spillable_stream.format.frame import Payload
 from spillable_stream.storage.file_identity import FileIdentity, RawIdentity, raw_identity_in, raw_identity_of
 
-__all__ = ["File", "forking", "named"]
+__all__ = ["File", "named"]
 
 _IOV_MAX = 512
 _SMALL_BYTES = 16 << 10
@@ -291,8 +291,6 @@ class File:
 
 
 _open_files: dict[int, weakref.ref[File]] = {}
-# Keeps a fork from landing between opening or closing a descriptor and recording it above.
-forking: threading.RLock = threading.RLock()
 
 
 def _leave_files_to_parent() -> None:
@@ -303,7 +301,6 @@ def _leave_files_to_parent() -> None:
             with contextlib.suppress(OSError):
                 file.close()
     _open_files.clear()
-    forking.release()
 
 
-os.register_at_fork(before=forking.acquire, after_in_parent=forking.release, after_in_child=_leave_files_to_parent)
+os.register_at_fork(after_in_child=_leave_files_to_parent)

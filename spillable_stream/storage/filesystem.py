@@ -14,8 +14,9 @@ from pathlib import Path
 
 from spillable_stream.arguments import instance
 from spillable_stream.errors import StorageError
+from spillable_stream.forks import forking
 from spillable_stream.storage.access import PRIVATE_MODE, Access
-from spillable_stream.storage.file import File, forking, named
+from spillable_stream.storage.file import File, named
 from spillable_stream.storage.file_identity import FileIdentity, identity_of
 from spillable_stream.sync_refusals import is_not_ours
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from spillable_stream.objects.credentials import (
     provider_of,
 )
 from spillable_stream.objects.location import Location
+from tests.support.forks import in_child
 
 PLACE = Location("s3", "bucket", "orders")
 SECRET = "hunter2-secret"
@@ -75,6 +77,33 @@ def test_a_later_provider_of_the_same_name_counts() -> None:
     for token in ("first", "second"):
         register_credentials("company", lambda _, token=token: lambda: {"token": token})
     assert provider_of("company", PLACE)()["token"] == "second"
+
+
+def test_a_child_that_is_forked_while_a_thread_registers_a_provider_has_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    class Factories(dict[str, Any]):
+        def __setitem__(self, name: str, factory: object) -> None:
+            if name == "slow":
+                has_begun.set()
+                assert may_end.wait(300)
+            super().__setitem__(name, factory)
+
+    def register() -> bool:
+        register_credentials("company", lambda _: lambda: {"token": "t"})
+        return provider_of("company", PLACE)()["token"] == "t"
+
+    monkeypatch.setattr(credentials, "_factories", Factories())
+    other = threading.Thread(target=register_credentials, args=("slow", lambda _: dict))
+    other.start()
+    try:
+        assert has_begun.wait(60)
+        in_child(register)
+    finally:
+        may_end.set()
+        other.join()
 
 
 def test_how_early_to_renew_may_be_said_by_the_provider() -> None:

@@ -1,0 +1,88 @@
+"""Lets a process fork only where its child can continue.
+
+A child has no thread but the one that forked. What another one is in the middle of stays so in the child forever.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures.thread  # noqa: F401  (first: so its own hook, which takes a lock, acts after the wait)
+import importlib
+import logging  # noqa: F401  (likewise)
+import os
+import sys
+import threading
+import weakref
+from time import monotonic, sleep
+from typing import Protocol
+
+__all__ = ["forking"]
+
+_OTHERS = """
+    botocore dateutil google_crc32c httpx javaproperties msgpack msgspec numpy obstore pandas pyarrow pyspark pytz six
+    starlette tzdata uvicorn watchfiles
+"""  # also what pyarrow imports at the first values from Python
+_PACKAGES = frozenset({__name__.partition(".")[0], *_OTHERS.split(), *sys.stdlib_module_names})
+"""What a child that uses a channel or a flow may import. Their imports end; a program's own may never."""
+
+_POLL_SECONDS = 0.001
+_MOST_SECONDS = 30.0  # should a lock that the forking thread holds keep the import from its end
+
+
+class _ModuleLock(Protocol):
+    """Python's lock of a module that is being imported."""
+
+    owner: int | None
+
+
+# Internals of Python: a version without them forks as if there were no imports.
+_module_locks: dict[str, weakref.ref[_ModuleLock]] = getattr(
+    getattr(importlib, "_bootstrap", None), "_module_locks", {}
+)
+
+_broken_off: set[str] = set()
+"""What threads of a parent were importing when this process was forked."""
+
+forking: threading.RLock = threading.RLock()
+"""Keeps a fork from landing between opening or closing a descriptor and recording it."""
+
+
+def _wait_for_imports() -> None:
+    """Wait while other threads import what a child may import: its own import would wait for theirs forever."""
+    end = monotonic() + _MOST_SECONDS
+    while _others_import() and monotonic() < end:
+        sleep(_POLL_SECONDS)
+
+
+def _others_import() -> bool:
+    """Tell whether an import of another thread is under way, and the forking thread is in none, which might need it."""
+    owners = _import_owners()
+    return threading.get_ident() not in owners.values() and not owners.keys() <= _broken_off
+
+
+def _import_owners() -> dict[str, int | None]:
+    """Return the threads that import, by what each imports; None for one that has no name."""
+    owners: dict[str, int | None] = {
+        name: lock.owner
+        for name, reference in list(_module_locks.items())
+        if name.partition(".")[0] in _PACKAGES and (lock := reference()) is not None and lock.owner is not None
+    }
+    if _pyarrow_imports_pandas():
+        owners["pandas for pyarrow"] = None
+    return owners
+
+
+def _pyarrow_imports_pandas() -> bool:
+    """Tell whether pyarrow looks for pandas: it does once, at the first values from Python, under a lock of its own."""
+    lock = getattr(getattr(sys.modules.get("pyarrow.lib"), "_pandas_api", None), "_lock", None)
+    return lock is not None and bool(lock.locked())
+
+
+def _note_broken_off() -> None:
+    """In a forked child: imports of the parent's threads never end here, so no fork of this process waits for them."""
+    me = threading.get_ident()
+    _broken_off.update(name for name, owner in _import_owners().items() if owner != me)
+
+
+# The last one registered is the first to act before a fork: the wait holds no lock that an import may need.
+os.register_at_fork(before=forking.acquire, after_in_parent=forking.release, after_in_child=forking.release)
+os.register_at_fork(before=_wait_for_imports, after_in_child=_note_broken_off)

@@ -1,0 +1,186 @@
+"""A fork waits for what other threads import, where its child needs that, and for nothing else."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from time import sleep
+from types import ModuleType
+
+import pytest
+
+from spillable_stream import forks
+from tests.support.forks import in_child
+
+_SECONDS = 60  # of a thread that hangs
+
+
+class Module:
+    """A module for ``sys.meta_path``, which does something while it is imported."""
+
+    def __init__(self, name: str, work: Callable[[], object]) -> None:
+        self.name = name
+        self.work = work
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self) if name == self.name else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.work()
+
+
+class SlowImport:
+    """A module that another thread imports, until it may end.
+
+    Args:
+        name: the module's.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.module = Module(name, self._work)
+        self._has_begun = threading.Event()
+        self.may_end = threading.Event()
+        self.has_ended = False
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        thread = threading.Thread(target=lambda: import_module(self.module.name))
+        thread.start()
+        try:
+            assert self._has_begun.wait(_SECONDS)
+            yield
+        finally:
+            self.may_end.set()
+            thread.join(_SECONDS)
+            sys.modules.pop(self.module.name, None)
+        assert self.has_ended and not thread.is_alive()
+
+    def _work(self) -> None:
+        self._has_begun.set()
+        assert self.may_end.wait(_SECONDS)
+        with forks.forking:  # as a file that is let go meanwhile
+            logging.getLogger("tests.forks")
+        self.has_ended = True
+
+
+class Waits:
+    """Counts how often a fork looked again, and does something then."""
+
+    def __init__(self, do: Callable[[], object]) -> None:
+        self.number = 0
+        self._do = do
+
+    def __call__(self, seconds: float) -> None:
+        self.number += 1
+        self._do()
+        sleep(seconds)
+
+
+def begin(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[SlowImport, Waits]:
+    """Return an import of this name, which ends if a fork waits for it, and the fork's waits."""
+    if "." in name:
+        import_module(name.partition(".")[0])
+    slow = SlowImport(name)
+    waits = Waits(slow.may_end.set)
+    monkeypatch.setattr(sys, "meta_path", [slow.module, *sys.meta_path])
+    monkeypatch.setattr(forks, "sleep", waits)
+    return slow, waits
+
+
+@pytest.mark.parametrize("package", ["json", "numpy", "obstore", "pandas", "pyarrow", "spillable_stream"])
+def test_a_fork_waits_for_an_import_of_another_thread(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, waits = begin(f"{package}.that_is_slow", monkeypatch)
+    with slow.running():
+        in_child(lambda: import_module(slow.module.name) and slow.has_ended)
+    assert waits.number
+
+
+def test_a_fork_does_not_wait_for_a_module_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be the program itself, whose import ends with it."""
+    slow, waits = begin("a_program_that_is_imported", monkeypatch)
+    with slow.running():
+        in_child(lambda: not slow.has_ended)
+    assert not waits.number
+
+
+def test_a_fork_inside_of_an_import_does_not_wait_for_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one may need the module of this one."""
+    slow, waits = begin("spillable_stream.that_is_slow", monkeypatch)
+    forking = Module("spillable_stream.that_forks", lambda: in_child(lambda: not slow.has_ended))
+    monkeypatch.setattr(sys, "meta_path", [forking, *sys.meta_path])
+    with slow.running():
+        import_module(forking.name)
+    del sys.modules[forking.name]
+    assert not waits.number
+
+
+def test_a_fork_does_not_wait_forever(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, _ = begin("spillable_stream.that_is_slow", monkeypatch)
+    waits = Waits(lambda: None)
+    monkeypatch.setattr(forks, "sleep", waits)
+    monkeypatch.setattr(forks, "_MOST_SECONDS", 0.01)
+    with slow.running():
+        in_child(lambda: not slow.has_ended)
+    assert waits.number
+
+
+def test_a_child_does_not_wait_for_imports_that_its_fork_broke_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that a child starts may have the number of its parent's."""
+    slow, _ = begin("spillable_stream.that_is_slow", monkeypatch)
+    monkeypatch.setattr(forks, "_MOST_SECONDS", 0.0)
+
+    def fork_again() -> bool:
+        waits = Waits(lambda: None)
+        monkeypatch.setattr(forks, "sleep", waits)
+        monkeypatch.setattr(forks, "_MOST_SECONDS", 1.0)
+        in_child(lambda: True)
+        return not waits.number
+
+    with slow.running():
+        in_child(fork_again)
+
+
+PYARROW_LOOKS_FOR_PANDAS = """
+import os, signal, sys, threading, time, types
+import pyarrow as pa
+from spillable_stream import forks
+
+has_begun, may_end = threading.Event(), threading.Event()
+
+class Pandas(types.ModuleType):
+    @property
+    def __version__(self):  # which pyarrow asks for when it has imported pandas, and holds its own lock still
+        has_begun.set()
+        may_end.wait()
+        return "0"
+
+def wait(seconds):
+    may_end.set()
+    time.sleep(seconds)
+
+sys.modules["pandas"] = Pandas("pandas")
+forks.sleep = wait
+threading.Thread(target=pa.array, args=([1],), daemon=True).start()
+has_begun.wait()
+child = os.fork()
+if not child:
+    signal.alarm(30)
+    pa.array([1])
+    os._exit(0)
+print("ended" if os.waitpid(child, 0)[1] == 0 else "hung")
+"""
+
+
+def test_a_fork_waits_while_pyarrow_looks_for_pandas() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", PYARROW_LOOKS_FOR_PANDAS]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * _SECONDS)
+    assert found.stdout == "ended\n", found.stderr
