@@ -16,10 +16,10 @@ from spillable_stream.flow.configuration.builder import build
 from spillable_stream.flow.configuration.channel_times import event_times
 from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SinkConfig, SourceConfig
 from spillable_stream.flow.interceptors.base import InterceptorChain
-from spillable_stream.flow.late_channel import LateChannel, require_open
+from spillable_stream.flow.late_channel import LateChannel
 from spillable_stream.flow.open_channel import configured_channels
+from spillable_stream.flow.optional_channels import optional_channels
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.selectors import Selector
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
@@ -35,7 +35,6 @@ __all__ = [
     "built_sink",
     "built_source",
     "opened_processor",
-    "optional_channels",
     "run_sinks",
     "run_source",
 ]
@@ -64,8 +63,6 @@ def assemble(agent: str, config: AgentConfig, system: Mapping[str, str], found: 
     units = {name: unit for name, unit in sink_units(config).items() if name in found.sinks}
     sinks = {name: {c.name: built_sink(c) for c in unit.sinks if c.implementation} for name, unit in units.items()}
     kept, optional = _without(before.channels, found.channels), optional_channels(config)
-    for name in kept.keys() - optional:
-        require_open(kept[name].channel)
     with ExitStack() as stack:
         with stored_together():
             missing = [channel for channel in config.channels if channel.name not in kept]
@@ -86,23 +83,6 @@ def assemble(agent: str, config: AgentConfig, system: Mapping[str, str], found: 
 
 def _without(of: Mapping[str, _T], names: Collection[str]) -> dict[str, _T]:
     return {name: value for name, value in of.items() if name not in names}
-
-
-def optional_channels(config: AgentConfig) -> set[str]:
-    """Return the channels that each source which names them is never required to put into, nor anybody's dead letters.
-
-    Raises:
-        OptionError: a selector can't be built.
-    """
-    required = {source.dead_letter for source in config.sources} | {sink.dead_letter for sink in config.sinks}
-    optional: set[str] = set()
-    for source in config.sources:
-        selector: Selector = build(source.selector)
-        selector.bind(source.channels)
-        of_source = selector.never_required()
-        optional |= of_source
-        required |= {*source.channels} - of_source
-    return optional - required
 
 
 def build_channels(

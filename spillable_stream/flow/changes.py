@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from spillable_stream.flow.configuration.model import AgentConfig, SinkConfig, SinkGroupConfig, SourceConfig
+from spillable_stream.flow.optional_channels import optional_channels
 
 __all__ = ["Changes", "SinkUnit", "changes", "sink_units"]
 
@@ -50,9 +51,14 @@ def sink_units(agent: AgentConfig) -> dict[str, SinkUnit]:
 def changes(old: AgentConfig, new: AgentConfig) -> Changes:
     """Return what differs between two configurations of an agent: what is new, gone, or other than it was.
 
-    A component changes with its own properties, and with a channel that it uses.
+    A component changes with its own properties, and with a channel that it uses. A channel also changes when it becomes
+    optional, or is optional no more: what uses it is to know.
+
+    Raises:
+        OptionError: a selector can't be built.
     """
     channels = _differ({c.name: c for c in old.channels}, {c.name: c for c in new.channels})
+    channels |= optional_channels(old) ^ optional_channels(new)
     sources = _differ({s.name: s for s in old.sources}, {s.name: s for s in new.sources})
     sinks = _differ(sink_units(old), sink_units(new))
     for agent in (old, new):

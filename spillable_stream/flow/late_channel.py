@@ -5,23 +5,25 @@
     begin ── opened? ──no──▶ away ── 3 s, 6 s … a minute ──▶ opened? ── … ──yes──▶ open
 
 Until then whatever uses it is refused: puts are counted as left out, and its sinks are started later. An open one may
-be away, too: then its sinks try again. Neither is trouble: the agent works without it.
+be away, too: then its sinks try again. Neither is trouble: the agent works without it. Whatever a sink asks of its
+channel is asked within `asking`, whose `ChannelAwayError` alone says so.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.error_text import text_of
-from spillable_stream.errors import ChannelError
+from spillable_stream.errors import ChannelError, StorageError
 from spillable_stream.log_records import fields, log_of
 
-__all__ = ["ChannelAwayError", "LateChannel", "is_open", "require_open"]
+__all__ = ["ChannelAwayError", "LateChannel", "asking", "is_open", "is_optional", "require_open"]
 
 _log = log_of("spillable_stream.flow")
 
@@ -39,10 +41,14 @@ class LateChannel:
     Args:
         name: the channel's name.
         open_channel: opens it; it may hang as long as its store does.
+
+    Attributes:
+        name: the channel's name.
     """
 
     def __init__(self, name: str, open_channel: Callable[[], Channel]) -> None:
-        self._name, self._open_channel = name, open_channel
+        self.name: str = name
+        self._open_channel = open_channel
         self._channel: Channel | None = None
         self._why = ", but is being opened"
         self._has_tried = self._is_closed = False
@@ -61,12 +67,12 @@ class LateChannel:
             ChannelAwayError: it is not open.
         """
         if self._channel is None:
-            raise ChannelAwayError(f"{self._name} is not open yet{self._why}")
+            raise ChannelAwayError(f"{self.name} is not open yet{self._why}")
         return self._channel
 
     def begin(self) -> None:
         """Begin to open it; once."""
-        threading.Thread(target=self._open, name=f"{self._name}-open", daemon=True).start()
+        threading.Thread(target=self._open, name=f"{self.name}-open", daemon=True).start()
 
     def wait(self, end: float, must_stop: Callable[[], bool], look_seconds: float) -> None:
         """Wait until the first try to open it has ended, and say so where it has not in time.
@@ -84,8 +90,8 @@ class LateChannel:
                     _log.error(
                         "the optional channel %s is still being opened, and the others run without it; check its disk "
                         "or its store",
-                        self._name,
-                        extra=fields(component=self._name),
+                        self.name,
+                        extra=fields(component=self.name),
                     )
                     return
                 self._changed.wait(min(left, look_seconds))
@@ -104,7 +110,7 @@ class LateChannel:
                 self._changed.wait_for(lambda: self._is_closed, wait_seconds)
             wait_seconds = min(2 * wait_seconds, _LONGEST_RETRY_SECONDS)
         if self._is_told and self._channel is not None:
-            _log.warning("the optional channel %s is open now", self._name, extra=fields(component=self._name))
+            _log.warning("the optional channel %s is open now", self.name, extra=fields(component=self.name))
 
     def _found(self, channel: Channel) -> None:
         with self._changed:
@@ -117,9 +123,9 @@ class LateChannel:
         except Exception as e:
             _log.error(
                 "the optional channel %s was opened after its agent had ended, and could not be closed: %s",
-                self._name,
+                self.name,
                 text_of(e),
-                extra=fields(component=self._name),
+                extra=fields(component=self.name),
             )
 
     def _failed(self, e: Exception) -> None:
@@ -133,10 +139,10 @@ class LateChannel:
             _log.error(
                 "the optional channel %s can't be opened, so the others run without it, and what it misses is "
                 "counted; it is tried again in %g s, and then once a minute: %s",
-                self._name,
+                self.name,
                 _FIRST_RETRY_SECONDS,
                 text_of(e),
-                extra=fields(component=self._name, seconds=_FIRST_RETRY_SECONDS),
+                extra=fields(component=self.name, seconds=_FIRST_RETRY_SECONDS),
             )
 
     def put_transaction(self) -> PutTransaction:
@@ -159,6 +165,11 @@ class LateChannel:
         return getattr(self.require_open(), name)
 
 
+def is_optional(channel: Channel) -> bool:
+    """Tell whether an agent runs without one of its channels."""
+    return isinstance(channel, LateChannel)
+
+
 def is_open(channel: Channel) -> bool:
     """Tell whether a channel of an agent is open: an optional one may not be yet."""
     return not isinstance(channel, LateChannel) or channel.is_open
@@ -172,3 +183,21 @@ def require_open(channel: Channel) -> None:
     """
     if isinstance(channel, LateChannel):
         channel.require_open()
+
+
+@contextmanager
+def asking(channel: Channel) -> Iterator[None]:
+    """Tell an optional channel that is away from whatever else may fail: what is asked of it is asked in this block.
+
+    Args:
+        channel: the channel.
+
+    Raises:
+        ChannelAwayError: it is optional, and not open yet, or its storage refuses.
+    """
+    try:
+        yield
+    except StorageError as e:
+        if not isinstance(channel, LateChannel):
+            raise
+        raise ChannelAwayError(f"the optional channel {channel.name} is away: {text_of(e)}") from e

@@ -16,7 +16,15 @@ _log = log_of("spillable_stream.flow")
 
 
 class StartWaitsError(SpillableError):
-    """A start that waits for that of another runner: it is tried again, and has not failed."""
+    """A start that waits for that of another runner: it is tried again, and has not failed.
+
+    Attributes:
+        has_failed: whether the other one has.
+    """
+
+    def __init__(self, message: str = "", *, has_failed: bool = False) -> None:
+        super().__init__(message)
+        self.has_failed: bool = has_failed
 
 
 class Runner(Protocol):

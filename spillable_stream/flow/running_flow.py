@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection, Iterable
 from spillable_stream.channel.channel import Channel
 from spillable_stream.counted import counted
 from spillable_stream.error_text import text_of
+from spillable_stream.errors import SpillableError
 from spillable_stream.flow.closing import channels_of, close_at_once, closes
-from spillable_stream.flow.late_channel import is_open
+from spillable_stream.flow.late_channel import is_open, is_optional
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.flow.supervisor import Supervisor
@@ -21,6 +22,7 @@ __all__ = ["RunningFlow"]
 _log = log_of("spillable_stream.flow")
 
 _DRAIN_LOOK_SECONDS = 0.05
+_AWAY_SECONDS = 15.0  # for which a drain waits for an optional channel that is away: as long as a start does
 _LAST_WAIT_SECONDS = 1.0  # for room, of all that a source has read when it is stopped
 
 
@@ -42,6 +44,7 @@ class RunningFlow:
         self.supervisor: Supervisor = Supervisor(must_stop=must_stop)
         self._owns_channels, self._must_stop = owns_channels, must_stop
         self._is_lag_unknown = False  # and that was said
+        self._away_since: dict[str, float] = {}  # by optional channel that a drain finds away, in monotonic seconds
         self._hanging: list[Channel] = []  # optional channels in which a put of a source that ended hangs
 
     # ── start and end ───────────────────────────────────────────────────────────────────────
@@ -139,8 +142,8 @@ class RunningFlow:
         """Whether the sinks have taken everything from their channels, but for what they hold in open files.
 
         What only sinks take that stand by does not count: they are not asked while the others of their group work.
-        Nor does an optional channel that could not be opened: none of its sinks works. False where another one can't
-        say, as while its store is away.
+        Nor does an optional channel that for fifteen seconds could not say what it has, whether it ever was open or
+        not. False where another one can't say, as while its store is away.
         """
         return self._left(self._asked_channels()) == {}
 
@@ -152,8 +155,9 @@ class RunningFlow:
         found: dict[str, int] = {}
         name = ""
         try:
-            for name in filter(lambda name: is_open(self.wired.channels[name].channel), channels):
-                found[name] = self.wired.channels[name].lag_events()
+            for name in channels:
+                if (lag := self._lag_events(name)) is not None:
+                    found[name] = lag
             for sink in (sink for runner in self.wired.sinks.values() for sink in runner.sinks):
                 name = sink.channel_name
                 if name in found:
@@ -171,10 +175,35 @@ class RunningFlow:
         self._is_lag_unknown = False
         return {name: events for name, events in found.items() if events > 0}
 
+    def _lag_events(self, name: str) -> int | None:
+        """Return how many events of a channel its sinks have yet to take; None if it is optional, and passed over.
+
+        Raises:
+            SpillableError: it can't say.
+        """
+        one = self.wired.channels[name]
+        try:
+            lag = one.lag_events()
+        except SpillableError:
+            if not is_optional(one.channel):
+                raise
+            if time.monotonic() - self._away_since.setdefault(name, time.monotonic()) < _AWAY_SECONDS:
+                raise
+            return None
+        self._away_since.pop(name, None)
+        return lag
+
     def _tell_left(self) -> None:
-        """Say what stays in channels whose sinks only stand by."""
+        """Say what stays in channels that are away, and in those whose sinks only stand by."""
         every = {sink.channel_name for runner in self.wired.sinks.values() for sink in runner.sinks}
-        for name, events in (self._left(every - self._asked_channels()) or {}).items():
+        asked = self._asked_channels()
+        for name in asked & self._away_since.keys():
+            _log.warning(
+                "the optional channel %s is away, and may keep what its sinks have yet to take",
+                name,
+                extra=fields(component=name),
+            )
+        for name, events in (self._left(every - asked) or {}).items():
             _log.warning(
                 "the channel %s keeps %s: its sinks stand by while another one of their group works",
                 name,
@@ -187,10 +216,14 @@ class RunningFlow:
         return all(s.finished for s in self.wired.sources.values()) and self.is_drained()
 
     def has_missed(self) -> bool:
-        """Tell whether a source could not read or store something, or a channel never was open; says what."""
+        """Tell whether a source could not read or store something, or a channel was away; says what."""
         sources = self.wired.sources.values()
         missed = [(runner.name, what) for runner in sources for what in list(runner.source.missed)]
-        missed += [(n, "this channel was never open") for n, c in self.wired.channels.items() if not is_open(c.channel)]
+        for name, one in self.wired.channels.items():
+            if not is_open(one.channel):
+                missed.append((name, "this channel was never open"))
+            elif name in self._away_since:
+                missed.append((name, "this channel was away at the end, and may keep events for its sinks"))
         for name, what in missed:
             _log.error("%s: %s", name, what, extra=fields(component=name))
         return bool(missed)

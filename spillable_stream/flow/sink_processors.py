@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import NamedTuple, Protocol
 
 from spillable_stream.error_text import text_of, type_and_text
-from spillable_stream.errors import DeliveryError, OptionError
+from spillable_stream.errors import DeliveryError, OptionError, SpillableError
 from spillable_stream.flow.checked_arguments import Size, checked
 from spillable_stream.flow.late_channel import ChannelAwayError
 from spillable_stream.flow.order_selector import OrderSelector, RandomOrder, RoundRobinOrder
@@ -87,6 +87,7 @@ class SinkProcessor:
         """Let one of the sinks take a batch, and return what it says.
 
         Raises:
+            ChannelAwayError: the channels of all sinks are optional, and away.
             DeliveryError: all sinks failed.
         """
         raise NotImplementedError(f"{type(self).__name__} has no process()")
@@ -115,11 +116,12 @@ class Default(SinkProcessor):
 
 
 class _Penalty(NamedTuple):
-    """Until when a sink is left out, its priority, and how often it failed in a row."""
+    """Until when a sink is left out, its priority, how often it failed in a row, and whether its channel was away."""
 
     until_ms: float
     priority: int
     in_a_row: int
+    is_away: bool
 
 
 class Failover(SinkProcessor):
@@ -176,6 +178,7 @@ class Failover(SinkProcessor):
         """Try those whose penalty is over, then the active one, then the next.
 
         Raises:
+            ChannelAwayError: none is left, as the channel of each was away when it was asked last.
             DeliveryError: none is left.
         """
         try:
@@ -214,7 +217,8 @@ class Failover(SinkProcessor):
                 self._penalize(priority, name, 1, e)
         if empty:
             return next(iter(empty.values()))
-        raise DeliveryError("All sinks failed to process, nothing left to failover to", failures)
+        is_away = all(penalty.is_away for penalty in self._failed.values())
+        raise _none_takes("All sinks failed to process, nothing left to failover to", failures, is_away=is_away)
 
     def _due(self) -> list[str]:
         """Return the sinks whose penalty is over, the one that has been over longest first."""
@@ -230,7 +234,8 @@ class Failover(SinkProcessor):
             text_of(error),
             extra=fields(component=name, seconds=penalty_ms / 1000),
         )
-        self._failed[name] = _Penalty(self._now_ms() + penalty_ms, priority, in_a_row)
+        is_away = isinstance(error, ChannelAwayError)
+        self._failed[name] = _Penalty(self._now_ms() + penalty_ms, priority, in_a_row, is_away)
 
 
 class LoadBalance(SinkProcessor):
@@ -293,6 +298,7 @@ class LoadBalance(SinkProcessor):
         """Ask one sink after the other until one neither fails nor finds its channel empty.
 
         Raises:
+            ChannelAwayError: all failed when they were asked last, as their channels were away.
             DeliveryError: all that are not left out failed.
         """
         names, failures = list(self.sinks), dict[str, Exception]()
@@ -326,7 +332,16 @@ class LoadBalance(SinkProcessor):
         if empty:
             self._unused = () if failures else order
             return next(iter(empty.values()))
-        raise DeliveryError("All configured sinks have failed", failures)
+        raise _none_takes(
+            "All configured sinks have failed", failures, is_away=all(self._down.get(n) == "" for n in names)
+        )
+
+
+def _none_takes(what: str, failures: Mapping[str, Exception], *, is_away: bool) -> SpillableError:
+    """Return the error of a group that no sink can take for; a round may not have asked all of them."""
+    if is_away:
+        return ChannelAwayError(f"{what}: the channels of all sinks are away")
+    return DeliveryError(what, failures)
 
 
 def _say_it_works(name: str) -> None:

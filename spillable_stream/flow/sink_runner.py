@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import cycle
 from typing import Protocol
 
@@ -12,7 +13,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.late_channel import ChannelAwayError, is_open
-from spillable_stream.flow.runner import Backoff, RoundsRunner
+from spillable_stream.flow.runner import Backoff, RoundsRunner, StartWaitsError
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.sources.base import Status
@@ -25,6 +26,7 @@ _log = log_of("spillable_stream.flow")
 _FAILED_SECONDS = 5.0
 _INCREMENT_MS, _MOST_MS = 1000, 5000
 _SLICE_SECONDS = 0.5
+_Wired = tuple[Sink, Channel, WrittenEvents]
 # Longer than another sink waits for another owner of its group, and less than a supervisor waits for a start.
 _NOTES_SECONDS = 14.0
 
@@ -59,14 +61,14 @@ class SinkRunner(RoundsRunner):
 
     def __init__(
         self,
-        sinks: Sequence[tuple[Sink, Channel, WrittenEvents]],
+        sinks: Sequence[_Wired],
         processor: _SinkProcessor | None,
         name: str,
     ) -> None:
         super().__init__(name)
         self.sinks: list[Sink] = [sink for sink, _, _ in sinks]
         self._wired = list(sinks)
-        self._unopened: list[tuple[Sink, Channel, WrittenEvents]] = []
+        self._unopened: list[_Wired] = []  # as their channels are away
         self._open_again_at = 0.0  # the earliest time for those of them that failed, in monotonic seconds
         self._empty: dict[int, Sink] = {}  # by channel that the last round found empty, a sink of it
         self._group = processor
@@ -74,6 +76,7 @@ class SinkRunner(RoundsRunner):
         self._backoff = Backoff(_INCREMENT_MS, _MOST_MS)
         self._opened = False
         self._drained = False
+        self._is_away = False  # all that kept the last round from working
 
     @property
     def components(self) -> frozenset[str]:
@@ -104,8 +107,16 @@ class SinkRunner(RoundsRunner):
     @property
     def trouble(self) -> str:
         """See `Runner.trouble`. That optional channels are away is none, whether they ever were open or not."""
-        failing = "" if all(sink.is_channel_away for sink in self.sinks) else super().trouble
+        failing = "" if self._is_away else super().trouble
         return failing or self._processor.trouble or next((s.trouble for s in self.sinks if s.trouble), "")
+
+    def _fails(self, e: Exception) -> None:
+        super()._fails(e)
+        self._is_away = isinstance(e, ChannelAwayError)
+
+    def _works(self) -> None:
+        super()._works()
+        self._is_away = False
 
     def await_notes(self) -> None:
         """Let no sink of the same channels start before these are opened: what they have written must be known."""
@@ -114,64 +125,102 @@ class SinkRunner(RoundsRunner):
                 written.await_note(sink.name)
 
     def open(self) -> None:
-        """Open the sinks, before any sink of their channels takes; those of channels that are not open yet, later."""
+        """Open the sinks, before any sink of their channels takes; later those whose channels are away, but for all.
+
+        Raises:
+            ChannelAwayError: the channels of all are.
+        """
         self.await_notes()
         self._unopened = [wired for wired in self._wired if not is_open(wired[1])]
         try:
-            for sink, channel, written in self._wired:
-                if sink not in self._waiting:
-                    sink.open(channel, written)
-                    written.note_is_read(sink.name)
-        except BaseException:
+            for wired in self._wired:
+                if wired not in self._unopened:
+                    with self._or_later(wired):
+                        _open(wired)
+        except BaseException as e:
             for sink, _, written in self._wired:
-                written.note_fails(sink.name)
+                written.note_fails(sink.name, is_away=isinstance(e, ChannelAwayError))
                 if self._stopping.is_set():
                     written.note_is_read(sink.name)  # it does not run any more
             raise
         self._opened = True
 
-    @property
-    def _waiting(self) -> list[Sink]:
-        """The sinks of a group whose channels were not open yet."""
-        return [sink for sink, _, _ in self._unopened]
+    @contextmanager
+    def _or_later(self, wired: _Wired) -> Iterator[None]:
+        """Open a sink of a group later if its channel is away in the block: those of other channels work without it.
+
+        Raises:
+            ChannelAwayError: the channels of all are away.
+        """
+        try:
+            yield
+        except ChannelAwayError as e:
+            self._put_off(wired, e)
+            self._unopened.append(wired)
+            if len(self._unopened) == len(self._wired):
+                self._opened = False
+                raise
+
+    def _put_off(self, wired: _Wired, e: Exception) -> None:
+        """Let a sink be asked in vain until it is opened."""
+        sink, _, written = wired
+        is_away = isinstance(e, ChannelAwayError)
+        only_waits = is_away or (isinstance(e, StartWaitsError) and not e.has_failed)
+        written.note_fails(sink.name, is_away=is_away)
+        _close_sink(sink)
+        sink.refuse("" if only_waits else text_of(e))
+        self._open_again_at = time.monotonic() + _FAILED_SECONDS
 
     def _open_rest(self) -> None:
-        """Open the sinks of channels that were not open at the start, and are now; one that fails holds up no other."""
+        """Open the sinks whose channels were away, and are there now; one that fails holds up no other."""
         if time.monotonic() < self._open_again_at:
             return
-        for wired in [wired for wired in self._unopened if is_open(wired[1])]:
-            sink, channel, written = wired
+        for wired in self._opened_now():
+            sink, _, written = wired
             try:
-                sink.open(channel, written)
-                written.note_is_read(sink.name)
                 written.require_notes(0.0)
-            except Exception as e:
-                written.note_fails(sink.name)
-                _close_sink(sink)
-                sink.refuse(text_of(e))
-                self._open_again_at = time.monotonic() + _FAILED_SECONDS
+            except SpillableError as e:
+                self._put_off(wired, e)
             else:
                 self._unopened.remove(wired)
                 sink.counters.started()
+
+    def _opened_now(self) -> list[_Wired]:
+        """Open what can be, all before any of them takes: each may have written events of the others."""
+        found = []
+        for wired in self._unopened:
+            if is_open(wired[1]):
+                try:
+                    _open(wired)
+                except Exception as e:
+                    self._put_off(wired, e)
+                else:
+                    found.append(wired)
+        return found
 
     def _prepare(self) -> None:
         """Open the sinks, and wait until the others of their channels are open.
 
         Raises:
+            ChannelAwayError: the channels of all are away.
             StartWaitsError: another sink of a channel, which may have written some of its events, is not open yet.
         """
         if not self._opened:
             self.open()
         end = time.monotonic() + _NOTES_SECONDS
-        for sink, _, written in self._wired:
-            if sink not in self._waiting:
+        for wired in self._open_ones:
+            sink, _, written = wired
+            with self._or_later(wired):
                 written.require_notes(max(0.0, end - time.monotonic()))
                 sink.counters.started()
 
+    @property
+    def _open_ones(self) -> list[_Wired]:
+        return [wired for wired in self._wired if wired not in self._unopened]
+
     def _close(self) -> None:
         self._opened = False
-        waiting = self._waiting
-        for sink in (sink for sink in self.sinks if sink not in waiting):
+        for sink, _, _ in self._open_ones:
             _close_sink(sink)
             sink.counters.stopped()
 
@@ -185,7 +234,7 @@ class SinkRunner(RoundsRunner):
             status = self._processor.process()
         except Exception as e:
             self._drained = False
-            if not self.failure:
+            if not self.failure or (self._is_away and not isinstance(e, ChannelAwayError)):
                 _log.log(
                     logging.WARNING if isinstance(e, SpillableError) else logging.ERROR,
                     "%s: the events are back in the channel, and are tried again: %s", self.name, text_of(e),
@@ -232,6 +281,12 @@ class SinkRunner(RoundsRunner):
         if ended and self._opened:  # it waited for another one, and did not start
             self._close()
         return ended
+
+
+def _open(wired: _Wired) -> None:
+    sink, channel, written = wired
+    sink.open(channel, written)
+    written.note_is_read(sink.name)
 
 
 def _close_sink(sink: Sink) -> None:

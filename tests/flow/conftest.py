@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, flow
+from spillable_stream.flow import late_channel
 from spillable_stream.flow.patterns import byte_search
 from tests.support.failing_puts import LIMITS
 from tests.support.flow_agents import CONFIGURATION, agent, write
@@ -43,3 +44,10 @@ def running(place: Path) -> Iterator[flow.Agent]:
     """The agent of `place`, which runs."""
     with agent(place) as running:
         yield running
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets an optional channel be tried again soon."""
+    monkeypatch.setattr(late_channel, "_FIRST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(late_channel, "_LONGEST_RETRY_SECONDS", 0.05)

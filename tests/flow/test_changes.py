@@ -50,6 +50,8 @@ def config(tmp_path: Path) -> object:
         ("a.sources = r n\na.sources.n.type = seq\na.sources.n.channels = d", ({"n"}, set(), set())),
         ("a.sinkgroups =", (set(), {"g", "k", "l"}, set())),
         ("a.sinks = k l", (set(), {"m"}, {"d"})),
+        ("a.sources.r.channels = c d", ({"r"}, set(), set())),
+        ("a.sources.r.channels = c d\na.sources.r.selector.optional = d", ({"r"}, {"m"}, {"d"})),
     ],
 )
 def test_only_what_differs_changes_with_what_uses_it(

@@ -9,6 +9,7 @@ from enum import Enum
 import pytest
 
 from spillable_stream.errors import DeliveryError, OptionError
+from spillable_stream.flow.late_channel import ChannelAwayError
 from spillable_stream.flow.order_selector import RoundRobinOrder
 from spillable_stream.flow.sink_processors import Default, Failover, LoadBalance, SinkProcessor
 from spillable_stream.flow.surroundings import Surroundings
@@ -30,6 +31,7 @@ class Sink:
         self.asked, self.name = asked, name
         self.channel_name = "c1"
         self.answer: Status | None = Status.READY
+        self.is_away = False
 
     @property
     def found_nothing(self) -> bool:
@@ -38,7 +40,7 @@ class Sink:
     def process(self) -> Status:
         self.asked.append(self.name)
         if self.answer is None:
-            raise OSError(f"{self.name} is down")
+            raise (ChannelAwayError if self.is_away else OSError)(f"{self.name} is down")
         return self.answer
 
 
@@ -64,8 +66,8 @@ class Group:
         self.asked.clear()
         try:
             self.processor.process()
-        except DeliveryError:
-            return "".join(self.asked) + "!"
+        except (DeliveryError, ChannelAwayError) as e:
+            return "".join(self.asked) + ("!" if isinstance(e, DeliveryError) else "?")
         return "".join(self.asked)
 
 
@@ -260,6 +262,21 @@ def test_a_channel_whose_sinks_all_fail_is_trouble_though_those_of_another_one_w
     group.sinks["d"].answer = Status.BACKOFF
     group.round()
     assert group.processor.trouble == ""
+
+
+@pytest.mark.parametrize("processor", [Failover, lambda: LoadBalance(backoff=True)])
+def test_a_group_is_away_if_the_channel_of_each_sink_is_also_in_a_round_that_asks_only_some_of_them(
+    processor: Callable[[], SinkProcessor],
+) -> None:
+    group = Group(processor(), "ab")
+    for sink in group.sinks.values():
+        sink.is_away = True
+    assert [group.round(down="ab"), group.round()] == ["ab?", "?"]
+    group.sinks["a"].is_away = False
+    assert sorted(group.round(10.0)) == ["!", "a", "b"]
+    assert group.round() == "!"
+    group.sinks["a"].is_away = True
+    assert sorted(group.round(10.0)) == ["?", "a", "b"]
 
 
 class Mutes(Sink):

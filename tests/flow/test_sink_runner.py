@@ -14,11 +14,12 @@ from spillable_stream import Channel, Event
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.flow import sink_runner
-from spillable_stream.flow.late_channel import LateChannel
+from spillable_stream.flow.late_channel import ChannelAwayError, LateChannel
 from spillable_stream.flow.sink_processors import Failover, LoadBalance, SinkProcessor
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.written import WrittenEvents
+from tests.support.late_channels import opened_late
 from tests.support.producers import Mute
 from tests.support.waiting import wait_until
 
@@ -177,10 +178,7 @@ def test_a_store_that_is_away_while_a_sink_waits_is_trouble_unless_the_channel_i
 ) -> None:
     channel, sink = open_channel(), Kept()
     if is_optional:
-        late = LateChannel("c2", open_channel)
-        late.begin()
-        wait_until(lambda: late.is_open)
-        channel = late  # type: ignore[assignment]
+        channel = opened_late(open_channel)
     runner = SinkRunner([(sink, channel, WrittenEvents())], None, "a1.k1")
     runner.open()
     runner._rest_or_wait(runner.round())
@@ -192,12 +190,122 @@ def test_a_store_that_is_away_while_a_sink_waits_is_trouble_unless_the_channel_i
     with monkeypatch.context() as patch:
         patch.setattr(TakeTransaction, "take_batch", refuse)
         runner._rest_or_wait(1.0)
-        assert (runner.trouble, sink.is_channel_away) == (
-            ("", True) if is_optional else ("StorageError: the store is away", False)
-        )
+        assert runner.trouble == ("" if is_optional else "StorageError: the store is away")
         assert sink.counters.channel_read_fail == 1
     runner._rest_or_wait(0.01)
-    assert (runner.trouble, sink.is_channel_away) == ("", False)
+    assert runner.trouble == ""
+
+
+def test_trouble_of_a_target_is_said_though_the_optional_channel_was_away_the_round_before(
+    open_channel: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where one outage takes the store of the channel and that of the target, and only the former comes back."""
+    sink, channel = Kept(), opened_late(open_channel)
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"1"))
+    runner = SinkRunner([(sink, channel, WrittenEvents())], None, "a1.k1")
+    runner.open()
+
+    def refuse(*_: object) -> None:
+        raise StorageError("it is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TakeTransaction, "commit", refuse)
+        runner.round()
+        assert (runner.failure, runner.trouble) == ("ChannelAwayError: the optional channel c2 is away: it is away", "")
+    with monkeypatch.context() as patch:
+        patch.setattr(sink, "process", refuse)  # before it asks its channel, as to undo what failed
+        runner.round()
+        assert runner.trouble == "StorageError: it is away"
+        assert "the events are back in the channel, and are tried again: it is away" in caplog.text
+    runner.round()
+    assert (runner.trouble, sink.bodies) == ("", [b"1", b"1"])
+
+
+class Refusing(Kept):
+    """A sink that can't be opened while there is an error."""
+
+    keeps_note = True
+    error: Exception | None = None
+
+    def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
+        super().open(channel, written)
+        if self.error is not None:
+            raise self.error
+
+
+def group_of(open_channel: Callable[..., Channel], tmp_path: Path) -> tuple[SinkRunner, list[Refusing]]:
+    """Return a group of one sink of a required channel, and of two of an optional one that is open."""
+    c1, c2, of_c2 = open_channel(), opened_late(lambda: Channel(tmp_path / "c2")), WrittenEvents()
+    sinks, processor = [Refusing() for _ in range(3)], LoadBalance()
+    for sink, name, channel in zip(sinks, ("k1", "k2", "k3"), ("c1", "c2", "c2"), strict=True):
+        sink.name, sink.channel_name = name, channel
+    processor.configure({sink.name: sink for sink in sinks})
+    wired = [(sinks[0], c1, WrittenEvents()), (sinks[1], c2, of_c2), (sinks[2], c2, of_c2)]
+    return SinkRunner(wired, processor, "a1.g"), sinks
+
+
+def test_a_group_starts_and_is_in_no_trouble_where_an_optional_channel_is_open_and_away(
+    open_channel: Callable[..., Channel],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(sink_runner, "_FAILED_SECONDS", 0.0)
+    runner, sinks = group_of(open_channel, tmp_path)
+    for away in (sinks[1:], sinks[2:], []):
+        for sink in sinks:
+            sink.error = ChannelAwayError("the optional channel c2 is away") if sink in away else None
+        if not runner._opened:
+            runner._prepare()
+        for _ in range(3):
+            runner.round()
+        assert runner.trouble == "" and sinks[0].found_nothing
+    assert sinks[1].found_nothing or sinks[2].found_nothing
+    assert "it can't be opened" not in caplog.text
+    runner.stop(30)
+    runner.channels[1].close()
+
+
+@pytest.mark.parametrize("error", [StorageError("the directory is gone"), ChannelAwayError("c2 is away")])
+def test_a_sink_waits_for_the_note_of_another_one_that_cannot_be_opened_later_and_the_group_says_why(
+    open_channel: Callable[..., Channel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(sink_runner, "_FAILED_SECONDS", 0.0)
+    runner, sinks = group_of(open_channel, tmp_path)
+    for sink in sinks[1:]:
+        sink.error = ChannelAwayError("the optional channel c2 is away")
+    runner._prepare()
+    sinks[1].error, sinks[2].error = None, error
+    for _ in range(3):
+        runner.round()
+    assert ("each sink of the channel c2 fails" in runner.trouble) == isinstance(error, StorageError)
+    assert not sinks[1].found_nothing, "it may not take what the other one may have written"
+    sinks[2].error = None
+    for _ in range(3):
+        runner.round()
+    assert runner.trouble == "" and (sinks[1].found_nothing or sinks[2].found_nothing)
+    runner.stop(30)
+    runner.channels[1].close()
+
+
+def test_a_sink_that_waits_for_the_note_of_one_whose_optional_channel_is_away_is_in_no_trouble(
+    open_channel: Callable[..., Channel],
+) -> None:
+    written, (one, other) = WrittenEvents(), (Refusing(), Refusing())
+    one.name, other.name = "a1.k1", "a1.k2"
+    other.error = ChannelAwayError("the optional channel c2 is away")
+    channel = opened_late(open_channel)
+    runners = [SinkRunner([(sink, channel, written)], None, sink.name) for sink in (one, other)]
+    for runner in runners:
+        runner.await_notes()
+    for runner in reversed(runners):
+        with pytest.raises(ChannelAwayError):
+            runner.start()
+    other.error = None
+    runners[1].start()
+    runners[0].start()
+    assert all(runner.stop(30) for runner in runners)
 
 
 @pytest.mark.parametrize(("kind", "channels"), [(Failover, 1), (LoadBalance, 1), (LoadBalance, 2)])

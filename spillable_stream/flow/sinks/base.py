@@ -11,11 +11,10 @@ import pyarrow as pa
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.channel.take_transaction import TakeTransaction
-from spillable_stream.error_text import text_of
-from spillable_stream.errors import SpillableError, StorageError
+from spillable_stream.errors import SpillableError
 from spillable_stream.flow.checked_arguments import Count, checked
 from spillable_stream.flow.counters import SinkCounters
-from spillable_stream.flow.late_channel import ChannelAwayError, LateChannel, require_open
+from spillable_stream.flow.late_channel import ChannelAwayError, asking, require_open
 from spillable_stream.flow.sinks.letter_box import LetterBox
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
 from spillable_stream.flow.sources.base import Status
@@ -68,8 +67,7 @@ class Sink:
             that is read, when the sink is opened.
         dead_letter: the channel for events that can never be written; None for none.
         found_nothing: whether the last round found the channel empty.
-        is_channel_away: whether the channel is optional, and was away when it was asked last.
-        refusal: why it could not be opened when its channel was, after others of its group; "" if it could.
+        refusal: why it could not be opened after others of its group; "" if it could, or if its channel is away.
         written: the events of its channel that are written, or dead letters, and not committed.
         system: the options of the command line (``-D``).
         exit: where events can be seen that were written.
@@ -87,7 +85,6 @@ class Sink:
         self.in_group: bool = False
         self.dead_letter: Channel | None = None
         self.found_nothing: bool = False
-        self.is_channel_away: bool = False
         self.refusal: str = ""
         self.trouble: str = ""
         self.written: WrittenEvents = WrittenEvents()
@@ -103,20 +100,20 @@ class Sink:
         """The open channel.
 
         Raises:
-            ChannelAwayError: the sink is not open: of a group, it is opened when its channel is.
+            ChannelAwayError: the sink is not open yet: of a group, it is opened when its channel is there.
             SpillableError: it could not be opened then.
         """
         if self._channel is None:
             if self.refusal:
                 raise SpillableError(f"it can't be opened: {self.refusal}")
-            raise ChannelAwayError(f"{self.name} is not open, as its channel {self.channel_name} was not yet")
+            raise ChannelAwayError(f"{self.name} is not open yet, as its channel {self.channel_name} was away")
         return self._channel
 
     def refuse(self, why: str) -> None:
-        """Let the sink be asked in vain, since `open` failed while others of its group work.
+        """Let the sink be asked in vain, since it is not open while others of its group work.
 
         Args:
-            why: why it failed.
+            why: why `open` failed; "" if it only waits for its channel, or for another sink of that.
         """
         self._channel, self.refusal = None, why
 
@@ -143,6 +140,8 @@ class Sink:
 
     def process(self) -> Status:
         """Take a batch, write it, commit the take, and say whether there may be more.
+
+        What is asked of the channel is asked within `asking_channel`.
 
         Raises:
             SpillableError: it could not be written; the events are back in the channel.
@@ -172,18 +171,14 @@ class Sink:
         """Tell what the channel refuses within the block from what the sink's target does.
 
         Raises:
-            ChannelAwayError: the channel is optional, and its storage refused.
+            ChannelAwayError: the channel is optional, and away.
         """
         try:
-            yield
-        except SpillableError as e:
+            with asking(self.channel):
+                yield
+        except SpillableError:
             self.counters.channel_read_fail += 1
-            is_optional = isinstance(self._channel, LateChannel)
-            self.is_channel_away = isinstance(e, ChannelAwayError) or (is_optional and isinstance(e, StorageError))
-            if not self.is_channel_away or isinstance(e, ChannelAwayError):
-                raise
-            raise ChannelAwayError(f"the optional channel {self.channel_name} is away: {text_of(e)}") from e
-        self.is_channel_away = False
+            raise
 
     def take_transaction(self) -> TakeTransaction:
         """Return a new take transaction of the sink's group."""

@@ -92,6 +92,7 @@ class BucketSink(BatchSink):
         self._ending: list[OpenFile] = []  # that an interrupt must not leave half ended
         self._failed: AppendedBatch | None = None
         self._unremoved: list[str] = []  # the paths of files that failed, whose events come again
+        self._consumer: Consumer | None = None
         self._is_opened = self._appends = False
         self._counter = 0
         Bucketing(f"{path}/{prefix}", times)  # so that a wrong option is refused at once
@@ -120,7 +121,7 @@ class BucketSink(BatchSink):
         self._failed = None
         self._unremoved.clear()  # the note has them
         self._naming.begin(self.name)
-        self._consumer: Consumer | None = None
+        self._consumer = None
         self._notes = BucketNotes(
             self.name,
             self._notes_directory(found),
@@ -312,9 +313,11 @@ class BucketSink(BatchSink):
             for lost in list(self._open):  # another owner has their events, or they come again
                 self._discard(lost, lost.in_use)
             self._remove_failed()
-            self._consumer = self.channel.consumer(self.consumer_group)
+            with self.asking_channel():
+                self._consumer = self.channel.consumer(self.consumer_group)
         consumer = self._consumer
-        claimed = consumer.claim(self.batch_size)
+        with self.asking_channel():
+            claimed = consumer.claim(self.batch_size)
         self.found_nothing: bool = not claimed
         count = count_of(claimed)
         self.counters.took(count, self.batch_size)
@@ -350,11 +353,13 @@ class BucketSink(BatchSink):
 
     def _commit(self, consumer: Consumer, ranges: list[Range]) -> None:
         """Commit events that are in their files, or among the dead letters."""
-        consumer.commit(ranges)
+        with self.asking_channel():
+            consumer.commit(ranges)
         self.written.remove(ranges)
 
     def _read(self, consumer: Consumer, ranges: list[Range]) -> tuple[pa.RecordBatch, pa.Array]:
-        found, schema = consumer.read(ranges), self.channel.schema
+        with self.asking_channel():
+            found, schema = consumer.read(ranges), self.channel.schema
         table = pa.Table.from_batches([fit_batch(r.batch, schema) for r in found], schema).combine_chunks()
         return table.to_batches()[0], pa.concat_arrays([id_column(r) for r in found])
 
@@ -400,7 +405,8 @@ class BucketSink(BatchSink):
         self.written.add(file.ranges)
         self._notes.closed(file)
         try:
-            self._consumer.commit(file.ranges)
+            with self.asking_channel():
+                self._consumer.commit(file.ranges)
         except BaseException:
             self._ending.remove(file)
             self._consumer.release(file.ranges)  # they come again, and are skipped

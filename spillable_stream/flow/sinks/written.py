@@ -19,6 +19,7 @@ import pyarrow as pa
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.flow.durable_file import read_file, sync_directory
+from spillable_stream.flow.late_channel import ChannelAwayError, asking
 from spillable_stream.flow.runner import StartWaitsError
 from spillable_stream.flow.slot_file import SlotFile
 from spillable_stream.format.packing import NONSENSE
@@ -52,12 +53,14 @@ class WrittenEvents:
         self._ranges = RangeSet()
         self._unread: set[str] = set()
         self._failed: set[str] = set()  # of these
+        self._away: set[str] = set()  # of these, since the channel is
 
     def await_note(self, sink: str) -> None:
         """Expect what the note of a sink says, until `note_is_read`."""
         with self._mutex:
             self._unread.add(sink)
             self._failed.discard(sink)
+            self._away.discard(sink)
 
     def note_is_read(self, sink: str) -> None:
         """Expect no more of a sink: all that its note says was added, or the sink does not run any more."""
@@ -65,10 +68,16 @@ class WrittenEvents:
             self._unread.discard(sink)
             self._mutex.notify_all()
 
-    def note_fails(self, sink: str) -> None:
-        """Let nobody wait for the note of a sink, which can't be read now, and is still expected."""
+    def note_fails(self, sink: str, *, is_away: bool) -> None:
+        """Let nobody wait for the note of a sink, which can't be read now, and is still expected.
+
+        Args:
+            sink: the sink.
+            is_away: whether only the channel keeps it from being opened, which is optional, and away.
+        """
         with self._mutex:
             self._failed.add(sink)
+            (self._away.add if is_away else self._away.discard)(sink)
             self._mutex.notify_all()
 
     def require_notes(self, seconds: float) -> None:
@@ -78,16 +87,22 @@ class WrittenEvents:
             seconds: how long, while notes are being read.
 
         Raises:
+            ChannelAwayError: a note is not read yet, and only since the channel is away.
             StartWaitsError: a note is not read yet: events that it names would be written again.
         """
         with self._mutex:
             self._mutex.wait_for(lambda: self._unread <= self._failed, seconds)
-            if self._unread:
-                how = "can't be opened yet" if self._unread <= self._failed else "is still being opened"
-                raise StartWaitsError(
-                    f"{', '.join(sorted(self._unread))} {how}, and may have written events of the same "
-                    "channel; see why, or remove it from the configuration"
-                )
+            if not self._unread:
+                return
+            if self._unread <= self._away:
+                raise ChannelAwayError(f"{', '.join(sorted(self._unread))} waits for the same channel, which is away")
+            has_failed = self._unread <= self._failed
+            how = "can't be opened yet" if has_failed else "is still being opened"
+            raise StartWaitsError(
+                f"{', '.join(sorted(self._unread))} {how}, and may have written events of the same "
+                "channel; see why, or remove it from the configuration",
+                has_failed=has_failed,
+            )
 
     def __bool__(self) -> bool:
         return len(self._ranges) > 0
@@ -220,8 +235,11 @@ def uncommitted(channel: Channel, group: str, ranges: Iterable[Range], token: st
         group: the group's name.
         ranges: the events.
         token: the group's, when they were written, as `group_token` returned it.
+
+    Raises:
+        ChannelAwayError: the channel is optional, and away.
     """
-    with channel.engine().snapshot() as state:
+    with asking(channel), channel.engine().snapshot() as state:
         found = state.groups.get(group)
         if found is None or found.token not in ("", token):
             return []

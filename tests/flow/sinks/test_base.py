@@ -7,6 +7,7 @@ import pytest
 
 from spillable_stream import Channel, Event, flow
 from spillable_stream.errors import GroupOwnedError, StorageError
+from spillable_stream.flow.late_channel import ChannelAwayError
 from spillable_stream.flow.sinks.base import BatchSink, Sink, Taken
 from spillable_stream.flow.sinks.bucket_sink import BucketSink
 from spillable_stream.flow.sinks.written import WrittenEvents
@@ -87,6 +88,16 @@ def test_a_sink_that_was_never_opened_can_be_closed_and_so_can_one_twice(
         sink.open(open_channel())
         sink.close()
         sink.close()
+
+
+@pytest.mark.parametrize("make", SINKS)
+def test_a_sink_of_a_group_that_is_not_open_yet_says_so_when_it_is_asked(
+    make: Callable[[Path], Sink], tmp_path: Path
+) -> None:
+    with pytest.raises(ChannelAwayError, match="is not open yet, as its channel c2 was away"):
+        sink = make(tmp_path / "out")
+        sink.channel_name = "c2"
+        sink.process()
 
 
 @pytest.mark.parametrize(

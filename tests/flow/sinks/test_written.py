@@ -14,6 +14,7 @@ import spillable_stream as ss
 from spillable_stream import Channel
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import StorageError
+from spillable_stream.flow.late_channel import ChannelAwayError
 from spillable_stream.flow.sinks.base import BatchSink
 from spillable_stream.flow.sinks.file_roll import FileRoll
 from spillable_stream.flow.sinks.hdfs import Hdfs
@@ -29,6 +30,7 @@ from spillable_stream.flow.sinks.written import (
 )
 from spillable_stream.flow.sources.base import Status
 from tests.support.events import put, take
+from tests.support.late_channels import opened_late
 
 
 @given(st.sets(st.integers(1, 60)))
@@ -77,6 +79,16 @@ def test_what_a_group_has_committed_is_known(open_channel: Callable[..., Channel
     assert uncommitted(channel, "default", [(1, 2), (4, 4)], token) == [(2, 2), (4, 4)]
     take(channel)
     assert uncommitted(channel, "default", [(1, 2), (4, 4)], token) == []
+
+
+@pytest.mark.parametrize("is_optional", [False, True])
+def test_a_channel_that_cannot_say_what_is_committed_is_away_if_it_is_optional(
+    open_channel: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch, is_optional: bool
+) -> None:
+    channel = opened_late(open_channel) if is_optional else open_channel()
+    monkeypatch.setattr(channel.engine(), "snapshot", refuse)
+    with pytest.raises(ChannelAwayError if is_optional else StorageError):
+        uncommitted(channel, "default", [(1, 2)], "")
 
 
 # ── the sinks that write notes ──────────────────────────────────────────────────────────────────
