@@ -36,7 +36,7 @@ def groups(_: Plan, directory: Path) -> Iterator[Group]:
     """Yield a group for each kind of rows. They are created when it is yielded, and are there until the next one."""
     with session() as spark:
         for kind in spark_rows.KINDS:
-            with tempfile.TemporaryDirectory(dir=directory) as place:
+            with tempfile.TemporaryDirectory(dir=directory, ignore_cleanup_errors=True) as place:
                 sources = Sources(spark, kind, Path(place))
                 contestants = {LIMIT: sources.limit, PEER: sources.parquet, OURS: sources.spillable}
                 title = f"Source: {kind.title}"

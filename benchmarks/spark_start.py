@@ -34,7 +34,7 @@ _SCHEMA = pa.schema([("id", pa.int64())])
 
 def groups(_: Plan, directory: Path) -> Iterator[Group]:
     """Yield a group for sources and one for sinks. A query before each makes the JVM warm."""
-    with session() as spark, tempfile.TemporaryDirectory(dir=directory) as place:
+    with session() as spark, tempfile.TemporaryDirectory(dir=directory, ignore_cleanup_errors=True) as place:
         starts = Starts(spark, Path(place))
         of_source = {PEER: starts.from_files, LIMIT: starts.from_nothing, OURS: starts.from_channel}
         title = "A new query, from a source into noop"
