@@ -14,7 +14,7 @@ import pytest
 
 from tests.crash import test_copies, test_directories, test_namespaces, test_object_kill, test_paths, test_users
 from tests.crash.test_concurrency import at_once
-from tests.crash.test_io_errors import wrongs_with
+from tests.crash.test_io_errors import calls, wrongs_with
 from tests.crash.test_keeping import CONFIGURATIONS as KEEPING_CONFIGURATIONS
 from tests.crash.test_keeping import wrong_steps
 from tests.crash.test_kill_points import count_moments, kill_points
@@ -25,7 +25,7 @@ from tests.engine.store import test_delay_merging_meanwhile
 from tests.lab.damage_image import make_image
 from tests.lab.damage_kinds import bit_flips, frames_exchanged
 from tests.lab.damage_lab import wrongs
-from tests.lab.faults import Fault
+from tests.lab.faults import WRITES, Fault
 from tests.lab.flow_lab import Kill, script, wrong_after_kills, wrong_after_power_cuts
 from tests.lab.hosts import why_no_namespaces
 from tests.lab.machine import missing
@@ -111,9 +111,10 @@ def failed_syncs(directory: Path, mutant: str) -> list[str]:
 
 
 def io_errors(directory: Path, mutant: str) -> list[str]:
-    for number in range(216, 256, 2):
+    count = calls(directory, "disk", WRITES)
+    for number in range(1 + count // 2, count + 1, 2):
         with broken(mutant):
-            wrong = wrongs_with(directory, "disk", Fault(number, "ENOSPC"))
+            wrong = wrongs_with(directory, "disk", Fault(number, "ENOSPC", among=WRITES))
         if wrong:
             return wrong
     return []
