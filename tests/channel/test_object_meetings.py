@@ -159,7 +159,7 @@ def test_whoever_is_paused_at_any_request_loses_nothing_and_takes_nothing_twice(
 
 @pytest.mark.crash
 def test_whoever_is_paused_loses_nothing_in_hundreds_of_histories() -> None:
-    for seed in range(6, 6 + sized(ci=40, full=2_000)):
+    for seed in range(6, 6 + sized(ci=24, full=2_000)):
         play(seed)
 
 

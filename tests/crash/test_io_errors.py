@@ -121,7 +121,7 @@ def calls(directory: Path, configuration: str, among: tuple[str, ...] = CALLS) -
 def test_a_failed_call_is_reported_and_loses_nothing(shared_memory: Path, configuration: str, part: int) -> None:
     count = calls(shared_memory, configuration)
     assert count > 300
-    every = sized(ci=64, full=4)
+    every = sized(ci=96, full=4)
     assert sweep(shared_memory, configuration, range(1 + part * every // 4, count + 1, every)) == []
 
 

@@ -38,11 +38,11 @@ ALL = pytest.mark.parametrize(
 def test_a_kill_at_any_call_loses_nothing_and_the_channel_continues(
     shared_memory: Path, configuration: str, turn: int
 ) -> None:
-    """In CI every twenty-fourth moment has one of the fates; on demand each has all of them, in turns."""
+    """In CI every thirty-second moment has one of the fates; on demand each has all of them, in turns."""
     last, wrong = count_moments(shared_memory, configuration), []
     assert last > 300
     for i, fate in enumerate(FATES):
-        points = range(1 + (i + turn) % len(FATES), last + 1, sized(ci=24, full=1) * len(FATES))
+        points = range(1 + (i + turn) % len(FATES), last + 1, sized(ci=32, full=1) * len(FATES))
         wrong += kill_points(shared_memory / f"{i}", configuration, points, fate=fate)
     assert wrong == []
 
