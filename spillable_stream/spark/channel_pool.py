@@ -23,7 +23,7 @@ from spillable_stream.errors import SpillableError, StorageError, may_not_write
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.location import is_location
 
-__all__ = ["acquire", "visit", "visit_to_read"]
+__all__ = ["absolute", "acquire", "visit", "visit_to_read"]
 
 _log = log_of(__name__)
 
@@ -101,8 +101,13 @@ def acquire(
     return channel or Channel(path, create=create, readonly=readonly, schema=schema, **options)
 
 
+def absolute(path: str) -> str:
+    """Return the path of a channel, whatever the working directory; an address in a store as it is."""
+    return path if is_location(path) else os.path.abspath(path)
+
+
 def _key(path: str, readonly: bool) -> _Key:
-    return path if is_location(path) else os.path.abspath(path), readonly
+    return absolute(path), readonly
 
 
 def _park(channel: Channel) -> bool:

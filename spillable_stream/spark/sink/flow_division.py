@@ -7,13 +7,12 @@ the package must not change it.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 
 from spillable_stream.flow.configuration.channel_times import time_properties
 from spillable_stream.flow.configuration.model import ComponentConfig, SourceConfig
 from spillable_stream.flow.open_channel import arguments_on_host
-from spillable_stream.objects.location import is_location
+from spillable_stream.spark.channel_pool import absolute
 from spillable_stream.spark.sink.division import digest
 
 __all__ = ["flow_division", "place_of"]
@@ -34,8 +33,7 @@ def flow_division(agent: str, source: SourceConfig, channels: Sequence[Component
 
 def place_of(agent: str, channel: ComponentConfig) -> str:
     """Return where a channel of an agent is: its directory, or its address in a store."""
-    path = arguments_on_host(agent, channel, {}).path
-    return path if is_location(path) else os.path.abspath(path)
+    return absolute(arguments_on_host(agent, channel, {}).path)
 
 
 def _described(component: ComponentConfig) -> list[object]:

@@ -6,7 +6,6 @@ rows (`division`, `Shards.name`). A write that would complete a batch of another
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -19,8 +18,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.several_channels import PlannedChannel, enter_together
 from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
-from spillable_stream.objects.location import is_location
-from spillable_stream.spark.channel_pool import visit
+from spillable_stream.spark.channel_pool import absolute, visit
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.side_by_side import side_by_side
 from spillable_stream.spark.sink.division import StoredBatches, batch_of, latest, stored_batches, stored_otherwise
@@ -110,7 +108,7 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
         OptionError: the rows can't be divided by these columns.
         SchemaError: the columns do not fit a channel's; the message names it.
     """
-    base = path if is_location(path) else os.path.abspath(path)
+    base = absolute(path)
     shards = Shards.of(options.shards or 1, options.shard_by, arrow_schema(schema))
 
     def open_one(number: int, create: bool) -> AbstractContextManager[Channel | StoredBatches]:

@@ -100,20 +100,26 @@ def test_a_dead_letter_of_a_task_that_is_tried_again_has_its_id_again(tmp_path: 
         assert [e.headers["deadletter.id"] for e in tx.take_many(9)] == ["r1:query-1:0:0"]
 
 
-def test_a_batch_that_failed_in_one_channel_is_completed_by_its_repetition(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer, publish, failing = FlowStreamWriter(plan(tmp_path)), LocalPort.publish, ["errors"]
+def commit_but_to_errors(writer: FlowStreamWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commit the batch 1, of two events, where the channel of errors fails."""
+    publish = LocalPort.publish
 
     def faulty(port: LocalPort, *arguments: Any) -> bool:
-        if failing and Path(port._engine.path).name == failing[0]:
-            failing.pop()
+        if Path(port._engine.path).name == "errors":
             raise ss.errors.StorageError("the disk failed")
         return publish(port, *arguments)
 
-    monkeypatch.setattr(LocalPort, "publish", faulty)
-    with pytest.raises(ss.errors.IncompleteWriteError, match="the channel ok has its rows, and it failed in"):
-        writer.commit(staged(writer, [b"INFO a", b"ERROR b"]), 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalPort, "publish", faulty)
+        with pytest.raises(ss.errors.IncompleteWriteError, match="the channel ok has its rows, and it failed in"):
+            writer.commit(staged(writer, [b"INFO a", b"ERROR b"]), 1)
+
+
+def test_a_batch_that_failed_in_one_channel_is_completed_by_its_repetition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = FlowStreamWriter(plan(tmp_path))
+    commit_but_to_errors(writer, monkeypatch)
     assert stored(tmp_path)["may"] == []
     writer.commit(staged(writer, [b"INFO a", b"ERROR b"]), 1)
     assert stored(tmp_path) == {"ok": [b"INFO a"], "errors": [b"ERROR b"], "may": [b"INFO a"], "dead": []}
@@ -135,18 +141,9 @@ def test_a_batch_that_some_channels_have_is_not_completed_by_another_configurati
     """An event that has another way now would be nowhere if its new channel has the batch already."""
     changed = CONF.replace(before, after) if before else CONF + after
     assert changed != CONF
-    writer, publish = FlowStreamWriter(plan(tmp_path)), LocalPort.publish
+    writer = FlowStreamWriter(plan(tmp_path))
     writer.commit(staged(writer, [b"INFO early"]), 0)
-
-    def faulty(port: LocalPort, *arguments: Any) -> bool:
-        if Path(port._engine.path).name == "errors":
-            raise ss.errors.StorageError("the disk failed")
-        return publish(port, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(LocalPort, "publish", faulty)
-        with pytest.raises(ss.errors.IncompleteWriteError):
-            writer.commit(staged(writer, [b"INFO a", b"ERROR b"]), 1)
+    commit_but_to_errors(writer, monkeypatch)
     other = FlowStreamWriter(plan(tmp_path, changed))
     with pytest.raises(ss.OptionError, match="the channel ok has, from query, the batch 1, stored when"):
         other.commit(staged(other, [b"INFO a", b"ERROR b"]), 1)
@@ -200,17 +197,7 @@ def test_a_batch_is_not_completed_by_tasks_that_divided_it_by_a_file_that_has_be
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What counts is how the tasks divided it, and not what the file says when Spark reads it for the commit."""
-    writer, publish = FlowStreamWriter(plan(tmp_path)), LocalPort.publish
-
-    def faulty(port: LocalPort, *arguments: Any) -> bool:
-        if Path(port._engine.path).name == "errors":
-            raise ss.errors.StorageError("the disk failed")
-        return publish(port, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(LocalPort, "publish", faulty)
-        with pytest.raises(ss.errors.IncompleteWriteError):
-            writer.commit(staged(writer, [b"INFO a", b"ERROR b"]), 1)
+    commit_but_to_errors(FlowStreamWriter(plan(tmp_path)), monkeypatch)
     by_another = staged(FlowStreamWriter(plan(tmp_path, CHANGED)), [b"INFO a", b"ERROR b"])
     with pytest.raises(ss.OptionError, match="the channel ok has, from query, the batch 1, stored when"):
         FlowStreamWriter(plan(tmp_path)).commit(by_another, 1)
