@@ -27,6 +27,7 @@ from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.source.offset import OffsetJson
 from spillable_stream.spark.source.read_limits import ReadAllAvailable
 from spillable_stream.spark.source.read_options import StreamOptions
+from spillable_stream.spark.source.set_reader import SpillableSetReader
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 from tests.support.events import put, take
 from tests.support.spark.sets import Open, Source, bodies, channels_at, drain, events, names, place, set_readers
@@ -212,14 +213,20 @@ def test_groups_of_their_own_hold_back_what_the_query_has_yet_to_take(open_at: O
     assert all(channel.stats().channel_size == 0 for channel in channels.values())
 
 
-def test_a_set_closes_its_channels_at_the_same_time(
-    open_at: Open, source: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One after another, the last ones keep their groups from the query's next worker for too long."""
+def of_three(open_at: Open, source: Source) -> SpillableSetReader:
+    """Return what has read a set of three channels."""
     for letter in "abc":
         put(open_at(f"orders-{letter}"), *events(letter, 0, 1))
     reader = source()
     drain(reader)
+    return reader
+
+
+def test_a_set_closes_its_channels_at_the_same_time(
+    open_at: Open, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after another, the last ones keep their groups from the query's next worker for too long."""
+    reader = of_three(open_at, source)
     together = threading.Barrier(3, timeout=10)
     stop = SpillableStreamReader.stop
 
@@ -235,10 +242,7 @@ def test_a_set_closes_its_channels_at_the_same_time(
 def test_a_channel_that_does_not_close_keeps_no_other_of_its_set_open(
     open_at: Open, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for letter in "abc":
-        put(open_at(f"orders-{letter}"), *events(letter, 0, 1))
-    reader = source()
-    drain(reader)
+    reader = of_three(open_at, source)
     stop, stopped = SpillableStreamReader.stop, list[str]()
 
     def fail(member: SpillableStreamReader) -> None:
