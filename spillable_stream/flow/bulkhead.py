@@ -194,16 +194,13 @@ class BulkheadCall(Generic[_T_co]):
     may_be_put_off: bool = False
 
 
-def call_in_time(
-    calls: Sequence[BulkheadCall[_T]], meanwhile: Callable[[], object] = lambda: None
-) -> list[_T | Exception]:
+def call_in_time(calls: Sequence[BulkheadCall[_T]]) -> list[_T | Exception]:
     """Make calls at once, wait for a second at most, and return what each returned or raised.
 
     A call that has not ended gives a `LateCallError`; it may end later. What interrupts one is raised.
 
     Args:
         calls: the calls.
-        meanwhile: what this thread does first, in whatever time; what it raises is raised.
     """
     found: list[BegunCall[_T] | Exception] = []
     try:
@@ -214,7 +211,6 @@ def call_in_time(
                 one.bulkhead.begin(begun, one.call, may_be_put_off=one.may_be_put_off)
             except (SpillableError, RuntimeError) as e:
                 found[-1] = e
-        meanwhile()
         wait([b.done for b in found if not isinstance(b, Exception) and b.is_awaited], _LIMIT_SECONDS)
         return [
             b if isinstance(b, Exception) else one.bulkhead.end_wait(b) or b.outcome()
