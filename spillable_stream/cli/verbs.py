@@ -58,7 +58,7 @@ def import_verbs(arguments: Sequence[str]) -> None:
         arguments: those of the call.
     """
     first = arguments[0] if arguments else "help"
-    names = [*_PLACES] if first in _HELP else [name for name in _PLACES if name == first]
+    names = _PLACES.keys() if first in _HELP else {first} & _PLACES.keys()
     for name in names:
         _built(name)
     if names:

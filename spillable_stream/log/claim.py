@@ -73,13 +73,12 @@ def _own_again(fs: FileSystem, layout: Layout) -> None:
 
 def _free_backup(fs: FileSystem, layout: Layout) -> Path | None:
     """Return the backup directory if a repair may give it to the channel, else None; that is logged."""
-    backup = free = layout.backup_checkpoint_dir
+    backup = layout.backup_checkpoint_dir
     if backup is not None:
-        free = None
         with _without_backup(layout):
             _require_none(claim_fault(fs, layout, BACKUP, backup))
-            free = backup
-    return free
+            return backup
+    return None
 
 
 def own_backup(fs: FileSystem, layout: Layout, owner: DirectoryOwner, moved_from: DirectoryOwner | None = None) -> None:
