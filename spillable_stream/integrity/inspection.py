@@ -19,6 +19,7 @@ from spillable_stream.integrity.identity_evidence import check_owners, find_iden
 from spillable_stream.integrity.inventory import Inventory, LogFile, opened, take_inventory
 from spillable_stream.integrity.log_steps import LogSteps
 from spillable_stream.integrity.losses import UNKNOWN_IDS, kept_and_gone, unexplained
+from spillable_stream.integrity.partial_transactions import left_in_part
 from spillable_stream.integrity.tolerant_replay import TolerantReplay
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE
@@ -145,8 +146,7 @@ class _Inspector:
         kept = kept_and_gone(state, lost, self._findings)
         self._explain(lost, "events that should be there are in no file")
         self._explain(kept, "events that are kept are in no file; no group needs them")
-        gone = [*lost, *kept]
-        partial = replay.partial.among(self._findings, gone) | event_check.partial.among(self._findings, gone)
+        partial = left_in_part([replay.partial, event_check.partial], self._findings, [*lost, *kept])
         last_id, through = state.last_id, self._doubtful_through
         doubtful = ((last_id + 1, through),) if through > last_id else ()
         bad_positions = self._check_positions(state)
@@ -164,7 +164,7 @@ class _Inspector:
                 replay.repeated(),
                 tuple(kept),
                 replay.skipped(),
-                tuple(sorted(partial)),
+                partial,
                 delays.due,
             ),
             max(last_id, through),

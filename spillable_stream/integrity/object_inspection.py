@@ -27,6 +27,7 @@ from spillable_stream.integrity.object_base import Base, find_base
 from spillable_stream.integrity.object_files import DelaysOfStore, FilesOfStore
 from spillable_stream.integrity.object_inventory import ObjectInventory, take_object_inventory
 from spillable_stream.integrity.object_steps import ObjectSteps
+from spillable_stream.integrity.partial_transactions import left_in_part
 from spillable_stream.integrity.tolerant_replay import TolerantReplay
 from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Tail
@@ -254,10 +255,9 @@ class _Inspector:
         last_id = state.last_id
         through = last_id + UNKNOWN_IDS if steps.hides_ids else last_id
         doubtful = ((last_id + 1, through),) if through > last_id else ()
-        gone = [*lost, *kept]
-        partial = replay.partial.among(self._findings, gone) | check.partial.among(self._findings, gone)
+        partial = left_in_part([replay.partial, check.partial], self._findings, [*lost, *kept])
         again, skipped = replay.repeated(), replay.skipped()
-        return Loss(tuple(lost), doubtful, again, tuple(kept), skipped, tuple(sorted(partial)), redelivered), through
+        return Loss(tuple(lost), doubtful, again, tuple(kept), skipped, partial, redelivered), through
 
     def _note_segments(self, state: ChannelState) -> None:
         """Note the segments without events of the channel, in the order or waiting."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from spillable_stream.integrity.findings import Findings, Severity
 from spillable_stream.state.ranges import Range, RangeSet
 
-__all__ = ["PartialTransactions"]
+__all__ = ["PartialTransactions", "left_in_part"]
 
 
 class PartialTransactions:
@@ -45,3 +45,16 @@ class PartialTransactions:
             if found.severity is Severity.DAMAGE and any(any(lost.within(*events)) for events in found.events):
                 named.update(found.transactions)
         return self._ids & named
+
+
+def left_in_part(
+    collected: Iterable[PartialTransactions], findings: Findings, gone: Collection[Range]
+) -> tuple[int, ...]:
+    """Return the transactions that have lost events and are left in part, in order.
+
+    Args:
+        collected: those that may be.
+        findings: what was found.
+        gone: the events that are gone.
+    """
+    return tuple(sorted({tx for one in collected for tx in one.among(findings, gone)}))
