@@ -14,7 +14,6 @@ from spillable_stream.engine.local.drained_files import DrainedFiles
 from spillable_stream.engine.local.local_log import LocalLog
 from spillable_stream.engine.retention import Retention
 from spillable_stream.errors import LockTimeoutError, StorageError
-from spillable_stream.log.disk_space import lacking_bytes
 from spillable_stream.log_records import fields, log_of
 
 __all__ = ["DiskRoom"]
@@ -91,9 +90,7 @@ class DiskRoom:
     def _lacking_bytes(self) -> int:
         """Return how many bytes more must be free so that puts are not refused, or nearly; 0 if that is not known."""
         try:
-            state, log = self._follower.state, self._log
-            given, waiting_bytes = state.options.minimum_required_space, state.delays.payload_bytes
-            return lacking_bytes(log.fs, log.layout, given, waiting_bytes)
+            return self._drained.lacking_bytes()
         except StorageError as e:
             _log.warning("%s: the free space is not known: %s", self._log.path, e, extra=fields(self._log.path))
             return 0

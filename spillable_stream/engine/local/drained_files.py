@@ -127,10 +127,17 @@ class DrainedFiles:
 
     def _most_spare_bytes(self) -> int:
         """Return how many bytes of spare files there may be: none while free space is short."""
+        return 0 if self.lacking_bytes() else self._follower.state.options.spare_bytes
+
+    def lacking_bytes(self) -> int:
+        """Return how many bytes more must be free so that puts are not refused, or nearly.
+
+        Raises:
+            StorageError: the system does not say.
+        """
         state = self._follower.state
         given, waiting_bytes = state.options.minimum_required_space, state.delays.payload_bytes
-        is_short = lacking_bytes(self._fs, self._log.layout, given, waiting_bytes) > 0
-        return 0 if is_short else state.options.spare_bytes
+        return lacking_bytes(self._fs, self._log.layout, given, waiting_bytes)
 
     def remove_spares(self) -> None:
         """Remove the files that wait to be used again."""
