@@ -123,8 +123,9 @@ def has_row(data: bytes | bytearray, delimiter: str) -> bool:
 def _patterns(delimiter: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     """Return the patterns of a whole row and of all whole rows."""
     between = re.escape(delimiter.encode())
-    # A quote counts where a value begins.
-    value = rb'(?:"(?:[^"]++|"")*+"[^%b\r\n]*+|(?:[^"%b\r\n][^%b\r\n]*+)?+)' % ((between,) * 3)
-    row = rb"(?:%b%b)*+%b[\r\n]++" % (value, between, value)
-    begin = b"(?:%b)?+" % BOM_UTF8
-    return re.compile(begin + rb"[\r\n]*+" + row), re.compile(rb"(?:" + begin + rb"(?:" + row + rb")++)?+")
+    # A quote counts where a value begins. A group that is repeated possessively is atomic itself: where one that is not
+    # fails at last, Python 3.11.2 continues in the middle of it.
+    value = rb'(?>"[^"]*+(?:""[^"]*+)*+"[^%b\r\n]*+|[^"%b\r\n][^%b\r\n]*+|)' % ((between,) * 3)
+    row = rb"(?>(?>%b%b)*+%b[\r\n]++)" % (value, between, value)
+    begin = b"(?>(?:%b)?)" % BOM_UTF8
+    return re.compile(begin + rb"[\r\n]*+" + row), re.compile(rb"(?>" + begin + rb"(?:" + row + rb")++)?")
