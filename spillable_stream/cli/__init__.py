@@ -50,7 +50,19 @@ def main() -> None:
     except OSError as e:
         status = _escaped(e)
     is_cut_short = isinstance(status, int) and status > _SIGNALLED
-    sys.exit(status if is_cut_short else (status_of_output() or status))
+    status = status if is_cut_short else (status_of_output() or status)
+    _forget_what_can_not_be_said()
+    sys.exit(status)
+
+
+def _forget_what_can_not_be_said() -> None:
+    """Let Python not try again, as it ends, to write what standard error refused: it would end with 120 instead."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.flush()
+    except OSError:
+        forget_output(sys.stderr)
 
 
 def _escaped(error: OSError) -> int:

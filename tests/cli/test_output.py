@@ -169,7 +169,11 @@ def test_a_take_into_a_file_that_gets_full_says_what_is_not_taken_of_what_it_has
 @pytest.mark.parametrize(
     "verb", ["verify c", *(pytest.param(v, marks=pytest.mark.slow) for v in ("stats c", "stats missing", "nosuch"))]
 )
-def test_a_verb_that_can_say_nothing_at_all_has_the_status(tmp_path: Path, full: int, verb: str) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_verb_that_can_say_nothing_at_all_has_the_status(
+    tmp_path: Path, full: int, monkeypatch: pytest.MonkeyPatch, unbuffered: str, verb: str
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     files(tmp_path)
     process = start(*verb.split(), stdout=full, stderr=full, cwd=tmp_path)
     assert process.wait(120) == UNWRITTEN
