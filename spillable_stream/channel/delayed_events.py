@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.event import Event
 from spillable_stream.channel.event_columns import EventColumns
-from spillable_stream.engine.delayed_puts import DelayedChunk, chunks_of
+from spillable_stream.engine.delayed_chunk import DelayedChunk, chunks_of
 from spillable_stream.format.dues import stretch_of
 from spillable_stream.format.row_values import row_reader
 from spillable_stream.format.views import copy_of

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.appender import Appender
-from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk, Staging
+from spillable_stream.engine.delayed_chunk import DelayedChunk
+from spillable_stream.engine.delayed_puts import Delayed, Staging
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.requests import Request

@@ -9,7 +9,8 @@ from typing import Generic, NoReturn, TypeVar
 import pyarrow as pa
 
 from spillable_stream.engine.commit_on_behalf import finish_takes, owner_since
-from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk
+from spillable_stream.engine.delayed_chunk import DelayedChunk
+from spillable_stream.engine.delayed_puts import Delayed
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.expiry import expired_events, now_us
 from spillable_stream.engine.groups import create_group, existing_group, record_plan, starting_position

@@ -15,7 +15,8 @@ from typing import NamedTuple, NoReturn, Protocol
 
 import pyarrow as pa
 
-from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk, StagedDelayed
+from spillable_stream.engine.delayed_chunk import DelayedChunk
+from spillable_stream.engine.delayed_puts import Delayed, StagedDelayed
 from spillable_stream.engine.known_state import KnownState, beginning_with
 from spillable_stream.engine.one_look import one_look
 from spillable_stream.engine.put_request import NoRoomYetError, Put

@@ -11,7 +11,7 @@ import pytest
 from spillable_stream import Event, SchemaError
 from spillable_stream.channel import delayed_events
 from spillable_stream.channel.delayed_events import DelayedEvents
-from spillable_stream.engine.delayed_puts import DelayedChunk
+from spillable_stream.engine.delayed_chunk import DelayedChunk
 from spillable_stream.format.batch import EVENT_SCHEMA, decode_batch
 from spillable_stream.format.dues import parse_dues
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 from spillable_stream import Channel, StorageError
-from spillable_stream.engine import delayed_puts
+from spillable_stream.engine import delay_plan
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.delayed_index import DelayedIndex
 from tests.support.delays import clock_of, deliveries_of, put_late
@@ -57,7 +57,7 @@ def test_a_file_that_contradicts_the_log_is_left_alone(open_channel: Open, caplo
 def test_events_that_are_due_at_once_keep_the_order_of_their_puts_over_files(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delayed_puts, "FULL_BYTES", 1000)
+    monkeypatch.setattr(delay_plan, "FULL_BYTES", 1000)
     channel, bodies = open_channel(), [b"%d" % i for i in range(10)]
     clock = clock_of(channel)
     for body in bodies:

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillable_stream import Channel, Event
-from spillable_stream.engine import delayed_puts
+from spillable_stream.engine import delay_plan
 from spillable_stream.engine import deliveries as deliveries_module
 from spillable_stream.format.packing import pack
 from tests.lab.size import sized
@@ -95,7 +95,7 @@ def test_any_events_enter_the_order_in_that_of_their_due_times_over_files_and_co
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(deliveries_module, "_MOST_EVENTS", most)
-        patch.setattr(delayed_puts, "FULL_BYTES", 700)
+        patch.setattr(delay_plan, "FULL_BYTES", 700)
         channel = stack.enter_context(Channel(directory))
         clock, model = clock_of(channel), list[tuple[int, int]]()
         begin_ms, number = clock.now_ms + sum(passed for passed, _ in puts), 0
@@ -130,7 +130,7 @@ def test_files_with_too_many_events_are_delivered_one_after_the_other(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliveries_module, "_MOST_INDEXED", 5)
-    monkeypatch.setattr(delayed_puts, "FULL_BYTES", 700)
+    monkeypatch.setattr(delay_plan, "FULL_BYTES", 700)
     channel = open_channel()
     clock = clock_of(channel)
     for part in range(4):

@@ -6,10 +6,12 @@ import time
 from pathlib import Path
 
 from spillable_stream import Channel, Event
+from spillable_stream.engine.delayed_chunk import DelayedChunk
 from spillable_stream.engine.deliveries import Deliveries
-from spillable_stream.format.dues import stretch_of
+from spillable_stream.format.dues import dues_frame, stretch_of
+from spillable_stream.format.frame import Frame, FrameType
 
-__all__ = ["Clock", "clock_of", "deliver_all", "deliveries_of", "put_late", "side_files"]
+__all__ = ["Clock", "chunk", "clock_of", "deliver_all", "deliveries_of", "put_late", "side_files"]
 
 
 class Clock:
@@ -60,3 +62,9 @@ def put_late(channel: Channel, seconds: float, *bodies: bytes) -> None:
 def side_files(path: Path) -> list[str]:
     """Return the names of the files in which events of a channel on a disk wait."""
     return sorted(file.name for file in (path / "data").glob("delayed-*"))
+
+
+def chunk(stretch: int, first_ms: int, size_bytes: int = 8) -> DelayedChunk:
+    """Return one delayed event, encoded: of the stretch of 10 ms that begins at a time."""
+    put = Frame.of(FrameType.PUT, bytes(size_bytes), 1)
+    return DelayedChunk(stretch, 10, first_ms, (dues_frame([first_ms]), put))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spillable_stream.engine.delayed_puts import StagedDelayed, StagedRuns, use_of
+from spillable_stream.engine.delayed_chunk import use_of
+from spillable_stream.engine.delayed_puts import StagedDelayed, StagedRuns
 from spillable_stream.engine.port import DelayedChunk, PlanReader, QueryNote, ReadBatch, ReadPlan, Unreadable
 from spillable_stream.errors import CorruptionError, DataLossError, NotAChannelError
 from spillable_stream.format.batch import FRAME_BYTES

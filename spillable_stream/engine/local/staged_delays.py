@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.delayed_puts import FULL_BYTES, DelayedChunk, StagedDelayed, StagedRuns
+from spillable_stream.engine.delayed_chunk import FULL_BYTES, DelayedChunk
+from spillable_stream.engine.delayed_puts import StagedDelayed, StagedRuns
 from spillable_stream.errors import DiskSpaceError, StorageError
 from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.log.delayed_files import DelayedFiles

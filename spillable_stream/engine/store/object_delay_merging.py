@@ -30,7 +30,7 @@ from operator import attrgetter
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.appender import Appender
-from spillable_stream.engine.delayed_puts import FULL_BYTES, DelayedChunk, chunks_of
+from spillable_stream.engine.delayed_chunk import FULL_BYTES, DelayedChunk, chunks_of
 from spillable_stream.engine.deliveries import wall_clock_ms
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.requests import Request

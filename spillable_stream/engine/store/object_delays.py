@@ -13,7 +13,8 @@ from functools import partial
 from operator import attrgetter
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.delayed_puts import FULL_BYTES, DelayedChunk, StagedDelayed, StagedRuns, use_of
+from spillable_stream.engine.delayed_chunk import FULL_BYTES, DelayedChunk, use_of
+from spillable_stream.engine.delayed_puts import StagedDelayed, StagedRuns
 from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.objects.delayed_objects import DelayedObjects
 from spillable_stream.objects.parallel import in_parallel

@@ -10,7 +10,7 @@ from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.committer import Committer
-from spillable_stream.engine.delayed_puts import DelayedChunk
+from spillable_stream.engine.delayed_chunk import DelayedChunk
 from spillable_stream.engine.deliveries import Deliveries
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.follower import Follower

@@ -12,7 +12,8 @@ import pytest
 from spillable_stream import Channel, DiskSpaceError, Event, StorageError
 from spillable_stream.channel.event_columns import batch_from_events
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.delayed_puts import DelayedChunk, DelayedPuts
+from spillable_stream.engine.delayed_chunk import DelayedChunk
+from spillable_stream.engine.delayed_puts import DelayedPuts
 from spillable_stream.engine.local.staged_puts import StagedPuts
 from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.take_requests import Prepare

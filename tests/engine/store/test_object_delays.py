@@ -8,7 +8,7 @@ import pytest
 
 from spillable_stream import Channel, ChannelFullError, Event, StorageError
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.delayed_puts import DelayedChunk
+from spillable_stream.engine.delayed_chunk import DelayedChunk
 from spillable_stream.engine.store import object_delays
 from spillable_stream.engine.store.object_delays import StagedDelayObjects, write_delayed
 from spillable_stream.format.commit_record import DelayedRun
