@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from spillable_stream.counted import counted
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.committer import Committer
@@ -18,6 +17,7 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local.checkpointing import Checkpointing
 from spillable_stream.engine.local.disk_room import DiskRoom
 from spillable_stream.engine.local.drained_files import DrainedFiles
+from spillable_stream.engine.local.leaving import Leaving
 from spillable_stream.engine.local.local_log import LocalLog
 from spillable_stream.engine.local.local_owners import LocalOwners
 from spillable_stream.engine.local.local_worker_statuses import LocalWorkerStatuses
@@ -31,7 +31,6 @@ from spillable_stream.engine.local.upkeep import Upkeep
 from spillable_stream.engine.options_by_storage import refuse_unfit_options
 from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.telemetry import FileCounts
-from spillable_stream.errors import LockTimeoutError, StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.layout import Layout
@@ -64,11 +63,11 @@ class LocalEngine(Engine):
         retention: lets kept events go.
         drained: the files that nothing needs any more.
         room: frees disk space.
+        leaving: does what comes before a handle is closed, or parked.
         position_files: the open position files of the groups that took last.
     """
 
     appender: Appender
-    become_last: Callable[[], bool]
     checkpointing: Checkpointing
     deliveries: Deliveries
     follower: Follower
@@ -119,9 +118,18 @@ class LocalEngine(Engine):
         self.upkeep = Upkeep(
             log, follower, self.retention, self.moving, groups, self.checkpointing, self.room, self.active_calls
         )
+        self.leaving: Leaving = Leaving(
+            log,
+            follower,
+            self.memory,
+            self.moving,
+            self.checkpointing,
+            self.drained,
+            self.upkeep,
+            self.active_calls,
+        )
         self.checkpointing.after_each = self.committer.when_full = self.upkeep.ensure
         self.prepare_put, self.put_bytes = self.memory.create, self.memory.put_bytes
-        self.become_last = log.become_last
         self.make_room, self.make_room_if_short = self.room.make, self.room.make_if_short
 
     def _let_go(self) -> None:
@@ -192,71 +200,15 @@ class LocalEngine(Engine):
 
     def flush(self) -> int:
         """Move every event of the memory tier to disk, and return how many there were; as `Engine` says."""
-        return self.active_calls.run("a flush", self.moving.flush)
-
-    def move_to_disk(self) -> None:
-        """Move to disk what is in memory, and remove the memory tier; no other handle is open.
-
-        Raises:
-            StorageError: the disk refused; what was in memory still is.
-        """
-        if self.memory.exists() and not self.memory.is_being_staged_in():
-            self.flush()
-            while not self.memory.close():  # a thread's commit was under way
-                self.flush()
+        return self.leaving.flush()
 
     def leave(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
         """Let old events go, create a checkpoint; as the last handle, move memory to disk, and reserve no space."""
-        options = self.state.options
-        if self.closed or self.log.is_view:
-            return
-        flush = options.flush_on_close if flush is None else flush
-        if self.log.failed:
-            if flush:
-                self._require_nothing_in_memory(self.log.failed)
-            return
-        self.upkeep.settle()
-        no_room: StorageError | None = None
-        try:
-            if options.checkpoint_on_close if checkpoint is None else checkpoint:
-                # Other handles may use its spares; the last one removes them.
-                no_room = self.checkpointing.create_if_there_is_room(spares=True)
-        except (StorageError, LockTimeoutError):
-            self._leave_as_last(flush=flush)  # what refuses a checkpoint may still take events
-            raise
-        self._leave_as_last(flush=flush)
-        if no_room and (no_room := self.checkpointing.create_if_there_is_room()):  # where the log's reserve was
-            self.checkpointing.report(no_room)
-
-    def _leave_as_last(self, *, flush: bool) -> None:
-        if self.become_last():
-            if flush:
-                self.move_to_disk()
-            self.drained.give_back_reserves()
-
-    def _require_nothing_in_memory(self, failed: str) -> None:
-        """Refuse to leave events in memory in silence, as the last handle: this one can't move them any more.
-
-        Raises:
-            StorageError: there are some, as far as is known.
-        """
-        events = self.state.use(in_memory=True).events
-        if events and self.become_last():
-            raise StorageError(
-                f"{counted(events, 'event', 'are')} still in the memory of {self.layout.path}, since this handle "
-                f"failed, and can't move them to disk: {failed}; open the channel again, and close it"
-            )
+        self.leaving.leave(checkpoint=checkpoint, flush=flush)
 
     def park(self) -> None:
         """Count as closed for everybody else until `resume`; as the last handle, move memory to disk."""
-        options = self.state.options
-        self.upkeep.settle(for_good=False)  # while it counts as open
-        if options.flush_on_close and options.memory_capacity:
-            self.memory.set_aside = self.become_last()  # the next call's put would be moved to disk at once, too
-            if self.memory.set_aside:
-                self.move_to_disk()
-        self.upkeep.stop()
-        self.log.park()
+        self.leaving.park()
 
     def resume(self) -> bool:
         """Reopen the handle after `park`, and tell whether that worked; if not, close it."""

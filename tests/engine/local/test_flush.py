@@ -13,7 +13,7 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.channel.open_channel import OpenChannel
-from spillable_stream.engine.local.local_engine import LocalEngine
+from spillable_stream.engine.local.leaving import Leaving
 from spillable_stream.engine.put_request import Put
 from spillable_stream.errors import ChannelClosedError, MemoryLossWarning, StorageError
 from spillable_stream.format.batch import encode_batch
@@ -36,10 +36,10 @@ def test_a_commit_that_is_under_way_when_the_channel_is_closed_is_moved_or_refus
     channel = open_channel(memory_capacity=100)
     put(channel, b"1")
     engine, flushed, outcome = channel.engine(), [0], []
-    real = LocalEngine.flush
+    real = Leaving.flush
 
-    def overtaken(engine: LocalEngine) -> int:
-        moved = real(engine)
+    def overtaken(leaving: Leaving) -> int:
+        moved = real(leaving)
         flushed[0] += 1
         if flushed[0] == 1:  # as a commit would that is under way in spite of all
             engine.active_calls.ended = False
@@ -50,7 +50,7 @@ def test_a_commit_that_is_under_way_when_the_channel_is_closed_is_moved_or_refus
             outcome.append("refused")
         return moved
 
-    monkeypatch.setattr(LocalEngine, "flush", overtaken)
+    monkeypatch.setattr(Leaving, "flush", overtaken)
     monkeypatch.setattr(OpenChannel, "engine", lambda self, to_write="": self._engine)
     channel.close()
     monkeypatch.undo()

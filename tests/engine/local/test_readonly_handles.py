@@ -71,7 +71,7 @@ def test_neither_lock_is_held(path: Path, open_channel: Open) -> None:
         assert not is_locked(fs, path / "lock") and not is_held(fs, path / "data")
         with open_channel() as channel:
             assert channel.engine().log.recovered, "the reader was taken for somebody who holds the channel"
-            assert channel.engine().become_last()
+            assert channel.engine().log.become_last()
 
 
 @NEEDS_MOUNTS

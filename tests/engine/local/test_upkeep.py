@@ -123,10 +123,10 @@ def test_a_handle_that_is_parked_looks_once_more_while_it_counts_as_open(
 ) -> None:
     channel = open_channel(retention_bytes=MIB, memory_capacity=100, overflow_timeout=0.0)
     engine, done = channel.engine(), list[str]()
-    look, become_last = engine.upkeep.look, engine.become_last
+    look, become_last = engine.upkeep.look, engine.log.become_last
     engine.upkeep.stop()
     monkeypatch.setattr(engine.upkeep, "look", lambda **how: (done.append("look"), look(**how)))
-    monkeypatch.setattr(engine, "become_last", lambda: (done.append("become the last handle"), become_last())[1])
+    monkeypatch.setattr(engine.log, "become_last", lambda: (done.append("become the last handle"), become_last())[1])
     channel.park()
     assert done == ["look", "become the last handle"]
 
