@@ -11,7 +11,7 @@
     │   ├── ChannelClosedError            used after close(), or after a failure that closed it
     │   ├── ChannelFullError              a put did not fit within keepAlive
     │   │   └── PutTooLargeError          a put that would not fit into the empty channel
-    │   ├── DiskSpaceError                minimumRequiredSpace is reached, or the disk is full
+    │   ├── DiskSpaceError                minimumRequiredSpace is reached, or the disk is full; a StorageError, too
     │   ├── LockTimeoutError              another process held the channel's lock too long
     │   ├── LockUnsupportedError          the file system has no working locks
     │   ├── UnsafeStoreError              the object store breaks a promise that a channel relies on
@@ -155,10 +155,6 @@ class PutTooLargeError(ChannelFullError):
     """A put would not fit into the channel even if that were empty: to wait, or to put it again, is of no use."""
 
 
-class DiskSpaceError(ChannelError):
-    """The file system has less free space than ``minimumRequiredSpace``, or none but what is kept for takes."""
-
-
 class LockTimeoutError(ChannelError):
     """Another process held the channel's lock for too long; the message names it."""
 
@@ -212,6 +208,10 @@ class StorageError(SpillableError):
     """
 
     stored_nothing: bool = False
+
+
+class DiskSpaceError(ChannelError, StorageError):
+    """The file system has less free space than ``minimumRequiredSpace``, or is full, or the user's quota is used up."""
 
 
 class StateTooLargeError(StorageError):

@@ -33,7 +33,6 @@ from spillable_stream.errors import (
 )
 from spillable_stream.format.file_names import DISK, MEMORY, Tier
 from spillable_stream.format.head_page import CommitPoint
-from spillable_stream.log.disk_space import is_for_want_of_space
 
 __all__ = ["Committer"]
 
@@ -146,8 +145,8 @@ class Committer:
             except CommitOutcomeUnknownError as e:
                 again = partial(self._commit, request, keep_alive_seconds, waited_seconds)
                 return commit_again(request, e, repeats_left, again, self._log.unasked())
-            except (DiskSpaceError, StorageError) as e:
-                if gave_back or not _failed_for_space(e, request):
+            except DiskSpaceError:
+                if gave_back or (isinstance(request, Put) and request.not_staged):
                     raise
                 self._room.make_within_a_commit()  # or another thread just did
                 gave_back = True
@@ -261,10 +260,3 @@ class Committer:
         except Exception as e:
             waiting.popleft().fail(e)
             return None
-
-
-def _failed_for_space(error: DiskSpaceError | StorageError, request: Request) -> bool:
-    """Tell whether a request failed for want of space, and can be tried again: not after a sync that failed."""
-    if isinstance(error, CommitOutcomeUnknownError) or (isinstance(request, Put) and request.not_staged):
-        return False
-    return is_for_want_of_space(error)

@@ -19,13 +19,12 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.waiting_events import WaitingEvents
-from spillable_stream.errors import CorruptionError, DataLossError, SpillableError, StorageError
+from spillable_stream.errors import CorruptionError, DataLossError, DiskSpaceError, SpillableError, StorageError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.commit_record import DeliveredRun
 from spillable_stream.format.frame import Frame, total_size
 from spillable_stream.log.delayed_frames import SideFiles
 from spillable_stream.log.delayed_index import DelayedIndex
-from spillable_stream.log.disk_space import is_for_want_of_space
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.delays import DelayedFile, Place
@@ -120,7 +119,7 @@ class Deliveries:
             if not log.closed:
                 self._again_at = time.monotonic() + _AGAIN_SECONDS
                 _log.warning(_WAIT_ON, log.path, e, extra=fields(log.path))
-                if is_for_want_of_space(e):  # it may be full for good: what waits holds space until it is delivered
+                if isinstance(e, DiskSpaceError):  # maybe for good: what waits holds space until it is delivered
                     self._make_room()
         return False
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from spillable_stream.counted import counted
-from spillable_stream.errors import DiskSpaceError, SpillableError, StorageError
+from spillable_stream.errors import DiskSpaceError, StorageError
 from spillable_stream.log.layout import Layout
 from spillable_stream.option_names import named
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = [
     "DiskSpace",
-    "is_for_want_of_space",
     "kept_bytes",
     "lacking_bytes",
     "require_space",
@@ -30,7 +28,6 @@ _NEARLY_FULL_BYTES = 64 << 20
 _PART_OF_ROOM = 8  # is written before the next look: others write too, who are not seen
 _FEWEST_KEPT_BYTES, _MOST_KEPT_BYTES = 16 << 10, 1 << 20
 _PART_KEPT = 16
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def kept_bytes(size_bytes: int) -> int:
@@ -44,12 +41,6 @@ def kept_bytes(size_bytes: int) -> int:
     """
     part = size_bytes // _PART_KEPT
     return _FEWEST_KEPT_BYTES if part < _FEWEST_KEPT_BYTES else min(part, _MOST_KEPT_BYTES)
-
-
-def is_for_want_of_space(error: SpillableError) -> bool:
-    """Tell whether it failed since the disk is full, or nearly; not of a sync that failed, which is told by another."""
-    cause = error.__cause__
-    return isinstance(error, DiskSpaceError) or (isinstance(cause, OSError) and cause.errno in _NO_SPACE)
 
 
 def required_bytes(fs: FileSystem, directory: Path, given: int | None) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 
 from spillable_stream.errors import DiskSpaceError, StorageError
-from spillable_stream.log.disk_space import is_for_want_of_space, required_bytes
+from spillable_stream.log.disk_space import required_bytes
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -92,12 +92,10 @@ class Preallocation:
         reserved_end = file.size()  # `_extend` counts on the write for the rest
         try:
             file.preallocate(reserved_end, end + kept - reserved_end)
-        except StorageError as e:
-            if is_for_want_of_space(e):  # otherwise the write itself may fail
-                raise DiskSpaceError(
-                    f"{e}: what is left of {file.path.name} is kept for takes; make room, or take events: takes "
-                    "still work"
-                ) from e
+        except DiskSpaceError as e:
+            raise DiskSpaceError(f"{e}, or take events: what is left of {file.path.name} is kept for takes") from e
+        except StorageError:
+            pass  # the write itself may fail
         else:
             self.end = end + kept
 

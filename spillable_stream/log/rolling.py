@@ -6,13 +6,12 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from spillable_stream.errors import StateTooLargeError, StorageError
+from spillable_stream.errors import DiskSpaceError, StateTooLargeError, StorageError
 from spillable_stream.format.frame import encode
 from spillable_stream.format.head_page import NO_TIER, HeadState, TierEnd
 from spillable_stream.format.record import FileHeader
 from spillable_stream.log.append_failure import AppendFailure
 from spillable_stream.log.commit_lock import CommitLock
-from spillable_stream.log.disk_space import is_for_want_of_space
 from spillable_stream.log.log_files import LogFiles
 from spillable_stream.log.published_end import PublishedEnd
 from spillable_stream.log.tier_files import TierFiles
@@ -98,7 +97,7 @@ class Rolling:
             try:
                 return self.roll_from(head, image)
             except StorageError as e:  # takes must still find a place, and so must what makes the state smaller
-                is_full = is_for_want_of_space(e) and self._end.current().state == HeadState.CLEAN
+                is_full = isinstance(e, DiskSpaceError) and self._end.current().state == HeadState.CLEAN
                 if not is_full and not isinstance(e, StateTooLargeError):
                     raise
                 self._roll_again_at = time.monotonic() + (_WITH_ROOM_SECONDS if is_full else _ROLL_AGAIN_SECONDS)

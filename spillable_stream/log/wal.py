@@ -145,6 +145,7 @@ class WriteAheadLog:
 
         Raises:
             StorageError: a call failed; nothing of the entries counts.
+            DiskSpaceError: the disk is full; nothing of them is there any more.
             CommitOutcomeUnknownError: a sync failed, and so did recording that it had.
         """
         head = self.end_within(self.lock.current())
@@ -155,8 +156,10 @@ class WriteAheadLog:
         try:
             self.policy.reserve(file, at.offset, at.offset + size, self.max_file_size_bytes)
             file.write(at.offset, buffers)
-        except StorageError:
+        except StorageError as e:
             self._failure.cut(file, head)
+            if self.end_within(self.lock.current()).state != HeadState.CLEAN:  # a crash now may yet make it count
+                raise StorageError(f"{e}. Nor could be cut what was written of it: the next commit does that") from e
             raise
         self._sync(file, head, image)
         end = Position(at.file_id, at.offset + size)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from spillable_stream.errors import ChannelClosedError, SpillableError, StorageError
+from spillable_stream.errors import ChannelClosedError, DiskSpaceError, SpillableError, StorageError
 from spillable_stream.forks import forking
 from spillable_stream.format.frame import Payload
 from spillable_stream.storage.file_identity import FileIdentity, RawIdentity, raw_identity_in, raw_identity_of
@@ -24,6 +24,10 @@ _IOV_MAX = 512
 _SMALL_BYTES = 16 << 10
 _COPY_BYTES = 4 << 20
 _SYNC_FILE_RANGE_WRITE = 2
+_FULL = {
+    errno.ENOSPC: "make room on its file system",
+    errno.EDQUOT: "make room, or raise the quota",
+}
 
 
 @functools.cache
@@ -39,7 +43,7 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 
 class named:
-    """Turns an OSError into a `StorageError` that says what failed and where.
+    """Turns an OSError into a `StorageError` that says what failed and where; on a full disk into a `DiskSpaceError`.
 
     With ``may_be_missing``, a FileNotFoundError passes: the caller must distinguish it from a failing disk.
     """
@@ -69,7 +73,8 @@ def _failed(what: str, path: str | Path | File, e: OSError) -> SpillableError:
     who = f"; run it as the owner, not as uid {os.geteuid()}, or see the option mode" if e.errno == errno.EACCES else ""
     is_link = e.errno == errno.ELOOP and os.path.islink(path)
     why = "it is a symbolic link, which is not followed" if is_link else e.strerror or e
-    return StorageError(f"{what} {path} failed: {why} (errno {e.errno}){who}")
+    text = f"{what} {path} failed: {why} (errno {e.errno}){who}"
+    return DiskSpaceError(f"{text}; {_FULL[e.errno]}") if e.errno in _FULL else StorageError(text)
 
 
 def _closed(path: str | Path) -> ChannelClosedError:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.error_text import type_and_text
-from spillable_stream.errors import REFUSALS, CommitOutcomeUnknownError, DiskSpaceError, StorageError
-from spillable_stream.log.disk_space import is_for_want_of_space
+from spillable_stream.errors import REFUSALS
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.workers.calls import Calls
@@ -115,7 +114,7 @@ class Settling:
         try:
             if work.fate is Fate.DEAD and not work.prepared:
                 work.prepared = self._store(work, found)
-            self._take(work)
+            self._consumer.commit(work.ranges, work.prepared)
         except REFUSALS as e:
             with self._changed:
                 self._tally.trouble = str(e)
@@ -132,16 +131,6 @@ class Settling:
             path, why = self._channel.path, type_and_text(work.error)
             about = fields(path, group=self._consumer.group, first_id=work.first_id, last_id=work.last_id)
             _log.warning("%s of %s: %s: %s", work, path, work.fate.value, why, extra=about)
-
-    def _take(self, work: Work) -> None:
-        try:
-            self._consumer.commit(work.ranges, work.prepared)
-        except CommitOutcomeUnknownError:
-            raise
-        except StorageError as e:
-            if not is_for_want_of_space(e):
-                raise
-            raise DiskSpaceError(str(e)) from e  # nothing was committed
 
     def _parts(self, work: Work) -> list[Work]:
         """Return refused work as it is tried again: dead letters in halves, since all may be more than ever fit."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import DiskSpaceError, StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import HeadState
 from spillable_stream.log.append_failure import AppendFailure
@@ -19,7 +19,7 @@ from spillable_stream.log.tier_files import DiskFiles
 from spillable_stream.log.wal import WriteAheadLog
 from spillable_stream.storage.file import File
 from tests.support.events import put, take
-from tests.support.fake_files import Call, FaultyFileSystem, nth
+from tests.support.fake_files import Call, FaultyFile, FaultyFileSystem, nth
 from tests.support.interrupts import Interrupts
 from tests.support.logs import append, contents
 
@@ -34,6 +34,22 @@ def test_a_write_that_fails_is_taken_back(wal: WriteAheadLog, fs: FaultyFileSyst
     assert layout.log_file(1).stat().st_size == end
     append(wal, b"next one")
     assert contents(wal) == [(1, 4), (1, 8)]
+
+
+def test_a_full_disk_is_told_as_one_only_when_nothing_is_left_of_the_append(
+    wal: WriteAheadLog, fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever hears of a full disk puts the same again, and a crash may yet make count what could not be cut."""
+
+    def refuse(*_: object) -> int:
+        raise DiskSpaceError("the disk is full")
+
+    monkeypatch.setattr(FaultyFile, "write", refuse)
+    with pytest.raises(DiskSpaceError):
+        append(wal, b"refused")
+    with fs.failing(nth("truncate", 1)), pytest.raises(StorageError, match=r"the disk is full\. Nor could be") as uncut:
+        append(wal, b"in doubt")
+    assert not isinstance(uncut.value, DiskSpaceError)
 
 
 @pytest.mark.parametrize("also", ["truncate", "sync"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from spillable_stream import Channel, DiskSpaceError, Event, StorageError
 from spillable_stream.channel.event_columns import batch_from_events
 from spillable_stream.engine.put_request import Put
 from spillable_stream.format.batch import encode_batch
+from spillable_stream.integrity.verify import verify
 from spillable_stream.log import disk_space
 from spillable_stream.log.disk_space import DiskSpace, lacking_bytes, require_space, required_bytes, with_room
 from spillable_stream.log.layout import Layout
@@ -224,6 +227,37 @@ def test_events_that_were_delivered_do_not_put_off_the_next_look(tmp_path: Path,
     space.require(0, 1, 2 * MIB, waiting_bytes=2 * MIB)
     with pytest.raises(DiskSpaceError):
         space.require(0, 1, 3 * MIB, waiting_bytes=2 * MIB)
+
+
+FULL: dict[str, Callable[[Channel], object]] = {
+    "a put": lambda channel: put(channel, b"x"),
+    "a delayed put": lambda channel: put_late(channel, 60, b"x"),
+    "a large put": lambda channel: put(channel, BODY),
+    "a large delayed put": lambda channel: put_late(channel, 60, BODY),
+    "a take": lambda channel: take(channel),
+    "a group": lambda channel: channel.consumer("another"),
+    "an option": lambda channel: Channel(channel.path, keep_alive=1).close(),
+    "a checkpoint": lambda channel: channel.checkpoint(),
+    "a creation": lambda channel: Channel(f"{channel.path}-2").close(),
+}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("what", FULL)
+def test_a_disk_that_another_program_fills_is_one_error_whatever_meets_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch, what: str, number: int
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    with Channel(path, minimum_required_space=0, max_inline_bytes=10_000) as channel:
+        put(channel, b"kept")
+        with monkeypatch.context() as full:
+            full.setattr(os, "pwritev", refuse)
+            with pytest.raises(DiskSpaceError, match=rf"(writing|preallocating) .*errno {number}\); make room"):
+                FULL[what](channel)
+        FULL[what](channel)
+    assert verify(path).healthy
 
 
 class Disks(FileSystem):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spillable_stream.errors import ChannelClosedError, StateTooLargeError, StorageError
+from spillable_stream.errors import ChannelClosedError, DiskSpaceError, StateTooLargeError, StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.log import rolling
 from spillable_stream.log.commit_lock import CommitLock
@@ -201,7 +200,7 @@ class FullDisk(FaultyFileSystem):
 
     def open(self, path: Path, **how: Any) -> File:
         if self.full and how.get("exclusive"):
-            raise StorageError(f"creating {path} failed") from OSError(errno.ENOSPC, "No space left on device")
+            raise DiskSpaceError(f"creating {path} failed")
         return super().open(path, **how)
 
 

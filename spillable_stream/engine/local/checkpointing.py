@@ -20,8 +20,7 @@ from spillable_stream.engine.local.local_log import LocalLog
 from spillable_stream.engine.local.memory_tier import MemoryTier
 from spillable_stream.engine.telemetry import Counters
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
-from spillable_stream.errors import LockTimeoutError, StorageError
-from spillable_stream.log.disk_space import is_for_want_of_space
+from spillable_stream.errors import DiskSpaceError, LockTimeoutError, StorageError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.lock import FileLock
 
@@ -131,9 +130,7 @@ class Checkpointing:
         """Do what `create` does, and return the error if a full disk had no room for it."""
         try:
             self.create(spares=spares)
-        except StorageError as e:
-            if not is_for_want_of_space(e):
-                raise
+        except DiskSpaceError as e:
             return e
         return None
 
@@ -258,9 +255,7 @@ class Checkpointing:
         self._drained.leave_newest()
         try:
             self._write()
-        except StorageError as e:
-            if not is_for_want_of_space(e):
-                raise
+        except DiskSpaceError:
             with self._appender.committing():  # what frees the disk must not need room on it
                 self._free(spares=False)
             self._write()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -186,7 +185,7 @@ class NoRoomForCheckpoints(FileSystem):
 
     def open(self, path: Path, **how: Any) -> File:
         if how.get("create") and path.name.startswith("checkpoint-"):
-            raise StorageError(f"{path} has no room") from OSError(errno.ENOSPC, "No space left on device")
+            raise DiskSpaceError(f"{path} has no room")
         return super().open(path, **how)
 
 
