@@ -26,6 +26,7 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.port import ProducerClaim
 from spillable_stream.engine.put_request import NoRoomYetError, Put
 from spillable_stream.errors import (
+    REFUSALS,
     OptionError,
     TransactionCapacityError,
     TransactionStateError,
@@ -367,7 +368,7 @@ class PutTransaction(Transaction):
                 f"the note of a producer's batch has {len(self.producer.note):,} bytes, and at most {MAX_NOTE_BYTES:,} "
                 "are kept; nothing was stored"
             )
-        segments: list[SegmentRef] = []
+        was_attempted, segments = self._attempted, list[SegmentRef]()
         if self._buffer.segment is not None:
             segments = self._undivided(self._buffer.finish)
             self._attempted = True
@@ -384,8 +385,8 @@ class PutTransaction(Transaction):
             self.committed: CommitResult = self._engine.commit(
                 request, self._engine.follower.state.options.keep_alive, self.waited_seconds
             )
-        except NoRoomYetError:
-            self._attempted = False  # nobody has adopted what was staged
+        except REFUSALS:
+            self._attempted = was_attempted  # nobody has adopted what was staged, and a full disk needs the room
             raise
         finally:
             self._failure = request.not_staged

@@ -6,15 +6,17 @@ import os
 import re
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
 
 from spillable_stream import (
     Channel,
+    CommitOutcomeUnknownError,
+    DiskSpaceError,
     Event,
     OptionError,
     PutTooLargeError,
@@ -25,6 +27,8 @@ from spillable_stream import (
 )
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.format.frame import Payload
+from spillable_stream.storage.file import File
 from tests.support.events import numbered, peek, put, take
 from tests.support.expiry import WallClock
 from tests.support.fake_files import FaultyFileSystem, nth
@@ -150,6 +154,52 @@ def test_a_segment_whose_commit_failed_is_removed_by_a_checkpoint(open_channel: 
     channel.checkpoint()
     assert channel.stats().segments == 1
     assert peek(channel) == [b"whole", bytes(2000)]
+
+
+@pytest.mark.parametrize("deliver_after", [None, 60])
+def test_what_was_staged_for_a_commit_that_a_full_disk_refused_is_removed_at_once(
+    open_channel: Open, deliver_after: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each attempt took more of a disk that has no room, until the next checkpoint."""
+    channel, real = open_channel(max_inline_bytes=1000), File.write
+
+    def refuse(self: File, offset: int, buffers: Sequence[Payload]) -> int:
+        if self.path.name.startswith("log-"):
+            raise DiskSpaceError("the disk is full")
+        return real(self, offset, buffers)
+
+    put(channel, b"there")
+    with monkeypatch.context() as full:
+        full.setattr(File, "write", refuse)
+        with pytest.raises(DiskSpaceError), channel.put_transaction() as tx:
+            tx.put(Event(bytes(5000)), deliver_after=deliver_after)
+    assert channel.stats().segments == 0
+    assert take(channel) == [b"there"]
+
+
+def test_a_refusal_removes_nothing_that_an_earlier_attempt_may_have_stored(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(max_inline_bytes=1000)
+    engine, errors = channel.engine(), [DiskSpaceError("full"), CommitOutcomeUnknownError("nobody knows")]
+
+    def commit(*arguments: Any) -> NoReturn:
+        if len(errors) == 2:
+            real(*arguments)
+        raise errors.pop()
+
+    tx, real = channel.put_transaction(), engine.commit
+    tx.begin()
+    tx.put(Event(bytes(5000)))
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "commit", commit)
+        with pytest.raises(CommitOutcomeUnknownError):
+            tx.commit()
+        with pytest.raises(DiskSpaceError):
+            tx.commit()
+        tx.rollback()
+    assert channel.stats().segments == 1
+    assert peek(channel) == [bytes(5000)]
 
 
 def assert_only_a_rollback_is_left(tx: Any, why: str) -> None:
