@@ -19,7 +19,7 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.waiting_events import WaitingEvents
-from spillable_stream.errors import CorruptionError, DataLossError, DiskSpaceError, SpillableError, StorageError
+from spillable_stream.errors import CorruptionError, DataLossError, DiskSpaceError, StorageError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.commit_record import DeliveredRun
 from spillable_stream.format.frame import Frame, total_size
@@ -115,7 +115,7 @@ class Deliveries:
                         return is_alone and self._deliver(now_ms)
                 with self._appender.committing():
                     return self._deliver(now_ms)
-        except SpillableError as e:  # whatever it is done after has succeeded
+        except Exception as e:  # whatever it is done after has succeeded: it fails for nothing
             if not log.closed:
                 self._again_at = time.monotonic() + _AGAIN_SECONDS
                 _log.warning(_WAIT_ON, log.path, e, extra=fields(log.path))

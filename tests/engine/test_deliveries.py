@@ -6,11 +6,13 @@ import random
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, ChannelFullError, Event, OptionError
+from spillable_stream.engine import deliveries
 from spillable_stream.engine.deliveries import wall_clock_ms
 from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from tests.support.damage import kill
@@ -217,6 +219,26 @@ def test_two_handles_that_deliver_at_once_deliver_once(open_channel: Open) -> No
     clock.pass_by(2)
     assert deliveries_of(two).deliver()
     assert take(one) == [b"a", b"b", b"c"]
+
+
+def test_a_put_that_is_stored_does_not_fail_for_the_delivery_behind_it(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever is told of an error puts again what is there."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise MemoryError("malloc of size 16777216 failed")
+
+    channel = open_channel()
+    clock = clock_of(channel)
+    put_late(channel, 10, b"late")
+    clock.pass_by(11)
+    with monkeypatch.context() as short:
+        short.setattr(deliveries, "encode_batch", refuse)
+        assert put(channel, b"now") == (1, 1)
+    assert "are late, and tried again: malloc of size" in caplog.text
+    deliveries_of(channel)._again_at = float("-inf")
+    assert take(channel) == [b"now", b"late"]
 
 
 def test_a_handle_that_only_looks_delivers_nothing(open_channel: Open, path: Path) -> None:
