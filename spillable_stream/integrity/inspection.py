@@ -299,8 +299,7 @@ class _Inspector:
     def _memory_image(self, replay: TolerantReplay) -> LogFile | None:
         """Return the file of the memory tier to replay from, or None if the tier is gone or its files are another's."""
         inventory = self._inventory
-        published = inventory.head.memory.file_id if inventory.head else 0
-        if not inventory.memory or inventory.memory[-1].file_id < published:
+        if not inventory.memory:
             return None
         tier = replay.state.memory
         if not replay.uncertain and generation_of(inventory.memory[-1].file_id) != tier.generation:

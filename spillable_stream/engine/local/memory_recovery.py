@@ -6,6 +6,7 @@ Only what is certainly gone is declared lost. The rules are stated in `spillable
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
@@ -19,12 +20,20 @@ from spillable_stream.engine.local.loading import StateLoader
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
 from spillable_stream.engine.local.position_hint import read_position_hint
 from spillable_stream.engine.requests import Control
-from spillable_stream.errors import CorruptionError, DataLossError, MemoryLossWarning, OtherHostError, StorageError
+from spillable_stream.errors import CorruptionError, MemoryLossWarning, OtherHostError, StorageError
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.file_names import Tier, generation_of
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.head_page import CommitPoint, TierEnd
-from spillable_stream.log.chain import NewestFile, first_commit, judge_newest_file, newest_generation
+from spillable_stream.format.packing import NONSENSE
+from spillable_stream.format.record import FileHeader
+from spillable_stream.log.chain import (
+    NewestFile,
+    first_commit,
+    header_fault,
+    judge_newest_file,
+    newest_generation,
+)
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.recovery import recover
@@ -32,6 +41,7 @@ from spillable_stream.log.tier_logs import Tiers
 from spillable_stream.log.wal import Position
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.image import image_of
 from spillable_stream.state.memory_loss_rules import (
     MemoryLoss,
     appends_may_be_missing,
@@ -115,6 +125,13 @@ class MemoryRecovery:
                 return None
             memory = recover(self._fs, self._tiers.memory, Position(files[-1], 0), lambda *_: None).end
             header = self._tiers.memory.read_file_header(files[-1])
+            if _knows_more(header, end):  # the disk's log is an older one that was put back
+                _log.warning(
+                    "the memory tier of %s can't be used: it knows of the disk's log beyond its end",
+                    self._layout.path,
+                    extra=fields(self._layout.path),
+                )
+                return None
             whole, _ = self._loader.load_at(CommitPoint(TierEnd(*end), TierEnd(*memory)))
             self._loader.require_complete(whole)
             if whole.memory.token != state.memory.token:
@@ -156,7 +173,7 @@ class MemoryRecovery:
                     self._fs.remove(path)
                     files.pop()
                 case NewestFile.COMMITTED:
-                    return []
+                    raise header_fault(self._layout, files[-1], " and a commit follows")
                 case _:
                     break
         return files
@@ -169,8 +186,8 @@ class MemoryRecovery:
             return False
         if isinstance(error, StorageError):  # not such as too many open files
             return _is_of_medium(error)
-        if isinstance(error, CorruptionError) and not isinstance(error, DataLossError):
-            return not self._is_whole()  # what is damaged there is not lost: a repair gives up no more than that
+        if isinstance(error, CorruptionError):
+            return not self._is_whole()  # of what is damaged or was removed there a repair gives up no more than that
         return True
 
     def _is_whole(self) -> bool:
@@ -236,6 +253,15 @@ class MemoryRecovery:
         plan = AppendPlan(state, Tier.DISK, start=end.offset)
         Control(FrameType.LOST, loss.record()).plan(plan)
         return self._tiers.disk.append_unpublished(end, plan.entries)
+
+
+def _knows_more(header: FileHeader | None, end: Position) -> bool:
+    """Tell whether a file of the memory tier was begun where the disk tier's log has not come to, by its end."""
+    if header is None:
+        return False
+    with contextlib.suppress(*NONSENSE):  # which loading it finds
+        return Position(*image_of(header.state)["disk"]) > end
+    return False
 
 
 def _is_of_medium(error: StorageError) -> bool:

@@ -20,10 +20,13 @@ from spillable_stream.engine.local.position_hint import PositionHint, read_posit
 from spillable_stream.errors import (
     ChannelBusyError,
     ChannelClosedError,
+    CorruptionError,
     DataLossError,
     MemoryLossWarning,
     StorageError,
 )
+from spillable_stream.integrity.repair import repair
+from spillable_stream.integrity.verify import verify
 from spillable_stream.log import head as head_module
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.state.group import GroupState
@@ -412,11 +415,32 @@ def test_a_file_of_memory_that_holds_commits_is_not_taken_for_one_that_was_being
     kill(channel)
     flip(files[-1], 60)
     (path / "head").unlink()
-    channel, warning = reopened(path)
-    with channel:
-        reported = [*warning.lost, *warning.doubtful]
-        assert all(any(a <= i <= b for a, b in reported) for i in range(1, 8))
+    with pytest.raises(CorruptionError, match=r"the header of memory-.* is damaged and a commit follows"):
+        Channel(path, minimum_required_space=0)
+    assert repair(path).quarantine
+    with Channel(path, minimum_required_space=0) as channel:
+        assert list(ids(channel))[:3] == [1, 2, 3]
         assert put(channel, b"next")[0] > 7
+
+
+@pytest.mark.parametrize(("which", "lost", "kept"), [(0, (1, 3), [4, 5, 6, 7]), (-1, (4, 7), [1, 2, 3])])
+def test_a_file_of_memory_that_was_removed_takes_no_other_file_with_it(
+    path: Path, open_channel: Open, which: int, lost: tuple[int, int], kept: list[int]
+) -> None:
+    channel = open_channel(memory_capacity=100)
+    put(channel, *numbered(0, 3))
+    channel.checkpoint()  # which begins a new file
+    put(channel, *numbered(3, 4))
+    kill(channel)
+    sorted(memory_of(path).glob("memory-*"))[which].unlink()
+    for _ in range(2):
+        for readonly in (False, True):
+            with pytest.raises(DataLossError, match=r"memory-\d+-\d+.*; restore it, or let 'spillable repair'"):
+                Channel(path, readonly=readonly, create=False)
+    assert lost in verify(path).loss.lost
+    assert lost in repair(path).loss.lost
+    with Channel(path, minimum_required_space=0) as channel:
+        assert list(ids(channel)) == kept
 
 
 def test_a_memory_tier_that_somebody_still_holds_is_not_lost(
