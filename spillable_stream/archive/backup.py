@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,14 +37,17 @@ from spillable_stream.errors import (
     DataLossError,
     ForeignDirectoryError,
     OptionError,
+    SpillableError,
 )
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import FrameHeader, Payload
 from spillable_stream.format.packing import pack
 from spillable_stream.log.nesting import require_outside
 from spillable_stream.log_records import fields, log_of
+from spillable_stream.objects.directory_store import remove_made
 from spillable_stream.objects.location import DIRECTORY, Location, is_inside, is_location
 from spillable_stream.objects.open_store import open_store
+from spillable_stream.objects.store import StoreError
 from spillable_stream.option_names import named
 from spillable_stream.progress import Meter, OnProgress
 from spillable_stream.state.block import Block
@@ -182,6 +185,8 @@ class _Backup:
         self._last: LastEvent | None = None
         self._copied_through = 0
         self._copied_events = self._copied_bytes = 0
+        self._is_on_disk = location.scheme == DIRECTORY
+        self._may_count = False  # whether its manifest may be there
 
     def run(self) -> BackupReport:
         """Create the backup; raises what `backup` does."""
@@ -203,7 +208,7 @@ class _Backup:
             for file in written:
                 check_file(self._store, file, self._check_meter)
             self._require_files(manifest)
-            if not write_manifest(self._store, manifest):
+            if not self._name(manifest):
                 raise ChannelBusyError(f"another backup to {self._where} was created meanwhile; run this one again")
         except BaseException:
             self._discard()
@@ -369,10 +374,30 @@ class _Backup:
                     f"{self._where}/{file.key}",
                 )
 
+    def _name(self, manifest: Manifest) -> bool:
+        """Create the manifest, and tell whether there was none of its number."""
+        self._may_count = True
+        try:
+            self._may_count = write_manifest(self._store, manifest)
+        except StoreError as e:
+            self._may_count = e.may_have_happened
+            raise
+        return self._may_count
+
     def _discard(self) -> None:
-        """Forget what a backup that failed has begun; files that it finished are removed by the next one."""
+        """Forget what a backup that failed has begun.
+
+        In a directory, whose disk may be full, it leaves nothing. In a store, which may not answer, files that it
+        finished are removed by the next backup.
+        """
         if self._writer is not None:
             self._writer.discard()
+        if self._is_on_disk and not self._may_count:
+            with suppress(SpillableError):
+                for key in [info.key for folder in _FOLDERS for info in self._store.list(folder)]:
+                    if key.endswith(self._token):
+                        self._store.delete(key)
+        remove_made(self._store)
 
 
 @contextmanager

@@ -7,7 +7,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from spillable_stream.errors import ChannelBusyError, NotAChannelError, OptionError, SpillableError
+from spillable_stream.engine.failed_creation import FailedCreation
+from spillable_stream.errors import ChannelBusyError, NotAChannelError, OptionError, SpillableError, StorageError
 from spillable_stream.format.file_names import Tier, log_name, parse_checkpoint
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, frame_size, parse_header
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, parse_head
@@ -43,6 +44,7 @@ _OWN_NAMES = {
 }
 _LOCK_SECONDS = 30.0
 _POLL_SECONDS = 0.05
+_ATTEMPTS = 5  # while others remove the directory
 
 
 def create_channel(
@@ -50,9 +52,9 @@ def create_channel(
 ) -> None:
     """Create a channel at ``path`` unless it exists; several processes may try at once.
 
-    Where `check_creation` refuses it, nothing is created, not even a directory. A creation cut short begins anew, under
-    the same identity. A directory with committed events but without an identity file is a channel that lost the file:
-    the creation is refused, and nothing is removed.
+    Where `check_creation` refuses it, nothing is created, not even a directory. One that fails removes what it has
+    created. A creation cut short begins anew, under the same identity. A directory with committed events but without an
+    identity file is a channel that lost the file: the creation is refused, and nothing is removed.
 
     Args:
         fs: the file system.
@@ -72,29 +74,63 @@ def create_channel(
     """
     planned = check_creation(fs, path, fixed)
     fs.access = Access(planned.mode)
-    fs.make_directory(path)
-    planned.grant(fs)
-    creating = FileLock.open(fs, path / _LOCK)
-    try:
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while not creating.acquire(_POLL_SECONDS):
-            if has_identity(fs, path):
-                return
-            if is_held(fs, path) and not has_identity(fs, path):
-                raise NotAChannelError(
-                    f"{path} has no channel.json, and handles have the channel open: the file was removed from under "
-                    f"them. Close them, and 'spillable repair {path}' rewrites it"
-                )
-            if time.monotonic() > deadline:
-                raise ChannelBusyError(
-                    f"another process has been creating {path} for more than {_LOCK_SECONDS:g} s; "
-                    "check whether it is stuck"
-                )
-        creating.check_exclusive(fs)
-        if not has_identity(fs, path):
-            _create_files(fs, _continued(fs, planned), options, schemas)
-    finally:
-        creating.close()
+    failed = FailedCreation(fs, planned)
+    with failed.without_directory(), contextlib.ExitStack() as held:
+        if (creating := _creating(fs, planned)) is None:
+            return
+        held.callback(creating.close)
+        if has_identity(fs, path):
+            return
+        with failed.without_files():
+            creating.check_exclusive(fs)
+            failed.layout = _continued(fs, planned)
+            _create_files(fs, failed.layout, options, schemas)
+
+
+def _creating(fs: FileSystem, planned: Layout) -> FileLock | None:
+    """Create the channel's directory, and return the lock of the creation, held; None once there is a channel.
+
+    A creation that fails removes its lock, and the directory: whoever has waited for that begins anew.
+    """
+    deadline, attempts = time.monotonic() + _LOCK_SECONDS, _ATTEMPTS
+    while True:
+        try:
+            fs.make_directory(planned.path)
+            planned.grant(fs)
+            lock = FileLock.open(fs, planned.open_lock)
+        except StorageError as e:
+            attempts -= 1
+            if not attempts or not isinstance(e.__cause__, FileNotFoundError):
+                raise
+            time.sleep(_POLL_SECONDS)
+            continue
+        try:
+            is_free = lock.acquire(_POLL_SECONDS)
+            if is_free and lock.is_in_place():
+                return lock
+            if not is_free and _is_created(fs, planned.path, deadline):
+                lock.close()
+                return None
+        except BaseException:
+            lock.close()
+            raise
+        lock.close()
+
+
+def _is_created(fs: FileSystem, path: Path, deadline: float) -> bool:
+    """Tell whether another process has created the channel; raises if it never will, or takes too long."""
+    if has_identity(fs, path):
+        return True
+    if is_held(fs, path) and not has_identity(fs, path):
+        raise NotAChannelError(
+            f"{path} has no channel.json, and handles have the channel open: the file was removed from under "
+            f"them. Close them, and 'spillable repair {path}' rewrites it"
+        )
+    if time.monotonic() > deadline:
+        raise ChannelBusyError(
+            f"another process has been creating {path} for more than {_LOCK_SECONDS:g} s; check whether it is stuck"
+        )
+    return False
 
 
 def planned_directories(layout: Layout) -> list[Path]:
@@ -243,27 +279,11 @@ def _is_unused(fs: FileSystem, path: Path) -> bool:
         return written_bytes(file, frame_size(header.length) if header and is_first else 0) == 0
 
 
-def _require_still_apart(fs: FileSystem, layout: Layout) -> None:
-    """Refuse a channel if another one that is created at the same moment has a directory around one of it, or inside.
-
-    Both have owned their directories before they look, so one at least sees the other; if each does, both are refused.
-
-    Raises:
-        OptionError: it is so; nothing says any more that the directories are this channel's.
-    """
-    try:
-        require_apart(fs, layout.path, _directories(layout))
-    except OptionError:
-        for directory in planned_directories(layout):
-            with contextlib.suppress(SpillableError):
-                if (owner := read_owner(fs, directory)) is not None and owner.channel == layout.channel:
-                    fs.remove(directory / OWNER_FILE)
-        raise
-
-
 def _create_files(fs: FileSystem, layout: Layout, options: ChannelOptions, schemas: list[bytes]) -> None:
     make_directories(fs, layout)
-    _require_still_apart(fs, layout)
+    # Again: of two channels that are created at the same moment, one in a directory of the other, both have owned their
+    # directories before they look, so one at least sees the other. If each does, both are refused.
+    require_apart(fs, layout.path, _directories(layout))
     for file_id in layout.log_files(fs):  # left by an interrupted creation
         fs.remove(layout.log_file(file_id))
     fs.remove(layout.head)
@@ -275,4 +295,5 @@ def _create_files(fs: FileSystem, layout: Layout, options: ChannelOptions, schem
     finally:
         wal.close()
         lock.close()
+    FileLock.open(fs, layout.checkpoint_lock).close()  # so that an open creates nothing that a full disk refuses
     write_identity(fs, layout)

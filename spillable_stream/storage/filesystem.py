@@ -220,14 +220,16 @@ class FileSystem:
         self.remove(temporary)
         file = self.open(temporary, create=True, exclusive=True)
         try:
-            file.write(0, [data])
-            file.sync()
+            try:
+                file.write(0, [data])
+                file.sync()
+            finally:
+                file.close()
+            self.rename(temporary, path)
         except StorageError:
-            file.close()
-            self.remove(temporary)
+            with contextlib.suppress(StorageError):
+                self.remove(temporary)
             raise
-        file.close()
-        self.rename(temporary, path)
         self.sync_directory(path.parent)
 
     def copy_durably(self, source: Path, target: Path) -> int:

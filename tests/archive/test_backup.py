@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import shutil
 import threading
@@ -22,6 +24,7 @@ from spillable_stream import (
     ForeignDirectoryError,
     NotAChannelError,
     OptionError,
+    StorageError,
 )
 from spillable_stream.archive import backup as backup_module
 from spillable_stream.engine.engine import Engine
@@ -238,6 +241,40 @@ def test_a_backup_that_is_interrupted_leaves_the_one_before(path: Path, tmp_path
         assert list(contents(copy, tmp_path / "r", "default")[1].values()) == numbered(1, 3)
         assert ss.backup(channel, copy).copied_events == 3
         assert len(list((copy / "events").iterdir())) == 2
+
+
+@pytest.mark.parametrize("has_earlier", [False, True])
+def test_a_backup_that_finds_the_disk_full_leaves_no_trace_and_takes_no_room(
+    path: Path, tmp_path: Path, has_earlier: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, real = tmp_path / "above" / "copy", os.pwritev
+    monkeypatch.setattr(backup_module, "_FILE_BYTES", 1000)
+    with Channel(path, minimum_required_space=0) as channel:
+        channel.consumer("default")
+        put(channel, b"one")
+        if has_earlier:
+            ss.backup(channel, copy)
+        before = sorted(tmp_path.rglob("*"))
+        put_late(channel, 60, b"later")
+        for _ in range(3):
+            put(channel, bytes(2000))
+        for allowed in range(5):  # writes of the backup: a side file, files of events, the state, the manifest
+            left = [allowed]
+
+            def full(fd: int, buffers: Any, offset: int, left: list[int] = left) -> int:
+                left[0] -= 1
+                if left[0] < 0:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                return real(fd, buffers, offset)
+
+            with monkeypatch.context() as patch, pytest.raises(StorageError, match="full"):
+                patch.setattr(os, "pwritev", full)
+                ss.backup(channel, copy)
+            assert [p for p in sorted(tmp_path.rglob("*")) if not p.is_relative_to(path)] == [
+                p for p in before if not p.is_relative_to(path)
+            ]
+        ss.backup(channel, copy)
+    assert contents(copy, tmp_path / "restored", "default")[0] == 4
 
 
 def test_of_two_backups_at_once_one_fails_and_harms_nothing(path: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from spillable_stream.errors import ForeignDirectoryError, NotAChannelError, Opt
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.events import put, take
-from tests.support.fake_files import FaultyFileSystem, nth
+from tests.support.fake_files import FaultyFileSystem, nth, since
 
 
 def test_directories_that_a_killed_creation_left_unsynced_are_synced(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_what_a_failed_creation_did_not_sync_is_synced_before_anything_is_acknow
     made = False
     for number in range(1, 20):
         path, fs = tmp_path / str(number) / "channel", FaultyFileSystem()
-        with fs.failing(nth("sync_directory", number, "channel")), pytest.raises(StorageError):
+        with fs.failing(since(nth("sync_directory", number, "channel"))), pytest.raises(StorageError):
             Channel(path, fs=fs, minimum_required_space=0)
         made = (path / "channel.json").exists()
         synced = {c.file for c in fs.calls[:-1] if c.name == "sync_directory"}
@@ -61,7 +61,7 @@ def test_an_owner_file_that_a_failed_creation_did_not_sync_is_synced_before_anyt
         "minimum_required_space": 0,
     }
     fs = FaultyFileSystem()
-    with fs.failing(nth("sync_directory", 1, name)), pytest.raises(StorageError):
+    with fs.failing(since(nth("sync_directory", 1, name))), pytest.raises(StorageError):
         Channel(tmp_path / "channel", fs=fs, **options)
     assert (tmp_path / name / "owner.json").exists()
     fs = FaultyFileSystem()
@@ -80,7 +80,7 @@ def test_a_creation_that_was_cut_short_is_done_again_with_directories_of_any_nam
     for number in range(1, 30):
         fs = FaultyFileSystem()
         try:
-            with fs.failing(nth("rename", number, "")):
+            with fs.failing(since(nth("rename", number, ""))):
                 Channel(path, fs=fs, **options).close(checkpoint=False)
         except StorageError:
             assert not (path / "channel.json").exists()
@@ -93,7 +93,7 @@ def test_a_creation_that_was_cut_short_is_done_again_with_directories_of_any_nam
 
 def test_a_creation_that_was_cut_short_is_not_done_again_with_directories_in_another_order(tmp_path: Path) -> None:
     path, fs, data = tmp_path / "channel", FaultyFileSystem(), [str(tmp_path / "one"), str(tmp_path / "two")]
-    with fs.failing(nth("rename", 5, "")), pytest.raises(StorageError):
+    with fs.failing(since(nth("rename", 5, ""))), pytest.raises(StorageError):
         Channel(path, fs=fs, data_dirs=data)
     with pytest.raises(ForeignDirectoryError, match="give the same directories as then, in that order"):
         Channel(path, data_dirs=data[::-1])
@@ -220,7 +220,7 @@ def test_a_creation_that_is_done_again_takes_no_file_for_its_own(tmp_path: Path,
     """A data directory of a first release has no owner file; nor has what is no channel's at all."""
     path, other, found = tmp_path / "channel", tmp_path / "other", tmp_path / "found"
     fs = FaultyFileSystem()
-    with fs.failing(nth("rename", 4, "")), pytest.raises(StorageError):
+    with fs.failing(since(nth("rename", 4, ""))), pytest.raises(StorageError):
         Channel(path, fs=fs, minimum_required_space=0)
     assert (path / "owner.json").exists() and not (path / "channel.json").exists()
     with Channel(other, minimum_required_space=0) as channel:

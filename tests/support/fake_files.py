@@ -196,6 +196,17 @@ def nth(name: str, number: int, file: str = "") -> Callable[[Call], bool]:
     return chosen
 
 
+def since(first: Callable[[Call], bool], among: Callable[[Call], bool] = lambda _: True) -> Callable[[Call], bool]:
+    """Choose a call and all after it, as of a disk that dies, or of a program that is killed; of these, some."""
+    has_begun = [False]
+
+    def chosen(call: Call) -> bool:
+        has_begun[0] = has_begun[0] or first(call)
+        return has_begun[0] and among(call)
+
+    return chosen
+
+
 class DeadDirectory(FileSystem):
     """The real file system, but for one directory, whose disk fails.
 

@@ -1,0 +1,122 @@
+"""A creation that fails leaves nothing that is in the way of the next one."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.engine.creation import create_channel
+from spillable_stream.errors import ForeignDirectoryError, StorageError
+from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
+from spillable_stream.option_types import ChannelOptions, CreationOptions
+from spillable_stream.storage.filesystem import FileSystem
+from tests.support.events import put, take
+from tests.support.fake_files import Call, FaultyFileSystem, since
+
+_WAIT_SECONDS = 60  # of a thread that hangs
+_NEEDS_ROOM = ("create", "write", "preallocate", "sync", "sync_directory", "rename")
+
+
+def at(number: int, calls: tuple[str, ...] = _NEEDS_ROOM) -> tuple[FaultyFileSystem, list[Call]]:
+    """Return a disk that is full from a call on, and the calls that it has refused."""
+    fs, left, refused = FaultyFileSystem(), [number], list[Call]()
+
+    def needs_room(call: Call) -> bool:
+        return call.name in calls
+
+    def is_first(call: Call) -> bool:
+        left[0] -= needs_room(call)
+        return not left[0]
+
+    chosen = since(is_first, needs_room)
+    fs._fails = lambda call: chosen(call) and not refused.append(call)
+    return fs, refused
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_creation_that_finds_the_disk_full_leaves_nothing_and_another_place_is_free_to_choose(
+    tmp_path: Path, is_there: bool
+) -> None:
+    for number in count(1):
+        directory = tmp_path / str(number)
+        path, elsewhere = directory / "channel", directory / "full"
+        (path if is_there else directory).mkdir(parents=True)
+        elsewhere.mkdir()
+        before = sorted(directory.rglob("*"))
+        fs, refused = at(number)
+        options = {"data_dirs": [str(elsewhere / "data")], "checkpoint_dir": str(elsewhere / "images")}
+        with suppress(StorageError):
+            Channel(path, fs=fs, minimum_required_space=0, **options).close()
+        if not refused:
+            break
+        if (path / "channel.json").exists():  # but that may not be durable
+            continue
+        assert sorted(directory.rglob("*")) == before
+        with Channel(path, minimum_required_space=0, data_dirs=[str(directory / "rows")]) as channel:
+            put(channel, b"one")
+        with Channel(directory / "other", minimum_required_space=0, **options):
+            pass
+    assert number > 20
+
+
+def test_what_is_not_the_creations_stays(tmp_path: Path) -> None:
+    path, data = tmp_path / "channel", tmp_path / "data"
+    path.mkdir()
+    data.mkdir()
+    (data / "notes").write_text("somebody's")
+    other = tmp_path / "other"
+    Channel(other, minimum_required_space=0).close()
+    with pytest.raises(ForeignDirectoryError):
+        Channel(path, data_dirs=[str(data), str(other / "data")])
+    fs, _ = at(12)
+    with pytest.raises(StorageError):
+        Channel(path, fs=fs, data_dirs=[str(data)])
+    assert [p.name for p in data.iterdir()] == ["notes"] and not list(path.iterdir())
+    with Channel(other, create=False) as channel:
+        assert take(channel) == []
+
+
+class Meets(FaultyFileSystem):
+    """A disk that refuses the first data file, when another thread has come to create the same channel."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.other = threading.Thread(target=lambda: Channel(path, minimum_required_space=0).close())
+
+    def before(self, name: str, path: Path) -> None:
+        super().before(name, path)
+        if name == "write" and path.name == "log-000001":
+            self.other.start()
+            raise StorageError("the disk is full")
+
+
+def test_whoever_waits_for_a_creation_that_fails_creates_the_channel(tmp_path: Path) -> None:
+    path = tmp_path / "channel"
+    fs = Meets(path)
+    with pytest.raises(StorageError, match="the disk is full"):
+        Channel(path, fs=fs, minimum_required_space=0)
+    fs.other.join(_WAIT_SECONDS)
+    assert not fs.other.is_alive()
+    with Channel(path, create=False) as channel:
+        put(channel, b"one")
+        assert channel.engine().log.directories.are_in_place()  # type: ignore[attr-defined]
+        assert take(channel) == [b"one"]
+
+
+def test_an_open_right_after_the_creation_needs_no_room(tmp_path: Path) -> None:
+    """It would fail, and the channel would be there: the next creation would find one."""
+    path = tmp_path / "channel"
+    create_channel(FileSystem(), path, ChannelOptions(), CreationOptions(), [encode_schema(EVENT_SCHEMA)])
+    before = blocks_in(path)
+    with Channel(path, create=False):
+        assert blocks_in(path) == before
+
+
+def blocks_in(path: Path) -> dict[Path, int]:
+    """Return how much of the disk each file takes, but for the one whose record an open can do without."""
+    return {p: p.stat().st_blocks for p in path.rglob("*") if p.is_file() and p.name != "open.lock"}
