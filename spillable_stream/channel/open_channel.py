@@ -78,6 +78,7 @@ class OpenChannel:
         self._puts: DirectPuts | Spool  # set with each engine
         with told_of_opens(progress):
             self._open_engine(found)
+        self._pid = os.getpid()
         try:
             self._settle(given.options, given.schema, is_known=found.known is not None)
             if given.front is not None:
@@ -104,7 +105,6 @@ class OpenChannel:
         )
         self._engine.lock_timeout_seconds = self._engine.state.options.lock_timeout
         self._puts = DirectPuts(self._engine) if self.spool is None else self.spool
-        self._pid = os.getpid()
 
     def _settle(
         self, options: dict[str, Any], schema: pa.Schema | SparkSchema | None, *, is_known: bool = False
@@ -131,9 +131,14 @@ class OpenChannel:
             if self._pid != os.getpid():
                 self.owned.consumers = {}
                 self._open_engine(FoundChannel())
-                if self.spool is not None:
-                    self.spool.begin(self._engine)
-                self._engine.upkeep.ensure()
+                try:
+                    if self.spool is not None:
+                        self.spool.begin(self._engine)
+                    self._engine.upkeep.ensure()
+                except BaseException:
+                    self._engine.close()
+                    raise
+                self._pid = os.getpid()  # not before: after a failure the next call opens it anew
 
     def engine(self, to_write: str = "") -> Engine:
         """Return the engine, in this process.

@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
+from spillable_stream.errors import StorageError
+
 __all__ = ["PeriodicThread", "PeriodicWork"]
 
 
@@ -44,16 +46,23 @@ class PeriodicThread:
         return self._thread is not None and self._thread.is_alive()
 
     def ensure(self) -> None:
-        """Start the thread if it is not there and may begin; at the end of the process there is none."""
+        """Start the thread if it is not there and may begin; at the end of the process there is none.
+
+        Raises:
+            StorageError: the process can have no more threads.
+        """
         with self._mutex:
             if not self.is_alive() and self._may_begin():
                 self._ended = threading.Event()
                 thread = threading.Thread(target=_run, args=(self._work, self._ended), name=self._name, daemon=True)
                 try:
                     thread.start()
-                except RuntimeError:
+                except RuntimeError as e:
                     if threading.main_thread().is_alive():
-                        raise
+                        raise StorageError(
+                            f"the thread {self._name!r} can't begin ({e}): raise this user's limit of processes, or "
+                            "end some, and try again"
+                        ) from e
                 else:
                     self._thread = thread
 

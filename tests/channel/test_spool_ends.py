@@ -16,6 +16,8 @@ from spillable_stream.channel import spool as spool_module
 from spillable_stream.errors import ChannelClosedError
 from tests.support.events import numbered, put, take
 from tests.support.faulty_store import Fault
+from tests.support.forks import in_child
+from tests.support.no_threads import no_threads
 from tests.support.object_channels import URL, log_of
 from tests.support.spools import fail_store, in_store, lose_what_was_shipped, open_spooled, spool_of
 from tests.support.waiting import wait_until
@@ -149,6 +151,22 @@ def test_a_forked_child_puts_to_the_same_spool(tmp_path: Path) -> None:
     put(channel, b"parent again")
     channel.flush()
     assert take(channel) == [b"parent", b"child", b"parent again"]
+    channel.close()
+
+
+def test_a_forked_child_without_a_thread_puts_nothing_that_nobody_would_ship(tmp_path: Path) -> None:
+    channel = open_spooled(tmp_path / "spool", f"object+file://{tmp_path}/orders")
+    put(channel, b"parent")
+
+    def in_the_child() -> bool:
+        with no_threads(), pytest.raises(StorageError, match="raise this user's limit of processes"):
+            put(channel, b"refused")
+        put(channel, b"child")
+        return spool_of(channel)._thread.is_alive()
+
+    in_child(in_the_child)
+    channel.flush()
+    assert take(channel) == [b"parent", b"child"]
     channel.close()
 
 

@@ -10,6 +10,7 @@ import weakref
 import pytest
 
 from spillable_stream.engine.periodic_thread import PeriodicThread
+from spillable_stream.errors import StorageError
 from tests.support.no_threads import no_threads
 
 _WAIT_SECONDS = 60.0
@@ -132,7 +133,7 @@ def test_a_forked_child_does_not_take_the_thread_for_its_own() -> None:
 
 def test_one_that_could_not_start_can_be_ended_and_started_later() -> None:
     work = Work()
-    with no_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
+    with no_threads(), pytest.raises(StorageError, match=r"can't start new thread\): raise this user's limit"):
         work.thread.ensure()
     work.thread.end()
     work.thread.ensure()

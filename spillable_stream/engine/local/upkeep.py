@@ -27,7 +27,7 @@ from spillable_stream.engine.local.local_log import FILES_OF_A_LIMIT, LocalLog
 from spillable_stream.engine.local.moving import Moving
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.retention import Retention
-from spillable_stream.errors import ChannelClosedError, LockTimeoutError, SpillableError
+from spillable_stream.errors import ChannelClosedError, LockTimeoutError, SpillableError, StorageError
 from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.boot import since_boot_us
@@ -88,9 +88,13 @@ class Upkeep:
         return self._follower.state.needs_upkeep()
 
     def ensure(self) -> None:
-        """Start the thread if it is needed and not there."""
+        """Start the thread if it is needed and not there. If it can't begin, that is logged, and tried again later."""
         if not self._thread.is_alive() and not self._log.is_view and self.is_needed():
-            self._thread.ensure()
+            try:
+                self._thread.ensure()
+            except StorageError as e:  # the call that needs it has done what it was asked for
+                if self._warning.is_due():
+                    _log.warning("nobody looks after %s for now: %s", self._log.path, e, extra=fields(self._log.path))
 
     def run_once(self) -> bool:
         """Look as a call that a close waits for, and tell whether there will be another look."""

@@ -18,7 +18,7 @@ from spillable_stream.engine.store.object_checkpointing import ObjectCheckpointi
 from spillable_stream.engine.store.object_log import ObjectLog
 from spillable_stream.engine.store.object_owners import ObjectOwners
 from spillable_stream.engine.store.object_ownership import ObjectOwnership
-from spillable_stream.errors import GroupOwnedError, LockTimeoutError, SpillableError
+from spillable_stream.errors import GroupOwnedError, LockTimeoutError, SpillableError, StorageError
 from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.objects.store import is_refusal
 
@@ -75,9 +75,13 @@ class ObjectUpkeep:
         return self._follower.state.needs_upkeep()
 
     def ensure(self) -> None:
-        """Start the thread if it is needed and not there."""
+        """Start the thread if it is needed and not there. If it can't begin, that is logged, and tried again later."""
         if not self._thread.is_alive() and not self._log.is_view and self.is_needed():
-            self._thread.ensure()
+            try:
+                self._thread.ensure()
+            except StorageError as e:  # the call that needs it has done what it was asked for
+                if self._warning.is_due():
+                    _log.warning("nobody looks after %s for now: %s", self._log.path, e, extra=fields(self._log.path))
 
     def run_once(self) -> bool:
         """Look as a call that a close waits for, and tell whether there will be another look."""

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
+from spillable_stream.engine.groups import create_group
 from spillable_stream.engine.local.upkeep import Upkeep
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import ChannelFullError, StorageError
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.support.events import numbered, put, take
+from tests.support.no_threads import no_threads
 
 Open = Callable[..., Channel]
 
@@ -77,6 +79,25 @@ def test_the_thread_begins_with_the_option(open_channel: Open) -> None:
         assert len(threads()) == 1  # of the handle that made the need
         channel.checkpoint()
         assert len(threads()) == 2  # and of the one that has heard of it
+
+
+def test_where_no_thread_can_begin_each_call_does_what_it_is_for_and_a_later_one_begins_it(
+    open_channel: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    with no_threads() as refused:
+        channel = open_channel(retention_ms=60_000, overflow_capacity=2)
+        open_channel(keep_alive=0)
+        create_group(channel.engine(), "of-a-stream", "earliest", automatic=True)
+        put(channel, b"1", b"2")
+        with pytest.raises(ChannelFullError):
+            put(channel, b"3")
+        channel.checkpoint()
+        assert take(channel) == [b"1", b"2"]
+    assert len(refused) > 3 and not threads()
+    assert "nobody looks after" in caplog.text and "raise this user's limit of processes" in caplog.text
+    assert "no checkpoint" not in caplog.text
+    channel.checkpoint()
+    assert len(threads()) == 1
 
 
 def test_one_process_acts_at_a_time(open_channel: Open) -> None:
