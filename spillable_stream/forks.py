@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import concurrent.futures.thread  # noqa: F401  (first: so its own hook, which takes a lock, acts after the wait)
 import importlib
-import logging  # noqa: F401  (likewise)
+import logging  # (likewise)
 import os
+import signal
 import sys
 import threading
 import weakref
+from _thread import interrupt_main
+from functools import partial
 from time import monotonic, sleep
 from typing import Protocol
 
@@ -25,6 +28,7 @@ _PACKAGES = frozenset({__name__.partition(".")[0], *_OTHERS.split(), *sys.stdlib
 """What a child that uses a channel or a flow may import. Their imports end; a program's own may never."""
 
 _POLL_SECONDS = 0.001
+_OF_A_SIGNAL = 128  # plus its number: the status of a program that one has ended
 _MOST_SECONDS = 30.0  # should a lock that the forking thread holds keep the import from its end
 
 
@@ -46,11 +50,44 @@ forking: threading.RLock = threading.RLock()
 """Keeps a fork from landing between opening or closing a descriptor and recording it."""
 
 
+class _Interrupts:
+    """The signals whose handlers have interrupted a wait: Python ignores what is raised before a fork."""
+
+    def __init__(self) -> None:
+        self.waiting: list[signal.Signals] = []
+
+    def note(self, error: KeyboardInterrupt | SystemExit) -> None:
+        """Note the signal, by what its handler raised: that of Ctrl-C, if nothing else is said."""
+        number, code = getattr(error, "number", signal.SIGINT), getattr(error, "code", None)
+        if isinstance(code, int) and code - _OF_A_SIGNAL in signal.valid_signals():  # as `exit_on_sigterm` has it
+            number = code - _OF_A_SIGNAL
+        self.waiting[:] = [signal.Signals(number)]  # one, however often it comes
+
+    def __iter__(self) -> _Interrupts:
+        return self
+
+    def __next__(self) -> signal.Signals:
+        if not self.waiting:
+            raise StopIteration
+        return self.waiting.pop()
+
+
+_interrupts = _Interrupts()
+
+
 def _wait_for_imports() -> None:
-    """Wait while other threads import what a child may import: its own import would wait for theirs forever."""
+    """Wait while other threads import what a child may import: its own import would wait for theirs forever.
+
+    An interrupt does not end the wait, since nothing keeps the child from being forked. It comes once that is done.
+    """
     end = monotonic() + _MOST_SECONDS
-    while _others_import() and monotonic() < end:
-        sleep(_POLL_SECONDS)
+    while True:
+        try:
+            while _others_import() and monotonic() < end:
+                sleep(_POLL_SECONDS)
+            return
+        except (KeyboardInterrupt, SystemExit) as e:
+            _interrupts.note(e)
 
 
 def _others_import() -> bool:
@@ -85,4 +122,10 @@ def _note_broken_off() -> None:
 
 # The last one registered is the first to act before a fork: the wait holds no lock that an import may need.
 os.register_at_fork(before=forking.acquire, after_in_parent=forking.release, after_in_child=forking.release)
+# Before that: a thread that configures logging has this lock, and a handler that it makes may open a channel's files.
+if (_logging := getattr(logging, "_lock", None)) is not None:
+    os.register_at_fork(before=_logging.acquire, after_in_parent=_logging.release)  # a child's is a new one
 os.register_at_fork(before=_wait_for_imports, after_in_child=_note_broken_off)
+# A call from C, so the signal's handler runs where the fork has returned: what it raises here would be ignored, too.
+os.register_at_fork(after_in_parent=partial(next, map(interrupt_main, _interrupts), None))
+os.register_at_fork(after_in_child=_interrupts.waiting.clear)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from time import sleep
 from types import ModuleType
 
 import pytest
 
 from spillable_stream import forks
+from spillable_stream.termination import Terminated, exit_on_sigterm, interrupting_on_signals
 from tests.support.forks import in_child
 
 _SECONDS = 60  # of a thread that hangs
@@ -133,6 +137,37 @@ def test_a_fork_does_not_wait_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waits.number
 
 
+@pytest.mark.parametrize(
+    ("number", "handling", "raised"),
+    [
+        (signal.SIGINT, nullcontext, KeyboardInterrupt()),
+        (signal.SIGTERM, exit_on_sigterm, SystemExit(143)),
+        (signal.SIGTERM, interrupting_on_signals, Terminated(signal.SIGTERM)),
+    ],
+)
+def test_an_interrupt_while_a_fork_waits_comes_when_that_is_done_and_only_in_the_parent(
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    handling: Callable[[], AbstractContextManager[None]],
+    raised: BaseException,
+) -> None:
+    slow, _ = begin("spillable_stream.that_is_slow", monkeypatch)
+    steps = [slow.may_end.set, lambda: signal.raise_signal(number)]
+    monkeypatch.setattr(forks, "sleep", Waits(lambda: steps and steps.pop()()))
+    parent, found = os.getpid(), list[BaseException]()
+    with slow.running(), handling():
+        try:
+            if not os.fork():
+                os._exit(0 if slow.has_ended else 1)
+        except (KeyboardInterrupt, SystemExit) as e:
+            if os.getpid() != parent:
+                os._exit(2)
+            found.append(e)
+    assert [(type(e), e.args) for e in found] == [(type(raised), raised.args)]
+    assert os.wait()[1] == 0
+    in_child(lambda: True)  # and it comes once
+
+
 def test_a_child_does_not_wait_for_imports_that_its_fork_broke_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that a child starts may have the number of its parent's."""
     slow, _ = begin("spillable_stream.that_is_slow", monkeypatch)
@@ -183,4 +218,39 @@ print("ended" if os.waitpid(child, 0)[1] == 0 else "hung")
 def test_a_fork_waits_while_pyarrow_looks_for_pandas() -> None:
     command = [sys.executable, "-W", "ignore", "-c", PYARROW_LOOKS_FOR_PANDAS]
     found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * _SECONDS)
-    assert found.stdout == "ended\n", found.stderr
+    assert (found.stdout, found.stderr) == ("ended\n", "")
+
+
+A_HANDLER_OPENS_FILES = """
+import logging, os, signal, sys, threading
+from pathlib import Path
+from time import sleep
+from spillable_stream.storage.filesystem import FileSystem
+
+has_begun, forking, main = threading.Event(), {"_acquireLock", "fork"}, threading.get_ident()
+
+def configure():
+    with logging._lock:  # as `logging.config` has it, while it makes handlers
+        has_begun.set()
+        waiting = 0
+        while waiting < 1000:  # looks, each of which lets the other thread continue, if it can
+            waiting = waiting + 1 if sys._current_frames()[main].f_code.co_name in forking else 0
+            sleep(0)
+        FileSystem().open(Path(sys.argv[1]), create=True).close()
+
+def fork():
+    return os.fork()
+
+signal.alarm(60)
+threading.Thread(target=configure, daemon=True).start()
+has_begun.wait()
+if not (child := fork()):
+    os._exit(0)
+print("ended" if os.waitpid(child, 0)[1] == 0 else "failed")
+"""
+
+
+def test_a_fork_waits_for_a_thread_that_configures_logging_and_opens_files(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", A_HANDLER_OPENS_FILES, tmp_path / "file"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * _SECONDS)
+    assert (found.stdout, found.stderr) == ("ended\n", "")
