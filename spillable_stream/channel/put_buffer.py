@@ -122,6 +122,14 @@ class PutBuffer:
 
     def _stage(self) -> None:
         """Move the frames to a segment file, so that memory stays bounded."""
+        try:
+            self._write_segment()
+        except DiskSpaceError:  # nothing of them was written
+            self._engine.make_room()
+            self._write_segment()
+        self.frames, self._frames_bytes = [], 0
+
+    def _write_segment(self) -> None:
         if self.segment is None:
             memory_bytes, state = self._engine.put_bytes(), self._engine.state
             self.segment = self._engine.log.stage(
@@ -129,12 +137,7 @@ class PutBuffer:
                 minimum_required_space=state.options.minimum_required_space,
                 waiting_bytes=state.delays.payload_bytes,
             )
-        try:
-            self.segment.write(self.frames)
-        except DiskSpaceError:  # nothing of them was written
-            self._engine.make_room()
-            self.segment.write(self.frames)
-        self.frames, self._frames_bytes = [], 0
+        self.segment.write(self.frames)
 
     def finish(self) -> list[SegmentRef]:
         """Stage the rest where anything is staged, and return what a commit adopts, durable by then."""

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypedDict
 
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import DiskSpaceError, StorageError
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.expiry import NEVER, Expiry, joined
 from spillable_stream.format.file_names import disk_segment, in_memory, memory_segment, seed_name
@@ -199,7 +199,8 @@ class StagedFileWriter:
 
     def _require_sound(self) -> None:
         if self._failure is not None:
-            raise StorageError(f"{self.path} can only be discarded: {self._failure}") from self._failure
+            kind = DiskSpaceError if isinstance(self._failure, DiskSpaceError) else StorageError
+            raise kind(f"{self.path} can only be discarded: {self._failure}") from self._failure
 
     def close(self) -> None:
         """Close the file, which frees its lock, and keep it."""

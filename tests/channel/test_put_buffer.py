@@ -2,15 +2,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from spillable_stream import Channel, Event
+from spillable_stream import Channel, DiskSpaceError, Event
 from spillable_stream.channel import put_buffer
 from spillable_stream.channel.event_columns import EventColumns, batch_from_events
 from spillable_stream.channel.put_buffer import PutBuffer
 from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.log.staged_file import StagedFileWriter
+from spillable_stream.storage.file import File
+from tests.support.events import put, take
 
 Open = Callable[..., Channel]
 SECOND_US = 1_000_000
@@ -82,3 +86,40 @@ def test_what_is_discarded_leaves_no_file(open_channel: Open, path: Path) -> Non
     buffer.add_events(columns(b"y"))
     buffer.discard()
     assert (buffer.waiting, buffer.frames, segments(path)) == (0, [], [])
+
+
+@pytest.mark.parametrize("of", ["__init__", "write"])
+def test_room_is_made_for_what_is_staged_where_the_disk_has_none(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    channel = open_channel(max_inline_bytes=1000)
+    real, calls = getattr(StagedFileWriter, of), list[str]()
+
+    def refuse(self: StagedFileWriter, *arguments: Any, **named: Any) -> None:
+        if not calls:
+            calls.append("refused")
+            raise DiskSpaceError("full")
+        real(self, *arguments, **named)
+
+    monkeypatch.setattr(StagedFileWriter, of, refuse)
+    monkeypatch.setattr(channel.engine(), "make_room", lambda: calls.append("room"))
+    put(channel, bytes(5000), b"x")
+    assert calls == ["refused", "room"]
+    assert take(channel) == [bytes(5000), b"x"]
+
+
+def test_memory_that_a_full_disk_takes_no_staged_events_from_is_told_as_a_full_disk(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(memory_capacity=10_000, byte_capacity=1 << 20, max_inline_bytes=0)
+    monkeypatch.setattr(put_buffer, "_INLINE_MEMORY_BYTES", 0)
+
+    def refuse(self: File, source: File, size: int) -> None:
+        raise DiskSpaceError("full")
+
+    with monkeypatch.context() as full, pytest.raises(DiskSpaceError), channel.put_transaction() as tx:
+        full.setattr(File, "copy_from", refuse)
+        for _ in range(20):
+            tx.put_batch(batch(bytes(100_000)))
+    put(channel, b"x")
+    assert take(channel) == [b"x"]

@@ -118,18 +118,22 @@ class FileStaging:
             StorageError: the file system refused. All that was written can only be discarded.
         """
         for chunk in chunks:
-            staged = self._open.get(chunk[:2])
-            if staged is None or staged.size_bytes >= FULL_BYTES:
-                if staged is not None and not self._keeps_locks:  # else a task had a file open for each 16 MiB
-                    staged.finish()
-                    staged.writer.close()
-                staged = self._open[chunk[:2]] = _Staged(self._stage(), *chunk[:2], chunk.first_ms)
-                self._all.append(staged)
             try:
-                staged.add(chunk)
+                self._staged_for(chunk).add(chunk)
             except DiskSpaceError:  # nothing of it was written
                 self._make_room()
-                staged.add(chunk)
+                self._staged_for(chunk).add(chunk)
+
+    def _staged_for(self, chunk: DelayedChunk) -> _Staged:
+        """Return the file of a chunk's stretch of time, or another one if there is none, or that is full."""
+        staged = self._open.get(chunk[:2])
+        if staged is None or staged.size_bytes >= FULL_BYTES:
+            if staged is not None and not self._keeps_locks:  # else a task had a file open for each 16 MiB
+                staged.finish()
+                staged.writer.close()
+            staged = self._open[chunk[:2]] = _Staged(self._stage(), *chunk[:2], chunk.first_ms)
+            self._all.append(staged)
+        return staged
 
     def finish(self) -> StagedDelayed:
         """Sync the files, and return what a put needs to name them.

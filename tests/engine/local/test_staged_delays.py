@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -150,17 +151,18 @@ def test_a_file_that_was_removed_is_missing(open_channel: Open, path: Path) -> N
 
 
 @pytest.mark.usefixtures("few_in_memory")
-def test_room_is_made_where_the_disk_has_none(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("of", ["__init__", "write"])
+def test_room_is_made_where_the_disk_has_none(open_channel: Open, monkeypatch: pytest.MonkeyPatch, of: str) -> None:
     channel = open_channel(max_inline_bytes=10_000)
-    clock, write, calls = clock_of(channel), StagedFileWriter.write, list[str]()
+    clock, real, calls = clock_of(channel), getattr(StagedFileWriter, of), list[str]()
 
-    def refuse(self: StagedFileWriter, frames: object) -> None:
+    def refuse(self: StagedFileWriter, *arguments: Any, **named: Any) -> None:
         if not calls:
             calls.append("refused")
             raise DiskSpaceError("full")
-        write(self, frames)  # type: ignore[arg-type]
+        real(self, *arguments, **named)
 
-    monkeypatch.setattr(StagedFileWriter, "write", refuse)
+    monkeypatch.setattr(StagedFileWriter, of, refuse)
     monkeypatch.setattr(channel.engine(), "make_room", lambda: calls.append("room"))
     put_many_late(channel)
     assert calls == ["refused", "room"]
