@@ -105,6 +105,17 @@ class GroupLease:
             self._kept = True
             self._watched.set()
 
+    def give_up(self) -> None:
+        """Give the group up, and leave the channel open until `close`, which may take long.
+
+        Raises what `Consumer.close` does.
+        """
+        with self._turn:
+            if self._consumer is not None:
+                self._before_close()
+                consumer, self._consumer = self._consumer, None
+                consumer.close()
+
     def close(self) -> None:
         """Close the channel, and so give the group up; raises what `Channel.close` does."""
         with self._turn:

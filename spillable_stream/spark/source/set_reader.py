@@ -32,7 +32,7 @@ from spillable_stream.engine.port import one_look
 from spillable_stream.errors import ChannelClosedError, DataLossError, NotAChannelError, OptionError, SchemaError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.schema import naming_member
-from spillable_stream.spark.side_by_side import side_by_side
+from spillable_stream.spark.side_by_side import MOST_SIDE_BY_SIDE, side_by_side
 from spillable_stream.spark.source.idle_polls import IdlePolls, PolledTogether
 from spillable_stream.spark.source.latest_offset import Backlog
 from spillable_stream.spark.source.load_identity import load_name
@@ -62,6 +62,7 @@ T = TypeVar("T")
 
 _LOCAL_LOOK_SECONDS = 1.0  # for new channels
 _REMOTE_LOOK_SECONDS = 10.0  # a look is a listing, which costs money
+_MOST_GIVEN_UP = 256  # groups at the same time: each is two small appends at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,13 +385,21 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._missed.add(uuid)
 
     def _drop(self, uuids: Collection[str]) -> None:
-        """Do without channels, until they are found again. They close at the same time: a close may take long."""
+        """Do without channels, until they are found again. They close at the same time: a close may take long.
+
+        Where they are so many that some close after others, all groups are given up before: Spark may kill this process
+        meanwhile, and a group in a store that it still owned keeps the query's next source waiting.
+        """
         members = [self._members.pop(uuid) for uuid in uuids]
         for uuid, member in zip(uuids, members, strict=True):
             self._channels.forget(member.path)
             self._planned.pop(uuid, None)
             self._committed.pop(uuid, None)
-        side_by_side([partial(_stop, member.reader) for member in members])
+        try:
+            if len(members) > MOST_SIDE_BY_SIDE:
+                side_by_side([partial(_give_group_up, member.reader) for member in members], _MOST_GIVEN_UP)
+        finally:
+            side_by_side([partial(_stop, member.reader) for member in members])
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
@@ -415,6 +424,11 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _parse(self, value: OffsetJson) -> SetOffset:
         return SetOffset.parse(value, str(self._channels))
+
+
+def _give_group_up(reader: SpillableStreamReader) -> None:
+    with contextlib.suppress(ChannelClosedError):
+        reader.give_group_up()
 
 
 def _stop(reader: SpillableStreamReader) -> None:

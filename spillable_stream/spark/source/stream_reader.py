@@ -262,6 +262,10 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._finished.commit(done.event_id)
         self._port().checkpoint_if_due()
 
+    def give_group_up(self) -> None:
+        """Let the query's next source have the group, before `stop` (`GroupLease.give_up`)."""
+        self._lease.give_up()
+
     def stop(self) -> None:
         """Close the channel. Spark does not call this reliably."""
         self._lease.close()

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from pyspark.sql.datasource import InputPartition
 
 from spillable_stream import Channel
 from spillable_stream.errors import (
+    ChannelClosedError,
     CheckpointMismatchError,
     NotAChannelError,
     OptionError,
@@ -24,10 +26,11 @@ from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.options import SOURCE, parse_options
 from spillable_stream.spark.datasource import SpillableDataSource
 from spillable_stream.spark.schema import struct_type
+from spillable_stream.spark.side_by_side import MOST_SIDE_BY_SIDE
 from spillable_stream.spark.source.offset import OffsetJson
 from spillable_stream.spark.source.read_limits import ReadAllAvailable
 from spillable_stream.spark.source.read_options import StreamOptions
-from spillable_stream.spark.source.set_reader import SpillableSetReader
+from spillable_stream.spark.source.set_reader import SpillableSetReader, _Member
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 from tests.support.events import put, take
 from tests.support.spark.sets import Open, Source, bodies, channels_at, drain, events, names, place, set_readers
@@ -255,6 +258,43 @@ def test_a_channel_that_does_not_close_keeps_no_other_of_its_set_open(
     with pytest.raises(StorageError, match="no answer"):
         reader.stop()
     assert sorted(stopped) == ["a", "b", "c"]
+
+
+class Leaving:
+    """A reader of one of many channels, which notes what it is told.
+
+    Args:
+        number: its number.
+        told: gets what all of them are told.
+        together: all that are told at the same time to give their groups up.
+    """
+
+    def __init__(self, number: int, told: list[str], together: threading.Barrier) -> None:
+        self._number, self._told, self._together = number, told, together
+
+    def give_group_up(self) -> None:
+        self._together.wait()
+        self._told.append("give up")
+        if self._number == 0:
+            raise StorageError("no answer")
+        raise ChannelClosedError("it was removed")
+
+    def stop(self) -> None:
+        self._told.append("stop")
+
+
+def test_a_set_of_many_channels_gives_all_groups_up_before_it_closes_any(open_at: Open, source: Source) -> None:
+    """Spark kills its process soon. In a store a group that it still owned keeps the query's next source waiting."""
+    reader, told, many = of_three(open_at, source), list[str](), MOST_SIDE_BY_SIDE + 1
+    reader.stop()
+    together = threading.Barrier(many, timeout=60)
+    reader._members = {
+        str(number): _Member("", cast(SpillableStreamReader, Leaving(number, told, together)), False)
+        for number in range(many)
+    }
+    with pytest.raises(StorageError, match="no answer"):
+        reader.stop()
+    assert told == ["give up"] * many + ["stop"] * many
 
 
 def test_a_named_group_is_one_of_each_channel(open_at: Open, source: Source) -> None:
