@@ -70,14 +70,25 @@ class ObjectEngine(Engine):
         self.checkpointing = ObjectCheckpointing(log, follower, appender, self.active_calls, self.counters)
         self.worker_statuses: ObjectWorkerStatuses = ObjectWorkerStatuses(log.store, log.channel, follower)
         owners = ObjectOwners(log, follower, appender, self.worker_statuses.forget)
-        without = _Nothing()
+        committer = self._new_committer(owners)
+        self._wire(owners, committer)
+        self.deliveries = deliveries = self._new_deliveries()
+        self.wait_for, committer.deliver = deliveries.wait_for, deliveries.deliver
+        self.checkpointing.delay_merging.clock_ms = lambda: deliveries.clock_ms()
+        self.upkeep = self._new_upkeep(owners)
+        committer.when_full = self.upkeep.ensure
+        self.prepare_put = self.make_room = lambda: None
+        self.put_bytes = lambda: 0
+
+    def _new_committer(self, owners: ObjectOwners) -> Committer:
+        log, none = self.log, _Nothing()
         committer = Committer(
             log,
-            follower,
-            appender,
-            without,
-            without,
-            without,
+            self.follower,
+            self.appender,
+            none,
+            none,
+            none,
             _Segments(log),
             owners,
             self.active_calls,
@@ -85,24 +96,24 @@ class ObjectEngine(Engine):
         )
         committer.group_commit.pace = log.pace.wait
         committer.poll_seconds = log.poll_seconds[1] / 4
-        self._wire(owners, committer)
-        self.deliveries = deliveries = Deliveries(
-            log,
-            follower,
-            appender,
+        return committer
+
+    def _new_deliveries(self) -> Deliveries:
+        return Deliveries(
+            self.log,
+            self.follower,
+            self.appender,
             lambda: None,
-            log.delayed,
+            self.log.delayed,
             self._write_delayed,
             partial(ObjectStaging, self._write_delayed),
         )
-        self.wait_for, committer.deliver = deliveries.wait_for, deliveries.deliver
-        self.checkpointing.delay_merging.clock_ms = lambda: deliveries.clock_ms()
+
+    def _new_upkeep(self, owners: ObjectOwners) -> ObjectUpkeep:
+        log, follower, appender = self.log, self.follower, self.appender
         retention = Retention(log, follower, appender, owners, lambda: boot_id().hex())
         groups = AutomaticGroups(log, follower, appender, owners)
-        self.upkeep = ObjectUpkeep(log, follower, owners, retention, groups, self.checkpointing, self.active_calls)
-        committer.when_full = self.upkeep.ensure
-        self.prepare_put = self.make_room = lambda: None
-        self.put_bytes = lambda: 0
+        return ObjectUpkeep(log, follower, owners, retention, groups, self.checkpointing, self.active_calls)
 
     def _write_delayed(self, chunks: list[DelayedChunk]) -> StagedDelayObjects:
         """Write the delayed events of a put to one object, if that is not too large: each is a request."""

@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.process_owners import ProcessOwner
 from spillable_stream.errors import GroupOwnedError
+from spillable_stream.state.contents import OwnerRecord
 
-if TYPE_CHECKING:
-    from spillable_stream.engine.store.object_owners import ObjectOwners
-
-__all__ = ["ANSWER_SECONDS", "ObjectGroupHold", "ObjectOwnership"]
+__all__ = ["ANSWER_SECONDS", "ObjectGroupHold", "ObjectOwnership", "Owners"]
 
 ANSWER_SECONDS = 10.0
 """How long a claim waits for an answer, by the claimant's own clock. Owners look every second."""
+
+
+class Owners(Protocol):
+    """What an ownership needs of those who keep it: `ObjectOwners`.
+
+    Attributes:
+        path: the channel.
+        losses: returns how many losses the handle has met (`ObjectLog.losses`).
+    """
+
+    path: ChannelPath
+    losses: Callable[[], int]
+
+    def known(self, group: str) -> OwnerRecord | None:
+        """Return who owns a group by the state as it is known."""
+
+    def say_again(self, owned: ObjectOwnership) -> None:
+        """Write the note of a group of this handle, which has changed; raises what `ObjectOwnership.write` does."""
+
+    def give_up(self, owned: ObjectOwnership) -> None:
+        """Own a group no more, and say so; a failure is logged."""
+
+    def forget(self, owned: ObjectOwnership) -> None:
+        """Answer no claims of a group any more."""
 
 
 class ObjectOwnership:
@@ -32,7 +55,7 @@ class ObjectOwnership:
         losses: how many losses the handle had met (`ObjectLog.losses`).
     """
 
-    def __init__(self, owners: ObjectOwners, group: str, note: str) -> None:
+    def __init__(self, owners: Owners, group: str, note: str) -> None:
         self.group = group
         self.note: str = note
         self.epoch: int = 0
