@@ -49,6 +49,7 @@ SCENARIOS = {
     "channel/test_moved_events": "events on disk after later ones",
     "channel/test_object_faults": "a channel on a store that fails once, and a process that is killed, at each request",
     "channel/test_object_machine": "any sequence of calls to a channel in an object store, beside a model",
+    "channel/test_object_put_backs": "a channel whose bucket is put back to any of its versions at any moment",
     "channel/test_object_meetings": "whole calls of other handles at each request of one, on a store",
     "channel/test_processes": "several processes at once",
     "channel/test_spool_delays": "events that wait, through a spool in front of a store",

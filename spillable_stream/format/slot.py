@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -225,6 +225,10 @@ class Slot:
     def begins_anew(self) -> bool:
         """Whether a repair wrote it: the state after it is that of its checkpoint, whatever a reader knows."""
         return any(_is_anew(self.data, at, header) for at, header in self.places if header.type == FrameType.LOST)
+
+    def without_append(self) -> Slot:
+        """Return it as readers pass it that found it void: it takes its place, and holds nothing."""
+        return replace(self, places=())
 
     def frames(self) -> list[SlotFrame]:
         """Return the frames of the append, in order."""

@@ -21,6 +21,7 @@ from spillable_stream.objects.salvage import QUARANTINE
 from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.staged_object import birth_of
 from spillable_stream.objects.store import ObjectMissingError, Store
+from spillable_stream.objects.void_slots import void_slots
 
 __all__ = ["ObjectInventory", "take_object_inventory"]
 
@@ -37,6 +38,7 @@ class ObjectInventory:
         identity_damaged: whether the identity must be written anew.
         sizes: the sizes of all objects that were listed, in bytes, by key.
         slots: the numbers of the slots that were listed, ascending.
+        void: the numbers and tokens of the slots that their writers said to be void.
         checkpoints: the whole checkpoints, ascending.
         bad_checkpoints: the slots whose checkpoints are damaged, ascending.
         segments: the keys of the segments that were listed.
@@ -49,6 +51,7 @@ class ObjectInventory:
     identity_damaged: bool
     sizes: dict[str, int]
     slots: list[int]
+    void: set[tuple[int, bytes]]
     checkpoints: list[Checkpoint]
     bad_checkpoints: list[int]
     segments: list[str]
@@ -83,8 +86,9 @@ def take_object_inventory(store: Store, findings: Findings) -> ObjectInventory:
     _note_strays(sizes, findings)
     segments = [key for key in sizes if birth_of(key) is not None]
     queries = [key.removeprefix(QUERIES) for key in sizes if key.startswith(QUERIES)]
+    void = void_slots(sizes)
     return ObjectInventory(
-        channel, identity_damaged, sizes, slots, whole, bad, sorted(segments), queries, hint, hint_damaged
+        channel, identity_damaged, sizes, slots, void, whole, bad, sorted(segments), queries, hint, hint_damaged
     )
 
 
@@ -118,7 +122,7 @@ def _note_strays(keys: Iterable[str], findings: Findings) -> None:
 def _is_own(key: str) -> bool:
     for prefix in (LOG, CHECKPOINTS):
         if key.startswith(prefix):
-            return _NUMBER.match(key.removeprefix(prefix)) is not None
+            return _NUMBER.match(key.removeprefix(prefix)) is not None or bool(void_slots([key]))
     return key in (IDENTITY, HINT) or key.startswith((QUERIES, WORKERS, QUARANTINE)) or birth_of(key) is not None
 
 

@@ -38,6 +38,7 @@ from spillable_stream.objects.loading import apply_slot
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.slots import Slots
 from spillable_stream.objects.store import Store
+from spillable_stream.objects.void_slots import pass_void
 from spillable_stream.progress import Meter, OnProgress
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.contents import Trimmed
@@ -162,8 +163,10 @@ class _Repair:
         trim = TrimRecord(through=trimmed.through, births=trimmed.births, deleted=trimmed.deleted)
         Control(FrameType.TRIM, trim).plan(plan)
         attempt = appending.attempt(tail, plan.entries)
-        if appending.append(attempt) is not None:
-            raise self._busy(attempt.number)
+        if (there := appending.append(attempt)) is not None:
+            if tail.accepts(there) or pass_void(self._slots, there) is None:
+                raise self._busy(attempt.number)
+            return self._append(tail.after(there))
         apply_slot(self._slots, state, Slot.parse(self._channel, attempt.number, attempt.data))
         return attempt.won, state
 

@@ -37,6 +37,7 @@ _FAR_SLOTS = 10_000  # what is that far beyond the log's end is not a slot, but 
 _SHOWN_MISSING = 100
 _HEADER = "the file's header is damaged"
 _OTHER_BEFORE = "the slot was appended after one that is not there now: objects were removed or overwritten"
+_VOID = "the slot counts for nobody: its writer found that slots before it were lost"
 _IDS = {FrameType.PUT, FrameType.COMMIT}
 
 
@@ -88,6 +89,7 @@ class ObjectSteps:
         self._store = store
         self._channel = inventory.channel
         self._listed = inventory.slots
+        self._void = inventory.void
         self._sizes = inventory.sizes
         self._checkpoints: dict[int, Checkpoint] = {c.tail.number: c for c in inventory.checkpoints}
         self._findings = findings
@@ -136,7 +138,8 @@ class ObjectSteps:
             text = "a repair began the log anew with this slot, and was not finished: it has no checkpoint"
             self._findings.damage(self._unsaid.path, text)
         for stray in [n for n in self._listed if n > self.last_number]:
-            self._findings.note(Path(slot_key(stray)), "the object is far beyond the end of the log, and not a slot")
+            text = _VOID if self._is_void(stray) else "the object is far beyond the end of the log, and not a slot"
+            self._findings.note(Path(slot_key(stray)), text)
 
     # ── objects ─────────────────────────────────────────────────────────────────────────────────
 
@@ -167,11 +170,18 @@ class ObjectSteps:
     def _last_known(self, number: int) -> int:
         """Return the newest slot that is known to be, or have been, there after one that is missing."""
         known = [n for n in self._checkpoints if n >= number]
-        later = [n for n in self._listed if n > number]
+        later = [n for n in self._listed if n > number and not self._is_void(n)]
         known += [n for n in later if n - number <= _FAR_SLOTS]
         far = [n for n in later if n - number > _FAR_SLOTS]
         known += [n for n in far[-_SHOWN_MISSING:] if self._header(n) is not None]
         return max(known, default=-1)
+
+    def _is_void(self, number: int) -> bool:
+        """Tell whether the writer of a slot said that it is void."""
+        if all(number != said for said, _ in self._void):
+            return False
+        header = self._header(number)
+        return header is not None and (number, header.token) in self._void
 
     def _whole(self, number: int, data: bytes) -> Slot | None:
         try:
@@ -214,13 +224,15 @@ class ObjectSteps:
     def _slot(self, number: int, data: bytes, time_us: int) -> Iterator[Step]:
         found, whole = self._parsed(number, data), self._whole(number, data)
         begin, end = self._extent(number, data)
+        file, self.last_end = self._log_file(number, begin, end), len(data)
         if found is None:
             self.token, counts = None, self._may_count(number)
         else:
-            counts = self.counts in (None, found[0].previous)
-            self.token = self.counts = found[0].token
-        self.last_end = len(data)
-        file = self._log_file(number, begin, end)
+            self.token, counts = found[0].token, self.counts in (None, found[0].previous)
+            if not counts and (number, self.token) in self._void:
+                self._findings.note(file.path, _VOID)
+                return
+            self.counts = self.token
         if not counts and found is None:
             self._findings.damage(file.path, "the slot is damaged; it did not count", 0)
             return
@@ -271,9 +283,10 @@ class ObjectSteps:
         return True
 
     def _following(self, number: int) -> SlotHeader | None:
-        """Return the next header after a slot that can be read."""
+        """Return the next header after a slot that can be read, and is of no void one."""
         later = {number + 1, *(n for n in self._listed if n > number)}
-        return next((h for h in map(self._header, sorted(later)) if h is not None), None)
+        headers = filter(None, map(self._header, sorted(later)))
+        return next((h for h in headers if (h.number, h.token) not in self._void), None)
 
     # ── what a step says ────────────────────────────────────────────────────────────────────────
 

@@ -51,14 +51,18 @@ class Tail:
     Args:
         number: its number.
         token: its own token.
-        counts: what the next slot has as its `previous`: its own token, but for checkpoints of earlier versions.
+        counts: what the next slot has as its `previous`: its own token, but for a void slot (`void_slots.py`), which
+            has that of the slot before it here.
         end: where it ends, in bytes.
+        behind: the slot before a void one; None for one that counts. A proof needs both: where the bucket was put back
+            once more, the void one may be there, and the one that counts not.
     """
 
     number: int
     token: bytes
     counts: bytes
     end: int
+    behind: Tail | None = None
 
     @classmethod
     def of(cls, slot: Slot) -> Tail:
@@ -68,6 +72,32 @@ class Tail:
     def accepts(self, slot: Slot) -> bool:
         """Tell whether the next slot was planned on the state at this tail."""
         return slot.header.previous == self.counts
+
+    def after(self, slot: Slot) -> Tail:
+        """Return the tail behind the next slot: one that was not planned on the state here is void."""
+        number, token = slot.number, slot.header.token
+        if self.accepts(slot):
+            return Tail(number, token, token, slot.end)
+        return Tail(number, token, self.counts, slot.end, self)
+
+    @property
+    def counting(self) -> Tail:
+        """The newest slot that counts. The state after it is that after the void ones behind it, too."""
+        return self if self.behind is None else self.behind.counting
+
+    def gone_in(self, slots: Slots) -> Tail | None:
+        """Return the first slot that is not there any more: this one, or behind void ones the last one that counts.
+
+        Raises:
+            CorruptionError: one is damaged.
+            StoreError: the store refused or failed.
+        """
+        try:
+            if slots.token(self.number) != self.token:
+                return self
+        except ForeignSlotError:  # the channel was removed; or a creator that slept filled the place of slot 0
+            return self
+        return None if self.behind is None else self.behind.gone_in(slots)
 
 
 class Attempt:
@@ -86,6 +116,8 @@ class Attempt:
         size_bytes: the slot's size.
         token: the token of the last request; of the one that created the slot, once that is known.
         parts: the bytes of the slot with that token; small frames are together in one.
+        unproven: the token of the slot of this append, or of its fence, that is behind a slot that is gone.
+        is_void: whether that slot was said to be void (`void_slots.py`).
     """
 
     def __init__(self, at: Tail, header: Callable[[bytes], SlotHeader], entries: Sequence[Entry]) -> None:
@@ -94,6 +126,8 @@ class Attempt:
         self.size_bytes: int = 0
         self.token: bytes = NO_TOKEN
         self.parts: list[Payload] = []
+        self.unproven: bytes = NO_TOKEN
+        self.is_void: bool = False
         self._header = header
         self._entries = entries
         self._append_bytes = sum([HEADER_SIZE_BYTES + (h.length + 7 & ~7) for h, _, _ in entries])  # `frame_size`
@@ -185,7 +219,7 @@ class Appending:
                 if there is not None and not attempt.owns(there):
                     return there
                 if created or there is not None:
-                    self._prove(attempt)
+                    self._prove(attempt, attempt.token)
                     return None
             except ForeignSlotError:
                 raise
@@ -241,15 +275,15 @@ class Appending:
             if there is None:
                 continue
             if attempt.owns(there):
-                self._prove(attempt)
+                self._prove(attempt, attempt.token)
                 return None
             if not fence.owns(there):
-                self._prove(fence)  # that nobody's slot was collected there in between
+                self._prove(attempt, NO_TOKEN)  # that nobody's slot was collected there in between
                 return there
             break
         else:
             raise self._unanswered(attempt, cause) from cause
-        self._prove(fence)
+        self._prove(attempt, fence.token)
         raise _nothing_committed(cause or "the writer was interrupted") from cause
 
     def _shown(self, number: int) -> Slot | None:
@@ -265,8 +299,12 @@ class Appending:
         except (StoreError, CorruptionError):
             return None
 
-    def _prove(self, attempt: Attempt) -> None:
+    def _prove(self, attempt: Attempt, mine: bytes) -> None:
         """Prove that the slot was never deleted before: the one before it is still there.
+
+        Args:
+            attempt: the append, or the one that is fenced.
+            mine: the token of the slot in its place, if this handle created it; `NO_TOKEN` if it is another's.
 
         Raises:
             CommitOutcomeUnknownError: it is not, or is damaged, or nobody answers.
@@ -274,25 +312,29 @@ class Appending:
         at, lasting = attempt.at, _LastingErrors()
         cause: SpillableError | None = None
         for _ in self.backoff.attempts():
+            gone: Tail | None = at
             try:
-                token = self._slots.token(at.number)
+                if self._slots.token(at.number) == at.token:  # a call less than `gone_in` for most
+                    gone = None if at.behind is None else at.behind.gone_in(self._slots)
             except ForeignSlotError:
-                token = NO_TOKEN
+                pass
             except (StoreError, CorruptionError) as e:
                 cause = e
                 if lasting.believed_with(e):
                     break
                 continue
-            if token == at.token:
+            if gone is None:
                 return
             unknown = self._unknown(
                 attempt,
-                f"slot {at.number}, on which it was planned, is no longer there: it was collected meanwhile, or the "
+                f"slot {gone.number}, on which it was planned, is no longer there: it was collected meanwhile, or the "
                 "bucket was put back to an earlier version",
                 f"{_READ_IT}; where that is refused with a DataLossError, the slot is behind lost ones, and "
                 f"`spillable repair {self._where}` lets the log continue",
             )
             unknown.is_lasting = True
+            if mine not in (NO_TOKEN, attempt.unproven):  # the slot of before may be lost, too, and a fence be there
+                attempt.unproven, attempt.is_void = mine, False
             raise unknown
         raise self._unanswered(attempt, cause) from cause
 

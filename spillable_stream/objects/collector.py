@@ -20,6 +20,7 @@ from spillable_stream.objects.checkpoints import Checkpoints
 from spillable_stream.objects.slots import LOG, Slots, slot_key
 from spillable_stream.objects.staged_object import SEGMENTS, birth_of
 from spillable_stream.objects.store import Store
+from spillable_stream.objects.void_slots import void_key, void_slots
 from spillable_stream.state.contents import Trimmed
 
 __all__ = ["Collector"]
@@ -202,8 +203,15 @@ class Collector:
         self._cache.forget(slot_key(number))
 
     def _delete_strays(self) -> bool:
-        """Delete what writers that slept created in the place of slots that were gone: it counts for nobody."""
-        names = [info.key.removeprefix(LOG) for info in self._store.list(LOG)]
+        """Delete what writers that slept created in the place of slots that were gone: it counts for nobody.
+
+        And what says that slots which are gone were void.
+        """
+        keys = [info.key for info in self._store.list(LOG)]
+        for number, token in void_slots(keys):
+            if number <= self.deleted_through:
+                self._store.delete(void_key(number, token))  # which no other object ever has
+        names = [key.removeprefix(LOG) for key in keys]
         strays = [int(name) for name in names if name.isdigit() and int(name) <= self.deleted_through]
         return self._delete_numbers(strays, self._delete_slot)
 

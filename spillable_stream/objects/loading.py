@@ -16,6 +16,7 @@ from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints, checkp
 from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.read_ahead import BehindError, ReadAhead, require_there
 from spillable_stream.objects.slots import ForeignSlotError, Slots, slot_key
+from spillable_stream.objects.void_slots import is_void
 from spillable_stream.option_names import named
 from spillable_stream.progress import meter_of_open
 from spillable_stream.state.channel_state import ChannelState
@@ -169,7 +170,7 @@ def _replayed(slots: Slots, base: Checkpoint) -> Checkpoint:
                 if slot.begins_anew:
                     raise _RepairedError
                 apply_slot(slots, state, slot)
-                tail = Tail.of(slot)
+                tail = tail.after(slot)
                 base.chain.add(slot.number, slot.header.token)
             meter.add(len(found))
     meter.end()
@@ -182,29 +183,45 @@ def _require_end(slots: Slots, tail: Tail) -> None:
 
     Raises:
         BehindError: slots after it were collected.
-        DataLossError: the next slot is missing, and the one behind it is there, damaged or not.
+        DataLossError: the next slot is missing, and the one behind it is there, damaged or not. A void one proves
+            nothing: its writer knew a slot that is lost, as where the bucket was put back.
         StoreError: the store refused or failed.
     """
     missing, root = tail.number + 1, slots.store.root
-    if not _is_there(slots, missing + 1) or _is_there(slots, missing):  # the latter appended meanwhile
+    behind = _first_there(slots, missing + 1)
+    if behind is None or _is_there(slots, missing):  # the latter appended meanwhile
         return
     require_there(slots, tail)  # last: neither was collected meanwhile
     raise DataLossError(
-        f"slot {missing} is missing, and slot {missing + 1} is there: objects of the channel were removed, or the "
+        f"slot {missing} is missing, and slot {behind} is there: objects of the channel were removed, or the "
         f"bucket was put back while somebody wrote. Run `spillable verify {root}`, and `spillable repair {root}` to "
         "continue without it",
         f"{root}/{slot_key(missing)}",
     )
 
 
+def _first_there(slots: Slots, number: int) -> int | None:
+    """Return the first slot from a number on that is not void; None if one is missing before it."""
+    while (token := _token_of(slots, number)) is not None:
+        if not token or not is_void(slots, number, token):
+            return number
+        number += 1
+    return None
+
+
 def _is_there(slots: Slots, number: int) -> bool:
     """Tell whether a slot of the channel is there, damaged or not; whoever comes to it says which."""
+    return _token_of(slots, number) is not None
+
+
+def _token_of(slots: Slots, number: int) -> bytes | None:
+    """Return the token of a slot; b"" if it is damaged, and None if there is none of this channel."""
     try:
-        return slots.token(number) is not None
+        return slots.token(number)
     except ForeignSlotError:  # what a channel that was removed left in this place
-        return False
+        return None
     except CorruptionError:
-        return True
+        return b""
 
 
 def apply_slot(slots: Slots, state: ChannelState, slot: Slot) -> None:

@@ -64,8 +64,8 @@ def find_lost(
     root, last = slots.store.root, loaded.tail.number
     if last < known.number:
         found = f"ends with slot {last}, and slot {known.number} was there"
-    elif loaded.chain.token_of(known.number) not in (None, known.token):
-        found = f"continues with other slots: slot {known.number} is not the one that was there"
+    elif (other := _other_in(loaded.chain, known)) is not None:
+        found = f"continues with other slots: slot {other.number} is not the one that was there"
     elif is_gone and loaded.base > known.number > loaded.state.trimmed.through:
         found = f"lacks slot {known.number}, which was there, and which nobody has trimmed"
     else:
@@ -84,3 +84,10 @@ def find_lost(
         f"{root} {found}: the bucket was put back to an earlier version, or objects of the channel were removed. "
         f"Acknowledged events are lost. {advice}"
     )
+
+
+def _other_in(chain: Chain, known: Tail | None) -> Tail | None:
+    """Return the first slot that is another one in a log that was loaded: one that is known, or behind void ones."""
+    while known is not None and chain.token_of(known.number) in (None, known.token):
+        known = known.behind
+    return known

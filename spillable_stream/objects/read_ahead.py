@@ -12,7 +12,8 @@ from spillable_stream.errors import DataLossError
 from spillable_stream.format.slot import Slot
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.parallel import MOST_AT_ONCE, begin, most_at_once
-from spillable_stream.objects.slots import ForeignSlotError, Slots, slot_key
+from spillable_stream.objects.slots import Slots, slot_key
+from spillable_stream.objects.void_slots import pass_void
 
 __all__ = ["BehindError", "ReadAhead", "require_there"]
 
@@ -63,6 +64,8 @@ class ReadAhead:
     def chunk(self) -> tuple[list[Slot], bool]:
         """Return the next slots, proven, and whether the log ended there just now; not too many at once.
 
+        One that is void holds nothing.
+
         The proof comes last: where the tail before them is still there, no slot after it was ever deleted, so none that
         was found is a late writer's, and one that was not there was never there.
 
@@ -84,8 +87,10 @@ class ReadAhead:
         require_there(self._slots, self._tail)
         for i, slot in enumerate(found):
             if not self._tail.accepts(slot):
-                raise self._broken(slot, found[i:])
-            self._tail = Tail.of(slot)
+                if (void := pass_void(self._slots, slot)) is None:
+                    raise self._broken(slot, found[i:])
+                found[i] = void
+            self._tail = self._tail.after(slot)
         return found, is_end
 
     def _broken(self, slot: Slot, rest: Sequence[Slot]) -> Exception:
@@ -134,9 +139,5 @@ def require_there(slots: Slots, tail: Tail) -> None:
         BehindError: it is not, or another one is in its place.
         StoreError: the store refused or failed.
     """
-    try:
-        token = slots.token(tail.number)
-    except ForeignSlotError:  # the channel was removed; or a creator that slept filled the place of slot 0
-        token = None
-    if token != tail.token:
+    if tail.gone_in(slots) is not None:
         raise BehindError(is_gone=True)

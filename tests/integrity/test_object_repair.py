@@ -9,9 +9,9 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream.objects.slots import slot_key
-from tests.support.events import numbered, put, take
+from tests.support.events import numbered, peek, put, take
 from tests.support.memory_store import MemoryStore
-from tests.support.object_channels import URL, collect_now
+from tests.support.object_channels import URL, collect_now, kill
 from tests.support.object_damage import (
     DAMAGES,
     MemoryStoreOf,
@@ -48,6 +48,24 @@ def test_any_damaged_object_costs_what_the_report_says_and_the_channel_can_be_us
         assert list(contents_of(["slow"]).groups["slow"].values())[-1] == b"later"
         assert ss.verify(URL).healthy
         assert ss.repair(URL).quarantine is None
+
+
+def test_a_repair_that_comes_to_a_void_slot_passes_it(store: MemoryStore) -> None:
+    """Its fence takes the place of the lost slot, and its record would take that of the void one."""
+    channel = open_here()
+    put(channel, b"first")
+    newest = keys_of("log/", store)[-1]
+    with store.put_back():
+        put(channel, b"lost")
+    with pytest.raises(ss.CommitOutcomeUnknownError):
+        put(channel, b"void")
+    kill(channel)
+    damage_object(store, newest, lambda data: data[:40] + b"x" + data[41:])
+    ss.repair(URL)
+    with open_here(create=False) as channel:
+        assert put(channel, b"later")
+        assert peek(channel) == [b"first", b"later"]
+    assert ss.verify(URL).healthy
 
 
 def test_a_healthy_channel_is_not_touched(store: MemoryStore) -> None:

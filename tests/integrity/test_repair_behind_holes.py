@@ -11,9 +11,11 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream import Channel
+from spillable_stream.engine.store import object_appends
 from spillable_stream.engine.store.object_checkpointing import ObjectCheckpointing
 from spillable_stream.objects.checkpoints import Checkpoints
 from spillable_stream.objects.slots import slot_key
+from spillable_stream.objects.store import StoreError
 from tests.support.delay_merging import put_two
 from tests.support.delays import clock_of, deliver_all, deliveries_of, put_late
 from tests.support.events import numbered, peek, put, take
@@ -41,6 +43,16 @@ from tests.support.object_damage import (
 )
 from tests.support.object_logs import FakeTime
 from tests.support.store_limits import SetLimits
+
+
+@pytest.fixture(autouse=True)
+def no_word_of_void_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each writer be killed, or the store refuse it, before it could say that its slot is void."""
+
+    def refuse(*_: object) -> None:
+        raise StoreError("refused")
+
+    monkeypatch.setattr(object_appends, "declare_void", refuse)
 
 
 def test_ids_that_may_have_been_used_are_not_used_again(store: MemoryStore) -> None:

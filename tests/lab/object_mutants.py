@@ -26,7 +26,7 @@ __all__ = ["OBJECT_MUTANTS"]
 
 def believe_what_was_created() -> list[Patch]:
     """A slot that was created is in the log, whether or not the one before it is still there."""
-    return [patch(Appending, "_prove", lambda real: lambda self, attempt: None)]
+    return [patch(Appending, "_prove", lambda real: lambda self, attempt, mine: None)]
 
 
 def delete_every_checkpoint() -> list[Patch]:

@@ -382,7 +382,7 @@ class _Zombie(Writer):
             self.created = self.slots.create(self.planned.number, self.planned.for_request())
         elif self.created:
             with suppress(CommitOutcomeUnknownError):
-                self.appending._prove(self.planned)
+                self.appending._prove(self.planned, self.planned.token)
                 return self.planned.token
         return None
 
@@ -421,7 +421,7 @@ def test_two_zombies_that_wake_at_any_step_acknowledge_only_what_everybody_reads
 
 
 def test_without_the_proof_a_zombie_acknowledges_what_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Appending, "_prove", lambda self, attempt: None)
+    monkeypatch.setattr(Appending, "_prove", lambda self, attempt, mine: None)
     assert next(_wrong_orders(499))
 
 

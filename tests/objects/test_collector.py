@@ -11,6 +11,7 @@ from spillable_stream.objects.collector import Collector
 from spillable_stream.objects.slots import Slots, slot_key
 from spillable_stream.objects.staged_object import segment_key
 from spillable_stream.objects.store import StoreError
+from spillable_stream.objects.void_slots import void_key, void_slots
 from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.contents import Trimmed
@@ -71,7 +72,7 @@ def trimmed(through: int, births: int = 0, deleted: int = -1) -> ChannelState:
 
 
 def slots_of(memory: MemoryStore) -> list[int]:
-    return sorted(int(key[4:]) for key in memory.objects if key.startswith("log/0"))
+    return sorted(int(key[4:]) for key in memory.objects if key.startswith("log/0") and "." not in key)
 
 
 def test_slots_go_in_ascending_order_once_they_were_trimmed_for_the_delay(
@@ -85,6 +86,15 @@ def test_slots_go_in_ascending_order_once_they_were_trimmed_for_the_delay(
     assert [key for key in collecting.deleted() if key.startswith("log/")] == [slot_key(n) for n in range(5)]
     assert slots_of(memory) == list(range(5, 10))
     assert collecting.collector.deleted_through == 4
+
+
+def test_what_says_that_slots_are_void_goes_behind_them(collecting: Collecting, memory: MemoryStore) -> None:
+    collecting.collector.gc_delay_seconds = 0
+    for number in (3, 7):
+        memory.objects[void_key(number, bytes(16))] = b"void"
+    collecting.collect(trimmed(4))
+    assert void_slots(memory.objects) == {(7, bytes(16))}
+    assert collecting.deleted().index(void_key(3, bytes(16))) > collecting.deleted().index(slot_key(4))
 
 
 def test_a_later_trim_waits_for_a_delay_of_its_own(collecting: Collecting, memory: MemoryStore) -> None:

@@ -278,7 +278,7 @@ def _trust_what_exists(patch: pytest.MonkeyPatch) -> None:
 
 def _trust_what_was_absent(patch: pytest.MonkeyPatch) -> None:
     """Acknowledge what was created, without a look at the slot before it."""
-    patch.setattr(Appending, "_prove", lambda self, attempt: None)
+    patch.setattr(Appending, "_prove", lambda self, attempt, mine: None)
 
 
 def _give_up_without_a_fence(patch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ class Writer:
             found, is_end = read_on(self.slots, self.tail)
             for slot in found:
                 apply_slot(self.slots, self.state, slot)
-                self.tail = Tail.of(slot)
+                self.tail = self.tail.after(slot)
 
     def attempt(self, *bodies: bytes) -> Attempt:
         """Plan one transaction of events on what is known."""

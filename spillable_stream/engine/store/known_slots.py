@@ -37,8 +37,8 @@ class KnownSlots:
         must_load: whether slots were collected that this handle has not read, or a repair began the log anew, so that
             the state must be loaded.
         is_gone: whether the newest slot that is known is not there any more: it was collected, or is lost.
-        left: the slot of an append of this handle that was planned on that one, and that nobody proves any more; until
-            the state is loaded; 0 if there is none.
+        left: the slot of an append of this handle that was planned on that one, that nobody proves any more, and that
+            is not said to be void; until the state is loaded; 0 if there is none.
         is_told: whether the user was told that the newest slot that is known is lost; until the state is loaded.
         losses: how many losses and repairs this handle has met: after each, an ID may be another event's.
         unlisted: the checkpoint from which the state was loaded, here or by the handle that told it to this one, as
@@ -105,7 +105,8 @@ class KnownSlots:
         """
         self.must_load, self.is_gone = True, self.is_gone or is_gone
         if self.unsettled is not None:
-            self.left, self.unsettled = self.unsettled.number, None  # its place was collected, or lies behind a loss
+            # Its place was collected, or lies behind a loss.
+            self.left, self.unsettled = 0 if self.unsettled.is_void else self.unsettled.number, None
         self.publish()
 
     def know(self, found: Sequence[Slot]) -> None:
@@ -124,7 +125,7 @@ class KnownSlots:
                 self._news[slot.number] = slot.frames()  # the cache has the events, as far as it can
                 self._cache.put(slot_key(slot.number), slot.data)
                 self.chain.add(slot.number, slot.header.token)
-                tail = Tail.of(slot)
+                tail = tail.after(slot)
         self._move_to(tail)
 
     def appended(self, attempt: Attempt) -> None:

@@ -134,4 +134,4 @@ def _encoded(engine: ObjectEngine) -> bytes | None:
         tail = log.tail
         if engine.positions.disk.file_id != tail.number:
             return None
-        return encode_checkpoint(log.channel, tail, state)
+        return encode_checkpoint(log.channel, tail.counting, state)

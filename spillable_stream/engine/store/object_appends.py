@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from functools import partial
 
@@ -10,14 +11,16 @@ from spillable_stream.engine.store.channel_presence import ChannelPresence
 from spillable_stream.engine.store.known_slots import KnownSlots
 from spillable_stream.engine.store.object_looks import ObjectLooks
 from spillable_stream.errors import CommitOutcomeUnknownError, CorruptionError, NotAChannelError, StorageError
-from spillable_stream.format.slot import Slot
+from spillable_stream.format.slot import NO_TOKEN, Slot
 from spillable_stream.log.wal import Position
 from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.objects.appending import Appending, Attempt
+from spillable_stream.objects.checkpoints import Checkpoints
 from spillable_stream.objects.pace import Pace
 from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.read_ahead import BehindError, require_there
 from spillable_stream.objects.slots import ForeignSlotError, Slots
+from spillable_stream.objects.void_slots import declare_void
 
 __all__ = ["ObjectAppends"]
 
@@ -36,6 +39,7 @@ class ObjectAppends:
         presence: whether the channel is still there.
         pace: learns of each append.
         appending: sends it.
+        checkpoints: the channel's checkpoints.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class ObjectAppends:
         presence: ChannelPresence,
         pace: Pace,
         appending: Appending,
+        checkpoints: Checkpoints,
     ) -> None:
         self._slots = slots
         self._known = known
@@ -53,6 +58,7 @@ class ObjectAppends:
         self._presence = presence
         self._pace = pace
         self._appending = appending
+        self._checkpoints = checkpoints
         self._warning = Seldom()
 
     def begin(self) -> Position:
@@ -74,6 +80,7 @@ class ObjectAppends:
             known.publish()  # the next append heals
             if e.is_lasting:
                 self._require_there_after(attempt)
+                self._declare_void(attempt)
                 self._looks.refuse_overwritten()
             raise
         except ForeignSlotError:
@@ -119,6 +126,19 @@ class ObjectAppends:
             self._known.unsettled = None
             raise
 
+    def _declare_void(self, attempt: Attempt) -> None:
+        """Let others pass the slot of an append whose proof failed, if the slot before it is lost, and not collected.
+
+        No slot is collected before there is a checkpoint behind it. A listing that shows none proves it well enough:
+        nobody asks whether a slot is void that was planned on the one before it.
+        """
+        if attempt.unproven == NO_TOKEN or attempt.is_void:
+            return
+        with contextlib.suppress(StorageError):  # as if this process had ended before
+            if max(self._checkpoints.numbers(), default=0) <= attempt.at.counting.number:
+                declare_void(self._slots, attempt.number, attempt.unproven)
+                attempt.is_void = True
+
     def _learn(self, lost: Slot) -> None:
         """Take note of the slot that took an append's place, and of what follows it.
 
@@ -152,6 +172,7 @@ class ObjectAppends:
             except CommitOutcomeUnknownError as e:
                 if e.is_lasting:
                     self._require_there_after(attempt)
+                    self._declare_void(attempt)
                 self._looks.find()  # its place may have been collected: then it is given up there
                 if known.unsettled is not None:
                     raise StorageError(

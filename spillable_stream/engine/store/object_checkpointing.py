@@ -207,7 +207,7 @@ class ObjectCheckpointing:
         log, follower, self._is_created = self._log, self._follower, False
         log.look_if_idle()
         with self._appender.committing():
-            tail, taken = log.tail, follower.state.copy()
+            tail, taken = log.tail.counting, follower.state.copy()
         self._renew()
         is_created = log.checkpoints.write(tail, taken)
         self._require_there(tail.number, is_created=is_created)

@@ -117,7 +117,9 @@ class ObjectLog:
         self._known = KnownSlots(self.slots, self.cache, self.pace)
         self._looks = ObjectLooks(self.slots, self._known, self._presence, self.checkpoints, self._lock)
         self._appending = Appending(self.slots, self.writer, Backoff(_COMMIT_TIMEOUT_SECONDS))
-        self._appends = ObjectAppends(self.slots, self._known, self._looks, self._presence, self.pace, self._appending)
+        self._appends = ObjectAppends(
+            self.slots, self._known, self._looks, self._presence, self.pace, self._appending, self.checkpoints
+        )
         self._is_extended = False
 
     @property

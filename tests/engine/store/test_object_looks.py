@@ -13,6 +13,8 @@ from spillable_stream import (
     CommitOutcomeUnknownError,
     CorruptionError,
     DataLossError,
+    Event,
+    Producer,
     StorageError,
     UnsafeStoreError,
     repair,
@@ -168,12 +170,23 @@ def overwrite(channel: Channel, other: Channel) -> None:
 OVERWRITTEN = rf"{slot_key(2)} was overwritten: the store has ignored .* are lost"
 
 
-def test_an_append_behind_a_slot_that_the_store_overwrote_is_told_and_the_channel_refused_until_a_repair(
+def test_an_append_behind_a_slot_that_the_store_overwrote_is_told_and_leaves_a_void_slot(open_handle: Open) -> None:
+    channel, other = open_handle(), open_handle()
+    put(channel, b"0")
+    overwrite(channel, other)
+    with pytest.raises(UnsafeStoreError, match=OVERWRITTEN):
+        put(channel, b"next")
+    for number, handle in enumerate((channel, other, open_handle())):
+        assert peek(handle, group=f"g{number}") == [b"0", b"in its place"]
+
+
+def test_an_append_behind_a_slot_that_the_store_overwrote_needs_a_repair_where_it_could_not_be_said_to_be_void(
     open_handle: Open,
 ) -> None:
     channel, other = open_handle(), open_handle()
     put(channel, b"0")
     overwrite(channel, other)
+    store_of(channel).schedule = once("replace", Fault.REFUSED)
     with pytest.raises(UnsafeStoreError, match=OVERWRITTEN):
         put(channel, b"next")
     for handle in (channel, other):
@@ -259,8 +272,93 @@ def test_a_handle_that_slept_while_its_slots_were_collected_reports_no_loss(open
 
 
 @pytest.mark.parametrize(("lost", "continued"), [(1, 0), (2, 0), (2, 1), (3, 2)])
-def test_an_append_that_notices_a_bucket_that_was_put_back_leaves_a_slot_that_only_a_repair_passes(
-    open_handle: Open, lost: int, continued: int
+def test_an_append_that_notices_a_bucket_that_was_put_back_leaves_a_slot_that_all_others_pass(
+    open_handle: Open, lost: int, continued: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel, slow = open_handle(), open_handle()
+    put(channel, b"0")
+    slow.engine().follow()
+    with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
+        for _ in range(lost):
+            put(channel, b"lost")
+    bodies = [b"0"]
+    for _ in range(continued):
+        bodies.append(b"of another handle")
+        put(open_handle(), bodies[-1])
+    with pytest.raises(CommitOutcomeUnknownError):
+        put(channel, b"behind the hole")
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    assert slot_key(lost + 2) in objects
+    with pytest.raises(UnsafeStoreError, match=f"Close all handles, and run `spillable verify {URL}`"):
+        peek(channel)
+    assert verify(URL).healthy
+    for handle in (channel, slow, open_handle()):
+        for _ in range(2):
+            bodies.append(b"of all handles")
+            put(handle, bodies[-1])
+    for number, handle in enumerate((channel, slow, open_handle())):
+        assert peek(handle, group=f"g{number}") == bodies
+    assert f"slot {lost + 2} counts for nobody" in caplog.text
+    (note,) = verify(URL).findings
+    assert (note.severity.name, str(note.path)) == ("NOTE", slot_key(lost + 2))
+
+
+@pytest.mark.parametrize("use", [peek, lambda channel: put(channel, b"not stored")])
+def test_whoever_stands_on_a_void_slot_is_told_that_the_slot_before_it_is_lost(
+    open_handle: Open, use: Callable[[Channel], object]
+) -> None:
+    """The bucket was put back once more, to when nobody had filled the place of the lost slots yet."""
+    channel, other = open_handle(), open_handle()
+    put(channel, b"0")
+    with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
+        put(channel, b"lost")
+    with pytest.raises(CommitOutcomeUnknownError):
+        put(channel, b"void")
+    with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
+        put(other, b"lost, too")
+        assert log_of(other).position().disk.file_id == 3, "it stands on the void slot"
+    with pytest.raises((UnsafeStoreError, CommitOutcomeUnknownError)):
+        use(other)
+    with suppress(UnsafeStoreError):
+        other.engine().follow()
+    put(other, b"1")
+    assert peek(open_handle(), group="another") == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_a_producer_whose_bucket_was_put_back_stores_each_later_batch_once_without_a_repair(
+    open_handle: Open, lost: int
+) -> None:
+    channel = open_handle()
+    put(channel, b"first")
+    with Producer(channel, producer_id="p", linger_ms=0) as producer:
+        with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
+            for _ in range(lost):
+                put(channel, b"lost")
+        for number in range(3):
+            producer.send(Event(b"%d" % number))
+            producer.flush()
+    assert peek(channel) == [b"first", b"0", b"1", b"2"]
+    assert verify(URL).healthy
+
+
+def test_a_slot_in_the_hole_that_collected_ones_left_is_not_said_to_be_void(open_handle: Open) -> None:
+    """Nobody comes to it, and the collector deletes it."""
+    sleeper, channel = open_handle(), open_handle(gc_delay=0)
+    put(sleeper, b"0")
+    assert take(channel) == [b"0"]
+    collect_now(channel)
+    log_of(sleeper)._presence.keep_fresh_for(900)  # it does not know that gcDelay is so short now, and looks late
+    with pytest.raises(CommitOutcomeUnknownError):
+        put(sleeper, b"in the hole")
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    assert slot_key(2) in objects and not any(".void." in key for key in objects)
+
+
+@pytest.mark.parametrize("unsaid", [Fault.REFUSED, Fault.UNAVAILABLE])
+@pytest.mark.parametrize(("lost", "continued"), [(1, 0), (2, 0), (2, 1), (3, 2)])
+def test_a_slot_behind_a_bucket_that_was_put_back_needs_a_repair_where_its_writer_could_not_say_that_it_is_void(
+    open_handle: Open, lost: int, continued: int, unsaid: Fault
 ) -> None:
     """It has created its slot by then, behind those that are lost. A number that was used is never free again: a
     deletion that came late, or twice, would delete what others have put there."""
@@ -271,6 +369,9 @@ def test_an_append_that_notices_a_bucket_that_was_put_back_leaves_a_slot_that_on
             put(channel, b"lost")
     for _ in range(continued):
         put(open_handle(), b"of another handle")
+    store_of(channel).schedule = lambda request: (
+        unsaid if request.kind == "replace" and ".void." in request.key else None
+    )
     with pytest.raises(CommitOutcomeUnknownError):
         put(channel, b"behind the hole")
     assert slot_key(lost + 2) in store_of(channel).inner.objects  # type: ignore[attr-defined]

@@ -1,0 +1,110 @@
+"""Slots that their own writers have declared void: they count for nobody.
+
+A writer that does not know yet that the bucket was put back to an older version creates its slot behind those that are
+lost, and learns from its proof that they are. Nobody was told that the slot counts. It stays, since a number that was
+used is never free again. So its writer says beside it, under a name with the slot's token, that it is void::
+
+    log/0…11                       planned on a slot 10 that is lost
+    log/0…11.void.TOKEN            its writer could not prove it
+
+Whoever comes to a slot that was not planned on the one before it asks for that object, and passes the slot. Nothing
+else depends on it: a slot that was planned on the one that is there counts, whatever is said beside it. And where a
+handle saw the lost slot in time, what it planned on the void one is refused: that is not the last one that counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spillable_stream.format.slot import TOKEN_BYTES, Slot
+from spillable_stream.log_records import fields, log_of
+from spillable_stream.objects.slots import LOG, Slots, slot_key
+from spillable_stream.objects.store import ObjectMissingError
+
+__all__ = ["declare_void", "is_void", "pass_void", "void_key", "void_slots"]
+
+_log = log_of(__name__)
+
+_VOID = ".void."
+_TEXT = b"The writer of this slot found that the slot before it was lost. It has acknowledged nothing of it.\n"
+
+
+def void_key(number: int, token: bytes) -> str:
+    """Return the key of the object that says that a slot is void."""
+    return f"{slot_key(number)}{_VOID}{token.hex()}"
+
+
+def declare_void(slots: Slots, number: int, token: bytes) -> None:
+    """Say that a slot is void; only for its own writer, which has told nobody that it counts.
+
+    Args:
+        slots: the channel's slots.
+        number: its number.
+        token: its token.
+
+    Raises:
+        StoreError: the store refused or failed.
+    """
+    slots.store.replace(void_key(number, token), _TEXT)
+
+
+def is_void(slots: Slots, number: int, token: bytes) -> bool:
+    """Tell whether a slot that was not planned on the one before it is void.
+
+    Args:
+        slots: the channel's slots.
+        number: its number.
+        token: its token.
+
+    Raises:
+        StoreError: the store refused or failed.
+    """
+    try:
+        slots.store.get(void_key(number, token))
+    except ObjectMissingError:
+        return False
+    return True
+
+
+def pass_void(slots: Slots, slot: Slot) -> Slot | None:
+    """Return a slot that was not planned on the one before it as its readers pass it, without an append.
+
+    Args:
+        slots: the channel's slots.
+        slot: the slot.
+
+    Returns:
+        None if it is not void.
+
+    Raises:
+        StoreError: the store refused or failed.
+    """
+    if not is_void(slots, slot.number, slot.header.token):
+        return None
+    root = slots.store.root
+    _log.warning(
+        "%s: slot %d counts for nobody: its writer, %s, found that slots before it were lost. If nobody knows of that, "
+        "run 'spillable verify %s'",
+        root,
+        slot.number,
+        slot.header.writer,
+        root,
+        extra=fields(root, slot=slot.number),
+    )
+    return slot.without_append()
+
+
+def void_slots(keys: Iterable[str]) -> set[tuple[int, bytes]]:
+    """Return the numbers and tokens of the slots that some of these keys of a listing say to be void."""
+    found = set[tuple[int, bytes]]()
+    for key in keys:
+        name, is_said, token = key.removeprefix(LOG).partition(_VOID)
+        if key.startswith(LOG) and is_said and name.isdigit() and len(token) == 2 * TOKEN_BYTES:
+            number = int(name)
+            try:
+                said = number, bytes.fromhex(token)
+            except ValueError:
+                continue
+            if void_key(*said) == key:
+                found.add(said)
+    return found
