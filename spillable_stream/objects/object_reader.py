@@ -3,6 +3,8 @@
 Objects are read in windows of 8 MiB, one ahead of the one that is being decoded: a request costs some 20 ms whatever
 its size. Small ones come whole, and stay for a while (`spillable_stream.objects.cache`). Windows may be kept on this
 host's disk, too (`spillable_stream.objects.disk_cache`). Of a segment no more is read than an extent is likely to have.
+
+A slot is read from its beginning on, where its token is: the one of this number may be another one by now.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from spillable_stream.errors import CorruptionError, DataLossError
+from spillable_stream.errors import CorruptionError, DataLossError, UnsafeStoreError
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import (
@@ -28,15 +30,17 @@ from spillable_stream.format.frame import (
     parse_header,
     payload_matches,
 )
+from spillable_stream.format.slot import parse_slot_header
 from spillable_stream.log.event_reader import ReadBatch, events_of
 from spillable_stream.objects.cache import ObjectCache
+from spillable_stream.objects.chain import NO_TOKENS, SlotTokens
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.frame_search import find_frame
 from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.store import ObjectMissingError, Store
 
-__all__ = ["ObjectReader", "object_key"]
+__all__ = ["ObjectReader", "object_key", "other_events"]
 
 _WINDOW_BYTES = 8 << 20
 _LEAST_BYTES = 1 << 20  # of a window where an extent seems to end, which is a guess
@@ -57,7 +61,7 @@ class ObjectReader:
         schema_of: returns a schema of the channel by its number.
         cache: objects that are at hand.
         disk_cache: where windows are kept on this host's disk; None: nowhere.
-        identity_of: returns what tells a slot from others of its number (`Chain.identity_of`); None if it is not known.
+        tokens: returns what tells slots from others of their numbers; by default, nothing does.
     """
 
     def __init__(
@@ -67,14 +71,14 @@ class ObjectReader:
         schema_of: Callable[[int], pa.Schema],
         cache: ObjectCache | None = None,
         disk_cache: DiskCache | None = None,
-        identity_of: Callable[[int], str | None] = lambda _: None,
+        tokens: Callable[[], SlotTokens] = lambda: NO_TOKENS,
     ) -> None:
         self._store = store
         self._channel = channel
         self._schema_of = schema_of
         self._cache = cache or ObjectCache(4 * _WINDOW_BYTES)
         self._disk_cache = disk_cache
-        self._identity_of = identity_of
+        self._tokens = tokens
         self._cached_as = f"{channel} at {store.root}"  # a copy of a bucket has the UUID, and slots of its own later
         self._expected: list[Extent] = []
         self._ends: dict[str, int] = {}  # where objects end, as far as a window has shown it
@@ -89,7 +93,7 @@ class ObjectReader:
     def _fetch_ahead(self) -> None:
         for extent in self._expected[:_AHEAD]:
             if not _is_inside(extent):
-                self._ask(object_key(extent.file), extent.offset)
+                self._ask(object_key(extent.file), _first_byte(extent))
 
     def _ask(self, key: str, offset: int, size_bytes: int = _WINDOW_BYTES) -> None:
         if (key, offset) not in self._begun and self._cache.get(key) is None:
@@ -124,7 +128,7 @@ class ObjectReader:
         size = "" if size_bytes == _WINDOW_BYTES else f" {size_bytes}"
         if not key.startswith(LOG):
             return f"{key}{size}"
-        identity = self._identity_of(int(key.removeprefix(LOG)))
+        identity = self._tokens().identity_of(int(key.removeprefix(LOG)))
         return None if identity is None else f"{key} {identity}{size}"
 
     def _window(self, key: str, offset: int, size_bytes: int) -> pa.Buffer:
@@ -141,6 +145,7 @@ class ObjectReader:
             CorruptionError: a frame is damaged or missing; names the events.
             DataLossError: the object was removed.
             StoreError: the store refused or failed.
+            UnsafeStoreError: the slot is another one than the one in which the events were.
         """
         if self._expected and self._expected[0] == extent:
             del self._expected[0]
@@ -259,7 +264,20 @@ class ObjectReader:
             fetch = partial(self._fetch, key)
             if (found := find_frame(fetch, seed, extent, _WINDOW_BYTES)) is not None:
                 return found
-        return extent.offset, self._window(key, extent.offset, _WINDOW_BYTES)
+        first = _first_byte(extent)
+        window = self._window(key, first, _WINDOW_BYTES)
+        if isinstance(extent.file, int) and first == 0:
+            self._require_slot(extent.file, window, extent)
+        return extent.offset, window.slice(min(extent.offset - first, len(window)))
+
+    def _require_slot(self, number: int, data: pa.Buffer, extent: Extent) -> None:
+        """Refuse a slot that is whole, and another one than the one of this number that is known."""
+        token = self._tokens().token_of(number)
+        if token is None:
+            return
+        found = parse_slot_header(self._channel, number, data)
+        if found is not None and found[0].token != token:
+            raise other_events(self._store.root, extent.first_id, extent.last_id)
 
     def _more(self, key: str, base: int, at: int, window: pa.Buffer, needed: int, until: int | None) -> pa.Buffer:
         """Return the bytes from ``base + at`` on: what is left of a window, and enough of what follows.
@@ -307,6 +325,26 @@ class ObjectReader:
         """Forget what was asked for; another `read` asks again."""
         self._expected = []
         self._begun.clear()
+
+
+def other_events(root: str, first_id: int, last_id: int) -> UnsafeStoreError:
+    """Return the error if others have the IDs of events that were to be read.
+
+    Args:
+        root: the store's root.
+        first_id: the first of the events.
+        last_id: the last one.
+    """
+    return UnsafeStoreError(
+        f"{root} has other events {first_id} to {last_id} than those that were to be read: the bucket was put back to "
+        "an earlier version since, and others have these IDs now. None of them was returned. Run `spillable verify "
+        f"{root}`. If that finds damage, run `spillable repair {root}`; then read again, with what is there"
+    )
+
+
+def _first_byte(extent: Extent) -> int:
+    """Return where to begin to read an extent: a slot's header says which slot it is, and comes in the same request."""
+    return 0 if isinstance(extent.file, int) and extent.offset < _WINDOW_BYTES // 2 else extent.offset
 
 
 def _is_inside(extent: Extent) -> bool:

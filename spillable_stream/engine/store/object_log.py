@@ -242,7 +242,7 @@ class ObjectLog:
             lambda schema_id: schemas()[schema_id],
             self.cache,
             self._disk_cache,
-            lambda number: self.chain.identity_of(number),
+            lambda: self.chain.known(),
         )
 
     def leave_read(self, file_id: int) -> None:

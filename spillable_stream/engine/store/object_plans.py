@@ -6,8 +6,9 @@ takes those that its host has.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from spillable_stream.engine.store.object_delays import ObjectStaging, write_delayed
@@ -20,11 +21,12 @@ from spillable_stream.format.schema_history import SchemaHistory
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log.salvage import Unreadable
 from spillable_stream.objects.cache import ObjectCache
+from spillable_stream.objects.chain import SlotTokens
 from spillable_stream.objects.delayed_objects import DelayedObjects
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.identity import QUERIES, read_identity
 from spillable_stream.objects.location import Location
-from spillable_stream.objects.object_reader import ObjectReader
+from spillable_stream.objects.object_reader import ObjectReader, other_events
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.salvage import keep_damaged, not_quarantined, salvage_object
@@ -47,15 +49,18 @@ class ObjectReadPlan:
         schemas: the channel's schemas.
         extents: where the events are, in order.
         cache: where a host keeps what its tasks read; None: nowhere.
-        identities: what tells the slots from others of their numbers, for the cache.
+        tokens: what tells the slots from others of their numbers.
+        times: when each slot was appended, in microseconds since 1970: no two appends of a log have the same time, and
+            events that are merged keep theirs.
     """
 
     location: Location
     channel: str
     schemas: SchemaHistory
     extents: tuple[Extent, ...]
-    cache: DiskCache | None = None
-    identities: Mapping[int, str | None] = field(default_factory=dict)
+    cache: DiskCache | None
+    tokens: SlotTokens
+    times: Mapping[int, int]
 
     @property
     def ends(self) -> Mapping[int | str, int]:
@@ -87,9 +92,10 @@ class ObjectPlanReader:
         self._plan = plan
         self._schema_of = plan.schemas.decoded().__getitem__
         self._reader = ObjectReader(
-            store, plan.channel, self._schema_of, disk_cache=plan.cache, identity_of=plan.identities.get
+            store, plan.channel, self._schema_of, disk_cache=plan.cache, tokens=lambda: plan.tokens
         )
         self._reader.expect(plan.extents)
+        self._firsts = [extent.first_id for extent in plan.extents]
 
     @property
     def path(self) -> str:
@@ -100,10 +106,19 @@ class ObjectPlanReader:
         return self._plan.channel
 
     def read(self, extent: Extent) -> Iterator[ReadBatch]:
-        return self._reader.read(extent)
+        return map(self._as_planned, self._reader.read(extent))
 
     def read_past_damage(self, extent: Extent) -> Iterator[ReadBatch | Unreadable]:
-        return salvage_object(self._store, self.channel, self._schema_of, extent)
+        for found in salvage_object(self._store, self.channel, self._schema_of, extent):
+            yield found if isinstance(found, Unreadable) else self._as_planned(found)
+
+    def _as_planned(self, read: ReadBatch) -> ReadBatch:
+        """Return events, unless they are others than those that had their IDs when the read was planned."""
+        extent = self._plan.extents[bisect_right(self._firsts, read.first_id) - 1]
+        planned_us = self._plan.times.get(extent.file) if isinstance(extent.file, int) else None
+        if planned_us not in (None, read.time_us):
+            raise other_events(self._store.root, read.first_id, read.last_id)
+        return read
 
     def may_move(self, extent: Extent) -> bool:
         return isinstance(extent.file, int)  # a small slot may have been merged since

@@ -15,7 +15,6 @@ from spillable_stream.engine.store.object_ownership import ObjectOwnership
 from spillable_stream.engine.store.object_plans import ObjectReadPlan, ObjectStagePlan, read_query_note
 from spillable_stream.errors import GroupOwnedError, ProducerBusyError
 from spillable_stream.format.commit_record import DelayedRun
-from spillable_stream.format.extent import Extent
 from spillable_stream.format.query_note import QueryNote
 from spillable_stream.format.schema_history import SchemaHistory
 from spillable_stream.names import check_producer
@@ -56,21 +55,17 @@ class ObjectPort(EnginePort[ObjectEngine]):
     # ── reading ─────────────────────────────────────────────────────────────────────────────
 
     def plan_read(self, parts: Iterable[Iterable[Range]], cache: DiskCache | None = None) -> list[ReadPlan]:
-        log = self._engine.log
         with self._engine.follower.as_known as state:
             schemas = SchemaHistory.of(tuple(state.schemas))  # which all plans share
-            extents = (tuple(extent for r in part for extent in state.blocks.extents(*r)) for part in parts)
-            return [
-                ObjectReadPlan(
-                    log.location,
-                    log.channel,
-                    schemas,
-                    of_part,
-                    cache,
-                    {} if cache is None else {n: log.chain.identity_of(n) for n in _slots_of(of_part)},
-                )
-                for of_part in extents
-            ]
+            return [self._plan_part(state, schemas, list(part), cache) for part in parts]
+
+    def _plan_part(
+        self, state: ChannelState, schemas: SchemaHistory, part: list[Range], cache: DiskCache | None
+    ) -> ObjectReadPlan:
+        log, blocks = self._engine.log, [block for r in part for block in state.blocks.between(*r)]
+        times = {block.file: block.time_us for block in blocks if isinstance(block.file, int)}
+        extents = tuple([extent for r in part for extent in state.blocks.extents(*r)])
+        return ObjectReadPlan(log.location, log.channel, schemas, extents, cache, log.chain.of(times), times)
 
     def tasks_at_once(self) -> int:
         return _told_tasks() or _TASKS_AT_ONCE
@@ -132,10 +127,6 @@ class ObjectPort(EnginePort[ObjectEngine]):
                 f"the producer {producer_id!r} of {self._engine.path} is {e.owner}; two live ones would take each "
                 "other's batches for their own. Stop it, or use another producer_id"
             ) from None
-
-
-def _slots_of(extents: Iterable[Extent]) -> set[int]:
-    return {extent.file for extent in extents if isinstance(extent.file, int)}
 
 
 class OwnedProducer:

@@ -7,14 +7,17 @@ import pickle
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel
 from spillable_stream.channel.taken_events import events_from_batch
+from spillable_stream.engine import append_plan
 from spillable_stream.engine.store.object_plans import ObjectReadPlan, ObjectStagePlan
-from spillable_stream.errors import DataLossError, NotAChannelError, StorageError
+from spillable_stream.errors import DataLossError, NotAChannelError, StorageError, UnsafeStoreError
 from spillable_stream.format.batch import FAR_FRAME_BYTES
 from spillable_stream.format.query_note import FirstBatch, QueryNote
 from spillable_stream.log.salvage import Unreadable
@@ -258,3 +261,94 @@ def test_a_group_that_is_created_anew_has_no_query_of_the_dropped_one(stores: di
         channel.drop_group("g")
         channel.consumer("g").close()
         assert channel.port().query_note("g") is None
+
+
+# ── a bucket that was put back after the planning, and that others continued ────────────────────
+
+OTHERS = f"{URL} has other events 2 to 2 than those that were to be read: the bucket was put back to an earlier version"
+OPTIONS: dict[str, Any] = {"commit_interval": 0, "checkpoint_on_close": False}
+
+
+def bodies_of(plan: ObjectReadPlan) -> list[bytes]:
+    reader = pickle.loads(pickle.dumps(plan)).open()
+    return [body for extent in plan.extents for read in reader.read(extent) for body in read.batch["body"].to_pylist()]
+
+
+def plan_to_be_late(store: MemoryStore, *, checkpoint: bool = False) -> ObjectReadPlan:
+    """Plan to read the event 2 in slot 2, and put the bucket back to before that slot.
+
+    Where there is a checkpoint behind the slot, whoever plans the read never sees the slot's token.
+    """
+    with store.put_back():
+        with Channel(URL, **OPTIONS) as channel:
+            put(channel, b"mine")
+            put(channel, b"mine, too")
+            if checkpoint:
+                channel.checkpoint()
+        with Channel(URL, readonly=True) as channel:
+            [plan] = channel.port().plan_read([[(2, 2)]])
+    assert isinstance(plan, ObjectReadPlan) and (plan.tokens.token_of(2) is None) == checkpoint
+    return plan
+
+
+def put_as_another(*bodies: bytes) -> None:
+    with Channel(URL, **OPTIONS) as channel:
+        for body in bodies:
+            put(channel, body)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_late_task_returns_no_events_of_others_that_have_its_slot_and_its_ids(
+    stores: dict[str, MemoryStore], checkpoint: bool
+) -> None:
+    put_as_another(b"of both")
+    plan = plan_to_be_late(stores[URL], checkpoint=checkpoint)
+    put_as_another(b"others'")
+    with pytest.raises(UnsafeStoreError, match=OTHERS):
+        bodies_of(plan)
+
+
+def test_slots_of_the_same_time_are_told_apart_by_their_tokens(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time of the last append is ahead of all clocks, so that each append has the next one."""
+    with monkeypatch.context() as ahead:
+        ahead.setattr(append_plan, "time", SimpleNamespace(time_ns=lambda: 4 * 10**18))
+        put_as_another(b"of both")
+    plan = plan_to_be_late(stores[URL])
+    put_as_another(b"others'")
+    with Channel(URL, readonly=True) as channel:
+        [others] = channel.port().plan_read([[(2, 2)]])
+    assert isinstance(others, ObjectReadPlan) and others.times == plan.times
+    assert bodies_of(others) == [b"others'"]
+    with pytest.raises(UnsafeStoreError, match=OTHERS):
+        bodies_of(plan)
+
+
+def test_a_slot_costs_a_plan_few_bytes_and_its_task_no_request(stores: dict[str, MemoryStore]) -> None:
+    put_as_another(*numbered(0, 100))
+    store = stores[URL] = Counting(stores[URL])
+    with Channel(URL, readonly=True) as channel:
+        few, many = (channel.port().plan_read([[(1, last)]])[0] for last in (50, 100))
+    assert len(pickle.dumps(many)) - len(pickle.dumps(few)) < 50 * 100
+    assert isinstance(many, ObjectReadPlan)
+    store.asked.clear()
+    assert bodies_of(many) == numbered(0, 100)
+    assert sorted(store.asked) == [slot_key(number) for number in range(1, 101)]
+
+
+class Counting(MemoryStore):
+    """Remembers of which objects parts were asked for.
+
+    Attributes:
+        asked: the objects' keys.
+    """
+
+    def __init__(self, inner: MemoryStore) -> None:
+        super().__init__(inner.root)
+        self.objects = inner.objects
+        self.asked: list[str] = []
+
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        self.asked.append(key)
+        return super().get_range(key, start, end)

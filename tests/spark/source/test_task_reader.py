@@ -11,16 +11,20 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream.engine.local import local_plans
-from spillable_stream.errors import CorruptionError, DataLossError
+from spillable_stream.errors import CorruptionError, DataLossError, UnsafeStoreError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.log.salvage import salvage
+from spillable_stream.objects.slots import slot_key
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.source.batch_reader import SpillableBatchReader
 from spillable_stream.spark.source.read_options import BatchOptions, StreamOptions
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 from spillable_stream.spark.source.task_reader import TaskReader
 from spillable_stream.storage.filesystem import FileSystem
+from tests.spark.test_channel_pool import close_parked
 from tests.support.events import numbered, put, take
+from tests.support.object_channels import URL, collect_now, stores_in_memory
+from tests.support.store_limits import SetLimits
 
 Planned = Callable[[], list[bytes]]
 
@@ -235,3 +239,33 @@ def test_nothing_is_put_into_quarantine_whose_memory_file_goes_while_a_task_look
     assert run() == numbered(1, 45)
     assert not (channel.path / "quarantine").exists()
     assert channel.stats().lost == ()
+
+
+@pytest.mark.parametrize("are_mine", [True, False])
+def test_events_that_were_merged_meanwhile_are_returned_unless_the_bucket_was_put_back_and_they_are_others(
+    set_limits: SetLimits, are_mine: bool
+) -> None:
+    set_limits(many_slots=4, quiet_seconds=0)
+    options: dict[str, Any] = {"commit_interval": 0, "gc_delay": 0, "retention_bytes": 1 << 30}
+    with stores_in_memory() as stores:
+        with ss.Channel(URL, checkpoint_on_close=False, **options) as channel:
+            put(channel, b"of both")
+        before = dict(stores[URL].objects)
+        with ss.Channel(URL, checkpoint_on_close=False, **options) as channel:
+            put(channel, b"mine")
+            [plan] = channel.port().plan_read([[(2, 2)]])
+        if not are_mine:
+            stores[URL].objects.clear()
+            stores[URL].objects.update(before)
+        with ss.Channel(URL, **options) as channel:
+            for _ in range(6):
+                put(channel, b"others'")
+            collect_now(channel)
+            assert slot_key(2) not in stores[URL].objects
+        reads = TaskReader(plan.open(), None, BatchOptions.of()).read(plan.extents[0])
+        if are_mine:
+            assert [read.batch["body"].to_pylist() for read in reads] == [[b"mine"]]
+        else:
+            with pytest.raises(UnsafeStoreError, match="has other events 2 to 2 than those that were to be read"):
+                list(reads)
+    close_parked()  # which are of these stores
