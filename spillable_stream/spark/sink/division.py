@@ -14,7 +14,7 @@ from hashlib import md5
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import SinkBatch
 
-__all__ = ["StoredBatches", "batch_of", "digest", "latest", "stored_batches", "stored_otherwise"]
+__all__ = ["StoredBatches", "batch_of", "digest", "latest", "of_query", "stored_batches", "stored_otherwise"]
 
 _DIVISION = re.compile(r"(?:\d+|flow)-[0-9a-f]{8}")
 
@@ -47,17 +47,22 @@ def latest(*found: StoredBatches) -> StoredBatches:
     return last
 
 
-def stored_otherwise(found: StoredBatches, batch: SinkBatch, division: str) -> SinkBatch | None:
+def stored_otherwise(found: StoredBatches, batch: SinkBatch, division: str | None) -> SinkBatch | None:
     """Return by what a query's last batch by another division is remembered; None if that is earlier than the batch.
 
     Args:
         found: the last batches that channels have.
         batch: the query's ID, and the batch's number.
-        division: how the batch is divided.
+        division: how the batch is divided: "" if it is not; None if none of its rows are for these channels.
     """
     named = [SinkBatch(name, batch_id) for name, batch_id in found.items() if batch_id >= batch.batch_id]
     others = [one for one in named if (by := _division(one.query, batch.query)) is not None and by != division]
     return max(others, key=lambda one: one.batch_id, default=None)
+
+
+def of_query(found: StoredBatches, query: str) -> StoredBatches:
+    """Return the last batches of one query."""
+    return {name: batch_id for name, batch_id in found.items() if _division(name, query) is not None}
 
 
 def _division(name: str, query: str) -> str | None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Self
 
 from pyspark.sql.types import StructType
 
@@ -30,7 +31,7 @@ from spillable_stream.flow.selectors import LoadBalancing, Selector
 from spillable_stream.format.batch import EVENT_SCHEMA, check_columns
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.side_by_side import side_by_side
-from spillable_stream.spark.sink.division import StoredBatches, batch_of, stored_batches, stored_otherwise
+from spillable_stream.spark.sink.division import StoredBatches, batch_of, stored_otherwise
 from spillable_stream.spark.sink.flow_division import flow_division, place_of
 from spillable_stream.spark.sink.optional_channels import OptionalChannel, plan_optional
 from spillable_stream.spark.sink.sink_plan import SinkOptions, SinkPlan, plan_for, shown_channels
@@ -52,8 +53,7 @@ class FlowPlan:
         optional: the channels that are required for no event, by name.
         schema: the schema of the rows that Spark sends.
         division: a short name of what the configuration says of where events go; another configuration has another one.
-        stored: the last batches of those channels that must have some events, by the channel's name.
-        beside: where the agent's other channels are, by name; the file may have had them as the source's before.
+        places: where the agent's channels are, by name; empty for tasks.
     """
 
     base: str
@@ -64,9 +64,19 @@ class FlowPlan:
     optional: Mapping[str, OptionalChannel]
     schema: StructType
     division: str
-    stored: Mapping[str, StoredBatches]
-    beside: Mapping[str, str]
+    places: Mapping[str, str]
     transaction: SinkBatch | None = None
+
+    def for_tasks(self) -> Self:
+        """Return what the tasks of a stream need of the plan: its commit makes another one."""
+        channels = tuple([channel.for_tasks() for channel in self.channels])
+        optional = {name: channel.for_tasks() for name, channel in self.optional.items()}
+        return replace(self, channels=channels, optional=optional, places={})
+
+    @property
+    def beside(self) -> dict[str, str]:
+        """Where the agent's other channels are, by name: the file may have had them as the source's before."""
+        return {n: place for n, place in self.places.items() if n not in self.names and n not in self.optional}
 
     def chain(self) -> InterceptorChain:
         """Return the source's interceptors."""
@@ -92,11 +102,7 @@ class FlowPlan:
         least = min(channel.inline_bytes(partition_id) for channel in self.channels)
         return least // (1 + len(self.optional))
 
-    def remembered(self, batch: SinkBatch) -> SinkBatch:
-        """Return a batch as it is: only the tasks' messages say how it was divided."""
-        return batch
-
-    def remembered_as_divided(self, batch: SinkBatch, division: str, beside: Mapping[str, StoredBatches]) -> SinkBatch:
+    def remembered(self, batch: SinkBatch, division: str, beside: Mapping[str, StoredBatches]) -> SinkBatch:
         """Return by what the channels remember a batch.
 
         Args:
@@ -107,7 +113,9 @@ class FlowPlan:
         Raises:
             OptionError: a channel has the batch, or a later one, by another division.
         """
-        asked = {**self.stored, **{name: one.stored for name, one in self.optional.items()}, **beside}
+        optional = {name: channel.plan for name, channel in self.optional.items()}
+        plans = {**dict(zip(self.names, self.channels, strict=True)), **optional}
+        asked = {**{name: plan.stored for name, plan in plans.items() if plan is not None}, **beside}
         found = {name: stored_otherwise(batches, batch, division) for name, batches in asked.items()}
         have = {name: one.batch_id for name, one in found.items() if one is not None}
         if have:
@@ -164,7 +172,6 @@ def plan_flow(options: SinkOptions, schema: StructType) -> FlowPlan:
     with ExitStack() as stack:
         channels = enter_together(stack, wanted, WantedChannel.open, WantedChannel.check, side_by_side)
         plans = side_by_side([partial(plan_for, channel, str(channel.path), options, schema) for channel in channels])
-        stored = dict(zip(names, map(stored_batches, channels), strict=True))
     base = f"{agent_name}.{source_name} of {path}"
     may_have = [described[name] for name in every if name in aside]
     optional = plan_optional(base, agent_name, may_have, options, schema)
@@ -177,8 +184,7 @@ def plan_flow(options: SinkOptions, schema: StructType) -> FlowPlan:
         optional=optional,
         schema=schema,
         division=flow_division(agent_name, source, [described[name] for name in every]),
-        stored=stored,
-        beside={name: place_of(agent_name, config) for name, config in described.items() if name not in every},
+        places={name: place_of(agent_name, config) for name, config in described.items()},
     )
 
 

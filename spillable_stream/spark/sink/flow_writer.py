@@ -7,7 +7,7 @@ file divides it otherwise by then. Then it is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -41,8 +41,6 @@ __all__ = ["FlowStaged", "FlowStreamWriter"]
 
 _log = log_of(__name__)
 
-_begun: set[str] = set()  # the runs of queries that have a batch which this process committed
-
 
 @dataclass
 class FlowStaged(ShardedStaged):
@@ -60,6 +58,9 @@ class FlowStaged(ShardedStaged):
     names: tuple[str, ...] = ()
     division: str = ""
 
+    def _with_rows(self) -> Iterable[Staged]:
+        return [*super()._with_rows(), *(part.staged for part in self.optional.values() if part.staged is not None)]
+
 
 @short_traces
 class FlowStreamWriter(ShardedStreamWriter):
@@ -72,7 +73,11 @@ class FlowStreamWriter(ShardedStreamWriter):
 
     def __init__(self, plan: FlowPlan, checkpoint: SparkCheckpoint = NOWHERE) -> None:
         super().__init__(plan, checkpoint)
-        self._flow = plan
+
+    @property
+    def _flow(self) -> FlowPlan:
+        assert isinstance(self._plan, FlowPlan)
+        return self._plan
 
     def _stage(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> FlowStaged:
         plan = self._flow
@@ -92,15 +97,14 @@ class FlowStreamWriter(ShardedStreamWriter):
     def _publish(self, messages: list[WriterCommitMessage | None], batch_id: int, sink: SinkBatch | None) -> None:
         """Commit to the channels that must have their rows, and then to the others, as far as these take them."""
         staged = [m for m in messages if isinstance(m, FlowStaged)]
-        divided = sink and self._divided(sink, staged)
         required = {number for message in staged for number in message.required}
         query = next((found.query for m in staged for found in m.of_shards.values()), None)
         refuse_reading_optional(self._flow.optional, query)
-        super()._publish(_only(staged, required), batch_id, divided)
+        super()._publish(_only(staged, required), batch_id, sink)
         without_waiting = ShardedStreamWriter(self._flow.without_waiting())
         for number in sorted({n for message in staged for n in message.of_shards} - required):
             try:
-                without_waiting._publish(_only(staged, {number}), batch_id, divided)
+                without_waiting._publish(_only(staged, {number}), batch_id, sink)
             except SpillableError as e:
                 _log.warning(
                     "the optional channel %s does not get the batch %d: %s",
@@ -109,17 +113,24 @@ class FlowStreamWriter(ShardedStreamWriter):
                     e,
                     extra=fields(component=self._flow.names[number]),
                 )
-        commit_optional(self._flow.optional, _optional_parts(staged), batch_id, divided)
-        _begun.update(message.run for message in staged if message.run)
+        commit_optional(self._flow.optional, _optional_parts(staged), batch_id, sink)
 
-    def _divided(self, batch: SinkBatch, staged: Sequence[FlowStaged]) -> SinkBatch:
+    def _own(self) -> set[str]:
+        return super()._own() | set(self._flow.places.values())
+
+    def _beside(self, messages: list[WriterCommitMessage | None]) -> dict[str, str]:
+        parts = _optional_parts(m for m in messages if isinstance(m, FlowStaged))
+        plans = [self._flow.optional[name].plan for name in parts]
+        return {plan.path: plan.stage.channel for plan in plans if plan is not None}
+
+    def _remembered(self, batch: SinkBatch, messages: list[WriterCommitMessage | None], *, is_first: bool) -> SinkBatch:
         """Return by what the channels remember the batch; refuse one that any of the agent's has by another division.
 
-        Only the first batch of a run can be a repetition. So channels that are not the source's are asked once.
+        Channels that are not the source's are asked once.
         """
-        is_first = not any(message.run in _begun for message in staged)
+        division = next(message.division for message in messages if isinstance(message, FlowStaged))
         beside = batches_beside(self._flow.base, self._flow.beside) if is_first else {}
-        return self._flow.remembered_as_divided(batch, staged[0].division, beside)
+        return self._flow.remembered(batch, division, beside)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Publish the micro-batch where it was not published before.

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Self
 
 from pyspark.sql.types import StructType
 
@@ -61,7 +62,6 @@ class OptionalChannel:
         times: for how long its events count, and when they are due.
         plan: how it is written; None if it can't be opened now.
         why_not: why it can't; "" if it can.
-        stored: the last batches that it has, if it can.
     """
 
     flow: str
@@ -69,7 +69,10 @@ class OptionalChannel:
     times: EventTimes
     plan: SinkPlan | None
     why_not: str = ""
-    stored: StoredBatches = field(default_factory=dict)
+
+    def for_tasks(self) -> Self:
+        """Return what the tasks of a stream need of it."""
+        return self if self.plan is None else replace(self, plan=self.plan.for_tasks())
 
     @property
     def bulkhead(self) -> Bulkhead:
@@ -123,7 +126,7 @@ def _open(flow: str, agent: str, config: ComponentConfig, options: SinkOptions, 
     # Through the pool: what took longer than a second to open is there for the next micro-batch.
     with visit(str(wanted.path), **wanted.options) as channel:
         plan = replace(plan_for(channel, str(channel.path), options, schema), keep_alive_seconds=0.0)
-        return OptionalChannel(flow, config.name, event_times(config), plan, stored=stored_batches(channel))
+        return OptionalChannel(flow, config.name, event_times(config), plan)
 
 
 # ── the driver ──────────────────────────────────────────────────────────────────────────────────

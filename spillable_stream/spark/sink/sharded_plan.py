@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from pyspark.sql.types import StructType
 
@@ -21,11 +21,12 @@ from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.spark.channel_pool import absolute, visit
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.side_by_side import side_by_side
-from spillable_stream.spark.sink.division import StoredBatches, batch_of, latest, stored_batches, stored_otherwise
+from spillable_stream.spark.sink.division import StoredBatches, batch_of, latest, stored_otherwise
 from spillable_stream.spark.sink.shards import Shards
 from spillable_stream.spark.sink.sink_plan import (
     SinkOptions,
     SinkPlan,
+    batches_that_matter,
     check_sink_channel,
     plan_for,
     require_fit,
@@ -48,7 +49,7 @@ class ShardedPlan:
         schema: the schema of the rows that Spark sends.
         times: for how long the rows count, and when they are due.
         transaction: by what a batch write is remembered; None if ``txnAppId`` and ``txnVersion`` were not given.
-        stored: the last batches that the channels have, and those that a division into more of them had.
+        beyond: the last batches of the channels that a division into more of them had.
     """
 
     base: str
@@ -57,7 +58,11 @@ class ShardedPlan:
     schema: StructType
     times: SinkTimes
     transaction: SinkBatch | None
-    stored: StoredBatches
+    beyond: StoredBatches
+
+    def for_tasks(self) -> Self:
+        """Return what the tasks of a stream need of the plan: its commit makes another one."""
+        return replace(self, channels=tuple([channel.for_tasks() for channel in self.channels]), beyond={})
 
     def inline_bytes(self, partition_id: int) -> int:
         """Return how much a task may send through the driver, for all channels: the least that a channel says.
@@ -80,7 +85,8 @@ class ShardedPlan:
         Raises:
             OptionError: the batch, or a later one, was stored by another division.
         """
-        found = stored_otherwise(self.stored, batch, self.shards.name)
+        stored = latest(self.beyond, *(channel.stored for channel in self.channels))
+        found = stored_otherwise(stored, batch, self.shards.name)
         if found is not None:
             count = found.query.removeprefix(batch.query).strip("/").partition("-")[0]
             how = f"{count} shards" if count.isdigit() else "without shards"
@@ -113,14 +119,14 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
 
     def open_one(number: int, create: bool) -> AbstractContextManager[Channel | StoredBatches]:
         if number == shards.count:  # beside them, what is beyond them
-            return nullcontext(_look_beyond(base, shards.count))
+            return nullcontext(_look_beyond(base, shards.count, options))
         return _shard(shard_path(base, number), options, schema, create=create)
 
     def check(number: int) -> PlannedChannel:
         return check_sink_channel(shard_path(base, number), options, schema)
 
-    def plan(number: int, channel: Channel) -> tuple[SinkPlan, StoredBatches]:
-        return plan_for(channel, shard_path(base, number), options, schema), stored_batches(channel)
+    def plan(number: int, channel: Channel) -> SinkPlan:
+        return plan_for(channel, shard_path(base, number), options, schema)
 
     side_by_side([partial(_require_fit, shard_path(base, n), options, schema) for n in range(shards.count)])
     with ExitStack() as stack:
@@ -130,11 +136,11 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
     return ShardedPlan(
         base=base,
         shards=shards,
-        channels=tuple(plan for plan, _ in planned),
+        channels=tuple(planned),
         schema=schema,
         times=options.times,
         transaction=options.transaction,
-        stored=latest(beyond, *(batches for _, batches in planned)),
+        beyond=beyond,
     )
 
 
@@ -170,12 +176,12 @@ def _names(path: str, error: SchemaError) -> SchemaError:
     return SchemaError(f"{path} does not fit the rows: {error}")
 
 
-def _look_beyond(base: str, count: int) -> StoredBatches:
+def _look_beyond(base: str, count: int, options: SinkOptions) -> StoredBatches:
     """Return what the channels say that a division into more of them had."""
     found: list[StoredBatches] = []
     try:
         while True:
             with visit(shard_path(base, count + len(found)), create=False) as channel:
-                found.append(stored_batches(channel))
+                found.append(batches_that_matter(channel, options))
     except NotAChannelError:
         return latest(*found)

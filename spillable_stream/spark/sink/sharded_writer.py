@@ -7,7 +7,7 @@ it. A batch write is safe to repeat likewise if it has a ``txnAppId``. Without o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -46,12 +46,16 @@ class ShardedStaged(WriterCommitMessage):
     @property
     def checkpoints(self) -> str:
         """Where the session keeps checkpoints, as the task was told; "" where it has no rows."""
-        return next((staged.checkpoints for staged in self.of_shards.values()), "")
+        return next((staged.checkpoints for staged in self._with_rows()), "")
 
     @property
     def run(self) -> str:
         """The run of the streaming query; "" where it has no rows."""
-        return next((staged.run for staged in self.of_shards.values()), "")
+        return next((staged.run for staged in self._with_rows()), "")
+
+    def _with_rows(self) -> Iterable[Staged]:
+        """Return what the task staged, for each channel that has rows."""
+        return self.of_shards.values()
 
 
 class DividedPlan(WritePlan, Protocol):
@@ -64,8 +68,6 @@ class DividedPlan(WritePlan, Protocol):
     def channels(self) -> tuple[SinkPlan, ...]: ...  # noqa: D102
 
     def shown(self, channels: Sequence[int]) -> str: ...  # noqa: D102
-
-    def remembered(self, batch: SinkBatch) -> SinkBatch: ...  # noqa: D102
 
 
 class _ShardedWriter(SinkWriter[DividedPlan]):
@@ -143,7 +145,11 @@ class _ShardedWriter(SinkWriter[DividedPlan]):
         channels, staged = self._plan.channels, _by_shard(self._outputs(messages))
         return {channels[shard].path: found[0].channel for shard, found in staged.items()}
 
-    def _remembered(self, batch: SinkBatch) -> SinkBatch:
+    def _own(self) -> set[str]:
+        return {channel.stage.channel for channel in self._plan.channels}
+
+    def _remembered(self, batch: SinkBatch, messages: list[WriterCommitMessage | None], *, is_first: bool) -> SinkBatch:
+        assert isinstance(self._plan, ShardedPlan)
         return self._plan.remembered(batch)
 
 

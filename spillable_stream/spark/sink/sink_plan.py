@@ -24,12 +24,14 @@ from spillable_stream.shown_value import shown
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.schema import creation_schema
 from spillable_stream.spark.sink.channel_commit import ChannelCommit
+from spillable_stream.spark.sink.division import StoredBatches, of_query, stored_batches, stored_otherwise
 from spillable_stream.spark.sink.sink_times import SinkTimes
 
 __all__ = [
     "TASK_INLINE_BYTES",
     "SinkOptions",
     "SinkPlan",
+    "batches_that_matter",
     "check_sink_channel",
     "plan_for",
     "plan_sink",
@@ -128,6 +130,7 @@ class SinkPlan:
         max_inline_bytes: what one task may send through the driver (`inline_bytes`).
         transaction: by what a batch write is remembered (``txnAppId`` and ``txnVersion``); None if they were not given.
         known: what the process that plans knows of the channel, for the one that commits.
+        stored: the last batches that the channel has, of the query or application that writes as far as that is known.
     """
 
     path: str
@@ -138,6 +141,29 @@ class SinkPlan:
     max_inline_bytes: int
     transaction: SinkBatch | None
     known: KnownState | None = None
+    stored: StoredBatches = field(default_factory=dict)
+
+    def for_tasks(self) -> Self:
+        """Return what the tasks of a stream need of the plan: its commit makes another one."""
+        return replace(self, stored={})
+
+    def remembered(self, batch: SinkBatch) -> SinkBatch:
+        """Return by what the channel remembers a batch.
+
+        Args:
+            batch: the query's ID, or the application, and the batch's number.
+
+        Raises:
+            OptionError: the channel has the batch, or a later one, from a write to several channels.
+        """
+        found = stored_otherwise(self.stored, batch, "")
+        if found is not None:
+            raise OptionError(
+                f"{self.path} has, from {batch.query}, the batch {found.batch_id} of a write to several channels (by "
+                f"shards or a flow), and the batch {batch.batch_id} comes again: run it with the options that it had, "
+                "and change them when it is done"
+            )
+        return batch
 
     @property
     def commit(self) -> ChannelCommit:
@@ -246,7 +272,15 @@ def plan_for(channel: Channel, path: str, options: SinkOptions, schema: StructTy
         keep_alive_seconds=options.keep_alive_seconds,
         max_inline_bytes=_task_inline_bytes(channel) if most_bytes is None else most_bytes,
         transaction=options.transaction,
+        stored=batches_that_matter(channel, options),
     )
+
+
+def batches_that_matter(channel: Channel, options: SinkOptions) -> StoredBatches:
+    """Return the last batches of a channel, as far as the write may repeat one of them: which query, no plan knows."""
+    if options.is_stream:
+        return stored_batches(channel)
+    return {} if options.transaction is None else of_query(stored_batches(channel), options.transaction.query)
 
 
 def _flow(path: str | None, agent: str | None, source: str | None) -> tuple[str, str, str] | None:

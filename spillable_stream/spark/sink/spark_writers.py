@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import uuid
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -44,6 +44,9 @@ class WritePlan(Protocol):
     @property
     def transaction(self) -> SinkBatch | None:
         """The ``txnAppId`` and ``txnVersion`` of a batch write; None without them."""
+
+    def for_tasks(self) -> Self:
+        """Return what the tasks of a stream need of the plan: its commit makes another one."""
 
 
 class TaskOutput(Protocol):
@@ -108,9 +111,26 @@ class SinkWriter(Generic[P]):
     def _written(self, messages: list[WriterCommitMessage | None]) -> Mapping[str, str]:
         """Return the UUIDs of the channels that the tasks staged rows for, by path."""
 
-    def _remembered(self, batch: SinkBatch) -> SinkBatch:
-        """Return by what a channel remembers a batch."""
-        return batch
+    def _beside(self, messages: list[WriterCommitMessage | None]) -> Mapping[str, str]:
+        """Return the UUIDs of the channels that get rows of the tasks and promise nothing, by path."""
+        return {}
+
+    @abstractmethod
+    def _own(self) -> Collection[str]:
+        """Return the UUIDs of the channels that `_remembered` asks, or their paths."""
+
+    @abstractmethod
+    def _remembered(self, batch: SinkBatch, messages: list[WriterCommitMessage | None], *, is_first: bool) -> SinkBatch:
+        """Return by what a channel remembers a batch.
+
+        Args:
+            batch: the query's ID, or the application, and the batch's number.
+            messages: the tasks' messages.
+            is_first: whether it may be the first batch of a run: only that can be a repetition.
+
+        Raises:
+            OptionError: a channel has the batch, or a later one, and its rows were divided otherwise.
+        """
 
 
 @short_traces
@@ -133,7 +153,8 @@ class BatchWriter(SinkWriter[P], DataSourceArrowWriter):
             ChannelFullError: there was no room within ``keepAlive``; nothing was published.
         """
         given = self._plan.transaction
-        self._publish(messages, _ONLY_BATCH, None if given is None else self._remembered(given))
+        sink = None if given is None else self._remembered(given, messages, is_first=True)
+        self._publish(messages, _ONLY_BATCH, sink)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the staged files of a failed write."""
@@ -153,6 +174,10 @@ class StreamWriter(SinkWriter[P], DataSourceStreamArrowWriter):
         super().__init__(plan)
         self._checkpoint = checkpoint
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what Spark sends to the tasks."""
+        return {**self.__dict__, "_plan": self._plan.for_tasks()}
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage a task's rows.
 
@@ -169,6 +194,7 @@ class StreamWriter(SinkWriter[P], DataSourceStreamArrowWriter):
 
         Raises:
             NotAChannelError: a channel that has earlier batches of this run was removed or replaced.
+            OptionError: a channel has the batch that it got by other options, or at another place.
             IncompleteWriteError: some shards have their rows, and others failed; a repetition completes the batch.
             ChannelFullError: there was no room within ``keepAlive``; nothing was published.
             StorageError: the disk failed, that of Spark's checkpoint among them.
@@ -182,8 +208,12 @@ class StreamWriter(SinkWriter[P], DataSourceStreamArrowWriter):
             before = WrittenChannels(run, self._checkpoint.directory(told))
             channels = self._written(messages)
             before.require_same(channels, batchId)
-            self._publish(messages, batchId, self._remembered(SinkBatch(queries.pop(), batchId)))
-            before.note(channels)
+            batch, is_first = SinkBatch(queries.pop(), batchId), before.is_first_batch()
+            sink = self._remembered(batch, messages, is_first=is_first)
+            if is_first:
+                before.refuse_stored_elsewhere(batch, self._own())
+            before.note(channels, self._beside(messages))
+            self._publish(messages, batchId, sink)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove the staged files of a failed write."""

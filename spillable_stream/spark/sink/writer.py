@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from spillable_stream.engine.port import SinkBatch, one_look
+from spillable_stream.spark.channel_pool import absolute
 from spillable_stream.spark.sink.sink_plan import SinkPlan
 from spillable_stream.spark.sink.sink_times import wall_clock_ms
 from spillable_stream.spark.sink.spark_writers import BatchWriter, SinkWriter, StreamWriter
@@ -44,7 +45,13 @@ class _ChannelWriter(SinkWriter[SinkPlan]):
         return [m for m in messages if isinstance(m, Staged)]
 
     def _written(self, messages: list[WriterCommitMessage | None]) -> dict[str, str]:
-        return dict([(self._plan.path, m.channel) for m in self._outputs(messages) if m.has_rows])
+        return dict([(absolute(self._plan.path), m.channel) for m in self._outputs(messages) if m.has_rows])
+
+    def _own(self) -> set[str]:
+        return {self._plan.stage.channel}
+
+    def _remembered(self, batch: SinkBatch, messages: list[WriterCommitMessage | None], *, is_first: bool) -> SinkBatch:
+        return self._plan.remembered(batch)
 
 
 class SpillableBatchWriter(BatchWriter[SinkPlan], _ChannelWriter):

@@ -1,27 +1,35 @@
-"""The channels that a run of a query has written to: another one that has taken the place of one of them is refused.
+"""The channels that a query has written to: what of them tells that a batch would be lost, or stored twice.
 
 Spark plans the write of each micro-batch anew, and a plan creates a channel that is missing. So a channel that was
 deleted under its query would begin anew, with the later rows only, and nobody would be told. Each start of a query
 makes a new run ID. So a query that is started again may write to another path, or to a new channel at the old one.
 
+It may not, for the batch that it repeats: where the options sent the rows elsewhere before, channels may have that
+batch to which the query does not write now. So the first batch of a run asks these.
+
 ::
 
-    <checkpoint>/spillable-sink.json    {"run": …, "channels": {path: UUID}}; where the driver's host has the checkpoint
-    this process                        the same: for a checkpoint that is elsewhere
+    <checkpoint>/spillable-sink.json    {"run": …, "channels": {path: UUID}, "beside": {path: UUID}} of the last run,
+                                        with optional channels beside; where the driver's host has the checkpoint
+    this process                        the same, of its runs: for a checkpoint that is elsewhere
 
 Spark has several processes that commit, and ends those that had nothing to do for a minute. So only the file knows all
-of a run. It is not synced: after a power cut there is no such run.
+of a run. It is durable before a channel that it did not have gets a batch.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from spillable_stream.errors import NotAChannelError
+from spillable_stream.engine.port import SinkBatch
+from spillable_stream.errors import NotAChannelError, OptionError
+from spillable_stream.spark.sink.division import stored_otherwise
 
 __all__ = ["NOTE", "WrittenChannels"]
 
@@ -30,7 +38,20 @@ NOTE = "spillable-sink.json"
 
 _MOST_RUNS = 1000
 
-_known: dict[str, dict[str, str]] = {}  # run → path → UUID; the oldest run first
+
+class _Written(NamedTuple):
+    """What a run has written to: the UUIDs of channels by path, and those of channels that promise nothing."""
+
+    channels: Mapping[str, str]
+    beside: Mapping[str, str]
+
+    def with_more(self, channels: Mapping[str, str], beside: Mapping[str, str]) -> _Written:
+        return _Written({**self.channels, **channels}, {**self.beside, **beside})
+
+
+_NOTHING = _Written({}, {})
+
+_known: dict[str, _Written] = {}  # by run; the oldest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +76,7 @@ class WrittenChannels:
         Raises:
             NotAChannelError: a channel was removed or replaced.
         """
-        known = self._known()
+        known = self._of_run().channels
         for path, uuid in channels.items():
             if (before := known.get(path, uuid)) != uuid:
                 raise NotAChannelError(
@@ -64,35 +85,89 @@ class WrittenChannels:
                     "channel back, or start the query again, which continues with the one that is there"
                 )
 
-    def note(self, channels: Mapping[str, str]) -> None:
-        """Remember what the run has written to.
+    def is_first_batch(self) -> bool:
+        """Tell whether nothing is known of the run: only its first batch can be the repetition of one before it."""
+        return self._of_run() == _NOTHING
+
+    def refuse_stored_elsewhere(self, batch: SinkBatch, own: Collection[str]) -> None:
+        """Refuse the first batch of a run if the last one has stored it in a channel that gets no rows now.
+
+        A channel that is gone, or does not answer in a second, is passed over.
 
         Args:
-            channels: the UUIDs of the channels that have a batch now, by path.
+            batch: the query's ID, and the batch's number.
+            own: the UUIDs of the channels that were asked for themselves, or their paths.
+
+        Raises:
+            OptionError: a channel has the batch, or a later one.
         """
-        known = self._known()
-        if not self.run or known.items() >= channels.items():
+        noted = self._noted()[1]
+        before = {**noted.beside, **noted.channels}
+        places = [path for path, uuid in sorted(before.items()) if path not in own and uuid not in own]
+        if not places:
             return
-        known |= channels
-        _known[self.run] = known
+        from spillable_stream.spark.sink.optional_channels import batches_beside  # which takes a while to import
+
+        found = batches_beside("a stream's former run", dict(zip(places, places, strict=True)))
+        have = {place: one for place, batches in found.items() if (one := stored_otherwise(batches, batch, None))}
+        if have:
+            last = max(one.batch_id for one in have.values())
+            raise OptionError(
+                f"{', '.join(have)} {'has' if len(have) == 1 else 'have'}, from {batch.query}, the batch {last}, and "
+                f"the query has other options now, by which none of its rows go there. The batch {batch.batch_id} "
+                "comes again, and would be stored twice: run it with the path, the shards or the flow that it had, and "
+                "change that when it is done"
+            )
+
+    def note(self, channels: Mapping[str, str], beside: Mapping[str, str]) -> None:
+        """Remember what the run writes to, before it does.
+
+        Args:
+            channels: the UUIDs of the channels that get a batch, by path.
+            beside: those of channels that get some of it, and may be replaced.
+        """
+        known = self._of_run()
+        new = known.with_more(channels, beside)
+        if not self.run or new == known:
+            return
+        _known[self.run] = new
         if len(_known) > _MOST_RUNS:
             del _known[next(iter(_known))]
         if self.checkpoint is not None and self.checkpoint.is_dir():
+            value = {"run": self.run, **new._asdict()}
             with contextlib.suppress(OSError):  # this process still knows
-                written = self.checkpoint / f".{NOTE}.tmp"  # always: one that dies here leaves it to the next
-                written.write_text(json.dumps({"run": self.run, "channels": known}), encoding="utf-8")
-                written.replace(self.checkpoint / NOTE)
+                _write(self.checkpoint, json.dumps(value))
 
-    def _known(self) -> dict[str, str]:
-        """Return the UUIDs of the channels that have earlier batches of the run, by path."""
-        return {**self._noted(), **_known.get(self.run, {})}
+    def _of_run(self) -> _Written:
+        """Return what is known of the run."""
+        (run, noted), known = self._noted(), _known.get(self.run, _NOTHING)
+        return noted.with_more(*known) if run == self.run else known
 
-    def _noted(self) -> dict[str, str]:
-        """Return what the file says of the run."""
-        if self.checkpoint is None or not self.run:
-            return {}
+    def _noted(self) -> tuple[str, _Written]:
+        """Return the run that the file names, and what it says of that."""
+        if self.checkpoint is not None and self.run:
+            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # none, or one that was cut
+                noted = json.loads((self.checkpoint / NOTE).read_text(encoding="utf-8"))
+                return str(noted["run"]), _Written(dict(noted["channels"]), dict(noted.get("beside", {})))
+        return "", _NOTHING
+
+
+def _write(directory: Path, text: str) -> None:
+    """Replace the note; durably, where the file system lets this process sync.
+
+    Raises:
+        OSError: the note is as it was.
+    """
+    written = directory / f".{NOTE}.tmp"  # always: one that dies here leaves it to the next
+    with open(written, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        with contextlib.suppress(OSError):
+            os.fsync(file.fileno())
+    written.replace(directory / NOTE)
+    with contextlib.suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            noted = json.loads((self.checkpoint / NOTE).read_text(encoding="utf-8"))
-            return dict(noted["channels"]) if noted["run"] == self.run else {}
-        except (OSError, ValueError, LookupError, TypeError):  # none, or one that was cut
-            return {}
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -260,6 +260,15 @@ def test_channels_that_are_not_the_sources_are_asked_at_the_first_batch_of_a_run
     assert stored(tmp_path)["errors"] == [b"INFO a", b"INFO a"]
 
 
+def test_a_task_whose_rows_are_all_for_optional_channels_says_which_run_it_is_of(tmp_path: Path) -> None:
+    (message,) = staged(FlowStreamWriter(plan(tmp_path)), [b"INFO a"])
+    message.of_shards.clear()
+    assert message.run == message.checkpoints == ""
+    message.optional["may"].staged.run = "a run"
+    message.optional["may"].staged.checkpoints = "/checkpoints"
+    assert (message.run, message.checkpoints) == ("a run", "/checkpoints")
+
+
 def test_all_channels_remember_a_batch_in_one_form(tmp_path: Path) -> None:
     found = plan(tmp_path)
     writer = FlowStreamWriter(found)

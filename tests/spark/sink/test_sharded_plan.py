@@ -25,7 +25,7 @@ def sharded_plan(
     given = {"shards": shards, "shardBy": by, **options}
     if "://" not in str(base):
         given = {"minimumRequiredSpace": 0, **given}
-    parsed = SinkOptions.parse({k: str(v) for k, v in given.items() if v is not None}, stream=False)
+    parsed = SinkOptions.parse({k: str(v) for k, v in given.items() if v is not None}, stream="txnAppId" not in given)
     return plan_sharded_sink(str(base), parsed, schema)
 
 

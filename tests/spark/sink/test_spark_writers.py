@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import json
+import pickle
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +23,7 @@ from spillable_stream.spark.sink.sharded_writer import ShardedBatchWriter, Shard
 from spillable_stream.spark.sink.spark_checkpoint import SparkCheckpoint
 from spillable_stream.spark.sink.spark_writers import BatchWriter, SinkWriter, StreamWriter
 from spillable_stream.spark.sink.writer import SpillableBatchWriter, SpillableStreamWriter
+from spillable_stream.spark.sink.written_channels import NOTE
 
 
 @dataclass
@@ -34,6 +38,9 @@ class Output(WriterCommitMessage):
 class Plan:
     transaction: SinkBatch | None = None
     schema: StructType = field(default_factory=StructType)
+
+    def for_tasks(self) -> Plan:
+        return replace(self, transaction=None)
 
 
 class Recording(SinkWriter[Plan]):
@@ -57,7 +64,10 @@ class Recording(SinkWriter[Plan]):
     def _written(self, messages: list[WriterCommitMessage | None]) -> dict[str, str]:
         return dict([("path", output.channel) for output in self._outputs(messages)])
 
-    def _remembered(self, batch: SinkBatch) -> SinkBatch:
+    def _own(self) -> list[str]:
+        return ["uuid"]
+
+    def _remembered(self, batch: SinkBatch, messages: list[WriterCommitMessage | None], *, is_first: bool) -> SinkBatch:
         return batch._replace(query=f"{batch.query}/divided")
 
 
@@ -122,6 +132,23 @@ def test_a_micro_batch_is_refused_before_anything_is_published_where_its_run_wro
     assert writer.asked == [("publish", 7, SinkBatch("query/divided", 7))]
 
 
+def test_a_micro_batch_is_noted_before_it_is_published(tmp_path: Path) -> None:
+    """A driver that dies in between leaves channels that have the batch, or not: they are asked."""
+
+    class Dying(Stream):
+        def _publish(self, *_: object) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Dying(Plan(), SparkCheckpoint(str(tmp_path))).commit([Output("query", run="a run that dies")], 7)
+    assert json.loads((tmp_path / NOTE).read_text())["channels"] == {"path": "uuid"}
+
+
+def test_the_tasks_of_a_stream_are_sent_what_they_need_of_the_plan() -> None:
+    sent = pickle.loads(pickle.dumps(Stream(Plan(SinkBatch("txn:a", 1)))))
+    assert sent._plan == Plan() and sent._schema == StructType()
+
+
 def test_a_task_whose_query_spark_does_not_name_is_refused() -> None:
     with pytest.raises(SpillableError, match="does not say which query and batch this is"):
         Stream(Plan()).write(iter(()))
@@ -139,7 +166,7 @@ WRITERS = {
     SpillableStreamWriter: set[str](),
     ShardedBatchWriter: {"_failure", "_refuse_self_read"},
     ShardedStreamWriter: {"_failure", "_refuse_self_read"},
-    FlowStreamWriter: {"_divided", "_failure", "_refuse_self_read"},
+    FlowStreamWriter: {"_failure", "_refuse_self_read"},
     FailedPlanWriter: set[str](),
 }
 """The writers, and the methods that they have of their own."""

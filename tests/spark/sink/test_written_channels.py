@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -16,9 +18,22 @@ import spillable_stream as ss
 from spillable_stream.archive.backup import backup
 from spillable_stream.archive.restore import restore
 from spillable_stream.errors import NotAChannelError
+from spillable_stream.flow.event_batch import as_event_batch
+from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.spark import explain
+from spillable_stream.spark.schema import struct_type
+from spillable_stream.spark.sink import optional_channels
 from spillable_stream.spark.sink import written_channels as module
+from spillable_stream.spark.sink.flow_writer import FlowStreamWriter
+from spillable_stream.spark.sink.sharded_plan import ShardedPlan, plan_sharded_sink
+from spillable_stream.spark.sink.sharded_writer import ShardedStaged, ShardedStreamWriter
+from spillable_stream.spark.sink.sink_plan import SinkOptions, SinkPlan
+from spillable_stream.spark.sink.spark_checkpoint import SparkCheckpoint
+from spillable_stream.spark.sink.spark_writers import StreamWriter
+from spillable_stream.spark.sink.writer import SpillableStreamWriter
 from spillable_stream.spark.sink.written_channels import NOTE, WrittenChannels
+from tests.spark.sink.test_flow_plan import CONF, plan
+from tests.spark.sink.test_sink_plan import sink_plan
 
 Put = Callable[..., Path]
 
@@ -40,14 +55,14 @@ def test_a_run_may_write_to_the_same_channels_again_and_to_more(checkpoint: Path
     written = WrittenChannels("run", checkpoint)
     for channels in ({"a": "1"}, {"a": "1", "b": "2"}, {"b": "2"}):
         written.require_same(channels, 7)
-        written.note(channels)
+        written.note(channels, {})
     with pytest.raises(NotAChannelError):
         written.require_same({"a": "3", "b": "2"}, 8)
 
 
 def test_the_refusal_says_what_happened_and_what_to_do() -> None:
     written = WrittenChannels("run", None)
-    written.note({"/data/a": "1"})
+    written.note({"/data/a": "1"}, {})
     with pytest.raises(NotAChannelError) as refused:
         written.require_same({"/data/b": "5", "/data/a": "2"}, 8)
     assert str(refused.value) == (
@@ -58,7 +73,7 @@ def test_the_refusal_says_what_happened_and_what_to_do() -> None:
 
 
 def test_another_process_knows_it_from_the_checkpoint(checkpoint: Path, other_process: Callable[[], None]) -> None:
-    WrittenChannels("run", checkpoint).note({"a": "1"})
+    WrittenChannels("run", checkpoint).note({"a": "1"}, {})
     other_process()
     with pytest.raises(NotAChannelError):
         WrittenChannels("run", checkpoint).require_same({"a": "2"}, 1)
@@ -68,21 +83,21 @@ def test_another_process_knows_it_from_the_checkpoint(checkpoint: Path, other_pr
 @pytest.mark.parametrize("checkpoint_is_here", [True, False])
 def test_a_query_that_is_started_again_may_find_another_channel(checkpoint: Path, checkpoint_is_here: bool) -> None:
     where = checkpoint if checkpoint_is_here else None
-    WrittenChannels("run", where).note({"a": "1"})
+    WrittenChannels("run", where).note({"a": "1"}, {})
     again = WrittenChannels("another run", where)
     again.require_same({"a": "2"}, 1)
-    again.note({"a": "2"})
+    again.note({"a": "2"}, {})
     again.require_same({"a": "2"}, 2)
 
 
 def test_two_queries_may_write_to_one_path_at_different_times() -> None:
-    WrittenChannels("run", None).note({"a": "1"})
-    WrittenChannels("run of another query", None).note({"a": "2"})
+    WrittenChannels("run", None).note({"a": "1"}, {})
+    WrittenChannels("run of another query", None).note({"a": "2"}, {})
     WrittenChannels("run", None).require_same({"a": "1"}, 2)
 
 
 def test_nothing_is_known_of_a_run_that_spark_does_not_name(checkpoint: Path) -> None:
-    WrittenChannels("", checkpoint).note({"a": "1"})
+    WrittenChannels("", checkpoint).note({"a": "1"}, {})
     WrittenChannels("", checkpoint).require_same({"a": "2"}, 1)
     assert list(checkpoint.iterdir()) == []
 
@@ -94,7 +109,7 @@ def test_a_note_that_was_cut_says_nothing_and_is_written_again(
     (checkpoint / NOTE).write_text(found)
     written = WrittenChannels("run", checkpoint)
     written.require_same({"a": "1"}, 0)
-    written.note({"a": "1"})
+    written.note({"a": "1"}, {})
     other_process()
     with pytest.raises(NotAChannelError):
         written.require_same({"a": "2"}, 1)
@@ -104,7 +119,7 @@ def test_a_checkpoint_that_can_not_be_written_is_no_error(tmp_path: Path, checkp
     (checkpoint / NOTE).mkdir()
     for where in (checkpoint, tmp_path / "away"):
         written = WrittenChannels(f"run at {where}", where)
-        written.note({"a": "1"})
+        written.note({"a": "1"}, {})
         with pytest.raises(NotAChannelError):
             written.require_same({"a": "2"}, 1)
     assert not (tmp_path / "away").exists()
@@ -120,18 +135,157 @@ def test_processes_that_die_while_they_write_leave_one_file_at_most_and_the_next
         with monkeypatch.context() as patch:
             patch.setattr("os.getpid", lambda process=process: process)
             patch.setattr(Path, "replace", dies)
-            WrittenChannels("run", checkpoint).note({"a": "1"})
+            WrittenChannels("run", checkpoint).note({"a": "1"}, {})
         other_process()
     assert len(list(checkpoint.iterdir())) == 1
-    WrittenChannels("run", checkpoint).note({"a": "1"})
+    WrittenChannels("run", checkpoint).note({"a": "1"}, {})
     assert [path.name for path in checkpoint.iterdir()] == [NOTE]
 
 
 def test_what_a_process_knows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_RUNS", 3)
     for run in range(9):
-        WrittenChannels(f"{run}", None).note({"a": f"{run}"})
+        WrittenChannels(f"{run}", None).note({"a": f"{run}"}, {})
     assert list(module._known) == ["6", "7", "8"]
+
+
+# ── a batch that comes again by other options ───────────────────────────────────────────────────
+
+FEWER = (
+    CONF.replace("a1.channels = ok errors may dead", "a1.channels = errors dead")
+    .replace("r1.channels = ok errors may", "r1.channels = errors")
+    .replace("default = ok", "default = errors")
+    .replace("a1.sources.r1.selector.optional.INFO = may\n", "")
+)
+"""The file without two of its channels, one of them optional."""
+
+EVENTS = struct_type(EVENT_SCHEMA)
+
+
+def to_path(tmp_path: Path, name: str) -> SinkPlan:
+    return sink_plan(tmp_path / name, EVENTS, stream=True)
+
+
+def to_path_of_the_flow(tmp_path: Path) -> SinkPlan:
+    plan(tmp_path)  # which creates the channel with directories of its own
+    return to_path(tmp_path, "ok")
+
+
+def to_shards(tmp_path: Path, name: str, count: int = 3) -> ShardedPlan:
+    given = {"shards": f"{count}", "shardBy": "body", "minimumRequiredSpace": "0"}
+    return plan_sharded_sink(str(tmp_path / name), SinkOptions.parse(given, stream=True), EVENTS)
+
+
+WAYS: dict[str, Callable[[Path, SparkCheckpoint], StreamWriter[Any]]] = {
+    "a path": lambda at, c: SpillableStreamWriter(to_path(at, "one"), c),
+    "another path": lambda at, c: SpillableStreamWriter(to_path(at, "other"), c),
+    "the path of a channel of the flow": lambda at, c: SpillableStreamWriter(to_path_of_the_flow(at), c),
+    "the path of a shard": lambda at, c: SpillableStreamWriter(to_path(at, "x-1"), c),
+    "shards": lambda at, c: ShardedStreamWriter(to_shards(at, "x"), c),
+    "fewer shards": lambda at, c: ShardedStreamWriter(to_shards(at, "x", 2), c),
+    "shards elsewhere": lambda at, c: ShardedStreamWriter(to_shards(at, "y"), c),
+    "a flow": lambda at, c: FlowStreamWriter(plan(at), c),
+    "a flow without some channels": lambda at, c: FlowStreamWriter(plan(at, FEWER), c),
+}
+ROWS = [b"INFO a", b"INFO b", b"INFO c", b"INFO d"]
+
+
+def commit(writer: StreamWriter[Any], batch_id: int, run: str) -> None:
+    """Stage rows in a task of a query's run, and commit them."""
+    message: Any = writer._stage(iter([as_event_batch([ss.Event(body) for body in ROWS])]), "query", batch_id)
+    for found in message.of_shards.values() if isinstance(message, ShardedStaged) else [message]:
+        found.run = run
+    writer.commit([message], batch_id)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a path", "another path"),
+        ("a path", "shards"),
+        ("a path", "a flow"),
+        ("the path of a channel of the flow", "a flow"),
+        ("the path of a shard", "shards"),
+        ("shards", "the path of a shard"),
+        ("shards", "another path"),
+        ("shards", "fewer shards"),
+        ("shards", "shards elsewhere"),
+        ("shards", "a flow"),
+        ("a flow", "a path"),
+        ("a flow", "the path of a channel of the flow"),
+        ("a flow", "shards"),
+        ("a flow", "a flow without some channels"),
+        ("a flow without some channels", "a path"),
+    ],
+)
+def test_a_batch_that_channels_have_is_refused_by_other_options_and_the_next_one_is_not(
+    tmp_path: Path, checkpoint: Path, other_process: Callable[[], None], before: str, after: str
+) -> None:
+    where = SparkCheckpoint(str(checkpoint))
+    for batch_id in (0, 1):
+        commit(WAYS[before](tmp_path, where), batch_id, "run 1")
+    for run in ("run 2", "run 3"):
+        other_process()
+        with pytest.raises(ss.OptionError, match=r"from query, the batch 1.* the batch 1 comes again|The batch 1"):
+            commit(WAYS[after](tmp_path, where), 1, run)
+    other_process()
+    commit(WAYS[before](tmp_path, where), 1, "run 4")
+    for batch_id in (2, 3):
+        commit(WAYS[after](tmp_path, where), batch_id, "run 5")
+    paths = [path.parent for path in tmp_path.glob("*/channel.json")]
+    copies = sum(4 if way == "a flow" else 2 for way in (before, after))  # an optional channel has each row, too
+    assert bodies(*paths) == sorted(ROWS * copies)
+    with pytest.raises(ss.OptionError, match="the batch 3"):
+        commit(WAYS[before](tmp_path, where), 3, "run 6")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_batch_that_comes_again_by_the_same_options_asks_no_channel_of_another_write(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(optional_channels, "_batches", lambda place: pytest.fail(f"{place} was asked"))
+    for run in ("run 1", "run 2"):
+        commit(WAYS[way](tmp_path, SparkCheckpoint(str(checkpoint))), 1, run)
+
+
+def test_a_channel_that_was_removed_or_is_another_one_by_now_keeps_no_query_from_another_path(
+    tmp_path: Path, checkpoint: Path, other_process: Callable[[], None]
+) -> None:
+    where = SparkCheckpoint(str(checkpoint))
+    commit(WAYS["a path"](tmp_path, where), 1, "run 1")
+    shutil.rmtree(tmp_path / "one")
+    commit(WAYS["another path"](tmp_path, where), 1, "run 2")
+    shutil.rmtree(tmp_path / "other")
+    to_path(tmp_path, "other")
+    commit(WAYS["a path"](tmp_path, where), 1, "run 3")
+    assert bodies(tmp_path / "one") == ROWS
+
+
+def test_another_name_of_the_same_channel_keeps_no_query_from_its_batch(tmp_path: Path, checkpoint: Path) -> None:
+    where = SparkCheckpoint(str(checkpoint))
+    commit(WAYS["a path"](tmp_path, where), 1, "run 1")
+    (tmp_path / "alias").symlink_to(tmp_path)
+    commit(WAYS["a path"](tmp_path / "alias", where), 1, "run 2")
+    assert bodies(tmp_path / "one") == ROWS
+
+
+def test_the_refusal_of_another_path_says_where_the_batch_is_and_what_to_do(tmp_path: Path, checkpoint: Path) -> None:
+    where = SparkCheckpoint(str(checkpoint))
+    commit(WAYS["a path"](tmp_path, where), 7, "run 1")
+    with pytest.raises(ss.OptionError) as refused:
+        commit(WAYS["another path"](tmp_path, where), 7, "run 2")
+    assert str(refused.value) == (
+        f"{tmp_path}/one has, from query, the batch 7, and the query has other options now, by which none of its rows "
+        "go there. The batch 7 comes again, and would be stored twice: run it with the path, the shards or the flow "
+        "that it had, and change that when it is done"
+    )
+
+
+def test_a_note_of_an_earlier_version_counts(tmp_path: Path, checkpoint: Path) -> None:
+    commit(WAYS["a path"](tmp_path, SparkCheckpoint()), 1, "run 1")
+    (checkpoint / NOTE).write_text(json.dumps({"run": "run 1", "channels": {str(tmp_path / "one"): "uuid"}}))
+    with pytest.raises(ss.OptionError, match="one has, from query, the batch 1"):
+        commit(WAYS["another path"](tmp_path, SparkCheckpoint(str(checkpoint))), 1, "run 2")
 
 
 # ── on Spark ────────────────────────────────────────────────────────────────────────────────────

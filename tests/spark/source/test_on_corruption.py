@@ -264,7 +264,9 @@ def read_as_task(plan: ReadPlan, group: str | None = "g") -> list[bytes]:
 
 
 @pytest.mark.parametrize("others", [2, 12], ids=["not yet", "elsewhere"])
-def test_nothing_is_returned_or_reported_lost_where_the_log_has_other_events_elsewhere_or_not_yet(memory: MemoryStore, others: int) -> None:
+def test_nothing_is_returned_or_reported_lost_where_the_log_has_other_events_elsewhere_or_not_yet(
+    memory: MemoryStore, others: int
+) -> None:
     """The bucket was put back, so that the slot has other events, and the planned IDs are, or will be, others'."""
     with ss.Channel(URL, commit_interval=0) as channel:
         channel.consumer("g").close()
