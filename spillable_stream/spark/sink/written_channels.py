@@ -24,14 +24,20 @@ import json
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from spillable_stream.engine.port import SinkBatch
-from spillable_stream.errors import NotAChannelError, OptionError
-from spillable_stream.spark.sink.division import stored_otherwise
+from spillable_stream.errors import NotAChannelError, OptionError, SpillableError
+from spillable_stream.log_records import fields, log_of
+from spillable_stream.spark.channel_pool import visit_to_read
+from spillable_stream.spark.side_by_side import side_by_side
+from spillable_stream.spark.sink.division import StoredBatches, stored_batches, stored_otherwise
 
 __all__ = ["NOTE", "WrittenChannels"]
+
+_log = log_of(__name__)
 
 NOTE = "spillable-sink.json"
 """The name of the file in Spark's checkpoint."""
@@ -92,7 +98,8 @@ class WrittenChannels:
     def refuse_stored_elsewhere(self, batch: SinkBatch, own: Collection[str]) -> None:
         """Refuse the first batch of a run if the last one has stored it in a channel that gets no rows now.
 
-        A channel that is gone, or does not answer in a second, is passed over.
+        A channel that is gone is passed over, with a warning one that can't be read, and an optional one that does not
+        answer in a second.
 
         Args:
             batch: the query's ID, and the batch's number.
@@ -102,13 +109,15 @@ class WrittenChannels:
             OptionError: a channel has the batch, or a later one.
         """
         noted = self._noted()[1]
-        before = {**noted.beside, **noted.channels}
-        places = [path for path, uuid in sorted(before.items()) if path not in own and uuid not in own]
-        if not places:
-            return
-        from spillable_stream.spark.sink.optional_channels import batches_beside  # which takes a while to import
+        places, optional = (
+            [path for path, uuid in sorted(known.items()) if path not in own and uuid not in own] for known in noted
+        )
+        asked = side_by_side([partial(_batches_of, place, batch) for place in places])
+        found = dict(zip(places, asked, strict=True))
+        if optional:
+            from spillable_stream.spark.sink.optional_channels import batches_beside  # which takes a while to import
 
-        found = batches_beside("a stream's former run", dict(zip(places, places, strict=True)))
+            found |= batches_beside("a stream's former run", dict(zip(optional, optional, strict=True)))
         have = {place: one for place, batches in found.items() if (one := stored_otherwise(batches, batch, None))}
         if have:
             last = max(one.batch_id for one in have.values())
@@ -150,6 +159,26 @@ class WrittenChannels:
                 noted = json.loads((self.checkpoint / NOTE).read_text(encoding="utf-8"))
                 return str(noted["run"]), _Written(dict(noted["channels"]), dict(noted.get("beside", {})))
         return "", _NOTHING
+
+
+def _batches_of(place: str, batch: SinkBatch) -> StoredBatches:
+    """Return the last batches that a channel has; none if it is gone or can't be read."""
+    try:
+        with visit_to_read(place) as channel:
+            return stored_batches(channel)
+    except NotAChannelError:
+        return {}
+    except SpillableError as e:
+        _log.warning(
+            "%s, to which the query %s wrote before it had other options, can't say whether it has the batch %d, which "
+            "may be stored twice now: %s",
+            place,
+            batch.query,
+            batch.batch_id,
+            e,
+            extra=fields(place, query=batch.query),
+        )
+        return {}
 
 
 def _write(directory: Path, text: str) -> None:

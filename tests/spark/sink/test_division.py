@@ -10,7 +10,14 @@ import spillable_stream as ss
 from spillable_stream.engine.port import Put, SinkBatch
 from spillable_stream.flow.event_batch import as_event_batch
 from spillable_stream.format.batch import encode_batch
-from spillable_stream.spark.sink.division import batch_of, digest, latest, stored_batches, stored_otherwise
+from spillable_stream.spark.sink.division import (
+    batch_of,
+    digest,
+    latest,
+    of_query,
+    stored_batches,
+    stored_otherwise,
+)
 
 
 @pytest.fixture
@@ -46,6 +53,14 @@ def test_a_channel_says_which_batches_another_division_stored(channel: ss.Channe
 def test_a_batch_whose_rows_were_not_divided_counts_as_one_of_another_division() -> None:
     assert stored_otherwise({"q": 2}, SinkBatch("q", 2), "flow-00000000") == ("q", 2)
     assert stored_otherwise({"q": 2}, SinkBatch("q", 3), "flow-00000000") is None
+
+
+def test_of_one_query_the_batches_of_all_divisions_are_found() -> None:
+    of_q = {"q": 2, "q/4-00000000": 3, "q/flow-00000000": 1}
+    found = {**of_q, "r": 9, "q/elsewhere": 9, "qq": 9}
+    assert of_query(found, "q") == of_q
+    assert stored_otherwise(found, SinkBatch("q", 1), None) == ("q/4-00000000", 3)
+    assert stored_otherwise(found, SinkBatch("q", 4), None) is None
 
 
 def test_of_several_channels_the_last_batch_of_each_name_counts() -> None:

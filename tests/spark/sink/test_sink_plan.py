@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import FrozenInstanceError
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 import spillable_stream as ss
-from spillable_stream.engine.port import SinkBatch
+from spillable_stream.engine.port import Put, SinkBatch
+from spillable_stream.format.batch import encode_batch
 from spillable_stream.spark.sink.sink_plan import TASK_INLINE_BYTES, SinkOptions, SinkPlan, plan_sink
 
 IDS = StructType([StructField("id", LongType())])
@@ -28,6 +31,30 @@ def test_plan_is_the_same_in_another_process_and_cannot_be_changed(tmp_path: Pat
     assert (plan.transaction, plan.keep_alive_seconds) == (SinkBatch("txn:job", 5), 7)
     with pytest.raises(FrozenInstanceError):
         plan.path = "another"  # type: ignore[misc]
+
+
+def test_a_plan_says_only_those_batches_that_its_commit_may_ask_for(tmp_path: Path) -> None:
+    def stored(**options: Any) -> Mapping[str, int]:
+        return sink_plan(tmp_path / "c", **options).stored
+
+    sink_plan(tmp_path / "c")
+    with ss.Channel(tmp_path / "c", create=False) as channel:
+        for name in ("query", "txn:job", "txn:job/4-00000000", "txn:another"):
+            put = Put(encode_batch(pa.record_batch({"id": pa.array([1], pa.int64())})), [], SinkBatch(name, 7))
+            assert channel.port().publish(put, 0.0)
+    assert stored() == {}
+    assert stored(txnAppId="job", txnVersion=5) == {"txn:job": 7, "txn:job/4-00000000": 7}
+    assert len(stored(stream=True)) == 4
+    assert sink_plan(tmp_path / "c", stream=True).for_tasks().stored == {}
+
+
+def test_a_batch_of_several_channels_is_not_stored_by_a_write_to_one_of_them(tmp_path: Path) -> None:
+    plan = replace(sink_plan(tmp_path / "c", stream=True), stored={"query/4-00000000": 7})
+    for batch_id in (6, 7):
+        with pytest.raises(ss.OptionError, match="has, from query, the batch 7 of a write to several channels"):
+            plan.remembered(SinkBatch("query", batch_id))
+    for batch in (SinkBatch("query", 8), SinkBatch("another", 7)):
+        assert plan.remembered(batch) == batch
 
 
 def test_channel_is_created_for_the_rows_and_widened_by_the_next_plan(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from spillable_stream.spark.sink.writer import SpillableStreamWriter
 from spillable_stream.spark.sink.written_channels import NOTE, WrittenChannels
 from tests.spark.sink.test_flow_plan import CONF, plan
 from tests.spark.sink.test_sink_plan import sink_plan
+from tests.spark.test_channel_pool import close_parked
 
 Put = Callable[..., Path]
 
@@ -243,7 +244,8 @@ def test_a_batch_that_channels_have_is_refused_by_other_options_and_the_next_one
 def test_a_batch_that_comes_again_by_the_same_options_asks_no_channel_of_another_write(
     tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    monkeypatch.setattr(optional_channels, "_batches", lambda place: pytest.fail(f"{place} was asked"))
+    for of, name in ((optional_channels, "_batches"), (module, "_batches_of")):
+        monkeypatch.setattr(of, name, lambda *place: pytest.fail(f"{place} was asked"))
     for run in ("run 1", "run 2"):
         commit(WAYS[way](tmp_path, SparkCheckpoint(str(checkpoint))), 1, run)
 
@@ -259,6 +261,21 @@ def test_a_channel_that_was_removed_or_is_another_one_by_now_keeps_no_query_from
     to_path(tmp_path, "other")
     commit(WAYS["a path"](tmp_path, where), 1, "run 3")
     assert bodies(tmp_path / "one") == ROWS
+
+
+def test_a_channel_that_can_not_be_read_keeps_no_query_from_another_path_and_a_warning_says_what_may_be_twice(
+    tmp_path: Path, checkpoint: Path, other_process: Callable[[], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    where = SparkCheckpoint(str(checkpoint))
+    commit(WAYS["a path"](tmp_path, where), 1, "run 1")
+    other_process()
+    close_parked()
+    for log in (tmp_path / "one" / "data").glob("log-*"):
+        log.write_bytes(b"damaged" * 100)
+    commit(WAYS["another path"](tmp_path, where), 1, "run 2")
+    assert (
+        "one, to which the query query wrote before it had other options, can't say whether it has the" in caplog.text
+    )
 
 
 def test_another_name_of_the_same_channel_keeps_no_query_from_its_batch(tmp_path: Path, checkpoint: Path) -> None:
@@ -359,6 +376,30 @@ def test_a_channel_that_is_restored_from_a_backup_under_its_query_is_the_same_on
         put("a", b"2")
         query.processAllAvailable()
     assert bodies(tmp_path / "b") == [b"1", b"2"]
+
+
+@pytest.mark.spark
+def test_a_batch_that_spark_repeats_since_its_driver_died_before_its_commit_log_is_not_stored_at_another_path(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The source is Spark's own: a channel's would refuse a batch of which its group knows that it was done."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.txt").write_text("1")
+    stream = spark.readStream.text(str(tmp_path / "in"))
+    rows = stream.selectExpr("map('h', 'v') AS headers", "CAST(value AS BINARY) AS body")
+    writer = rows.writeStream.format("spillable").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer = writer.option("minimumRequiredSpace", 0).trigger(availableNow=True)
+    writer.start(str(tmp_path / "b")).awaitTermination()
+    for file in (tmp_path / "checkpoint" / "commits").iterdir():
+        file.unlink()
+    query = writer.start(str(tmp_path / "c"))
+    with pytest.raises(PySparkException) as failed:
+        query.awaitTermination()
+    assert f"{tmp_path}/b has, from {query.id}, the batch 0, and the query has other" in explain(failed.value)
+    writer.start(str(tmp_path / "b")).awaitTermination()
+    (tmp_path / "in" / "2.txt").write_text("2")
+    writer.start(str(tmp_path / "c")).awaitTermination()
+    assert (bodies(tmp_path / "b"), bodies(tmp_path / "c")) == ([b"1"], [b"2"])
 
 
 @pytest.mark.spark
