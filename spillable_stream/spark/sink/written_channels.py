@@ -98,8 +98,8 @@ class WrittenChannels:
     def refuse_stored_elsewhere(self, batch: SinkBatch, own: Collection[str]) -> None:
         """Refuse the first batch of a run if the last one has stored it in a channel that gets no rows now.
 
-        A channel that is gone is passed over, with a warning one that can't be read, and an optional one that does not
-        answer in a second.
+        A channel that is gone is passed over; so is an optional one that does not answer in a second, and, with a
+        warning, one that can't be read.
 
         Args:
             batch: the query's ID, and the batch's number.
