@@ -154,6 +154,13 @@ class ChannelPort(Protocol):
     def latest_position(self) -> Hashable:
         """Return what `position` returned last, or a later value, without a look where a look costs much."""
 
+    def put_time_us(self, event_id: int) -> int:
+        """Return when an event was put, which tells it from others that had its ID, in microseconds since 1970.
+
+        Returns:
+            0 where that is not known to the microsecond, or the channel has other means to tell events apart.
+        """
+
     def least_pause_seconds(self) -> float:
         """Return how much time there must be between two looks at a channel that nothing comes to."""
 

@@ -38,6 +38,9 @@ class LocalPort(EnginePort[LocalEngine]):
         found = os.stat(self._engine.layout.path)
         return f"{self._engine.channel} {found.st_dev} {found.st_ino}"
 
+    def put_time_us(self, event_id: int) -> int:
+        return 0  # a restore and a recovery have tokens
+
     def least_pause_seconds(self) -> float:
         return 0.0
 

@@ -43,6 +43,11 @@ class ObjectPort(EnginePort[ObjectEngine]):
     def place(self) -> str:
         return f"{self._engine.channel} {self._engine.path}"
 
+    def put_time_us(self, event_id: int) -> int:
+        with self._engine.follower.as_known as state:
+            (block, *_) = [*state.blocks.between(event_id, event_id), None]
+            return block.time_us if block is not None and isinstance(block.file, int) else 0
+
     def least_pause_seconds(self) -> float:
         return self._engine.log.poll_seconds[1]
 

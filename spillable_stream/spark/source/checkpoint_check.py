@@ -18,6 +18,7 @@ __all__ = [
     "check_end",
     "check_history",
     "check_new_group",
+    "check_put_time",
     "never_taken",
     "not_the_default",
     "pass_over",
@@ -78,6 +79,26 @@ def check_history(
         f"with the event {shared_id}, and gives the later IDs to other events. "
         f"{_way_on_of_restored(state, group, end, read_id, shared_id, of_set=of_set)}"
     )
+
+
+def check_put_time(end: Offset, now_us: int, read_id: int | None, path: str) -> None:
+    """Refuse a checkpoint whose event is another one by now, since a bucket was put back, and others have put to it.
+
+    Args:
+        end: how far the query has read, or plans to have.
+        now_us: when the event that has the ID now was put; 0 if it is not known.
+        read_id: the query has everything up to this event; None if it is not known whether its last batch was done.
+        path: the channel's path, for the message.
+
+    Raises:
+        CheckpointMismatchError: the event was put at another time.
+    """
+    if end.put_us and now_us and end.put_us != now_us:
+        raise CheckpointMismatchError(
+            f"the Spark checkpoint has {_extent(end, read_id, path)}, and the event {end.event_id} is another one by "
+            "now: the bucket was put back to an earlier version, and others have put to it. Use a new "
+            "checkpointLocation: a sink then has twice what it has of the events that are still there"
+        )
 
 
 def _of_another_copy(

@@ -3,10 +3,11 @@
 The end of a query's first batch says where that began, too: ``{"channel": …, "start": m, "writeOrderId": n}``.
 Spark keeps ends, and asks for the beginning of the first batch again when it repeats it.
 
-Five more keys, each only where it is needed: ``group`` is the name of the position that a stream without the option
+Six more keys, each only where it is needed: ``group`` is the name of the position that a stream without the option
 `group` created for itself, the end of its first batch says with ``made`` when (`first_batch`), ``reset`` names what a
-stream with `resetGroup` does once (`group_reset`), and ``restore`` and ``recovery`` name the restore and the recovery
-of the channel after which the event was put (`checkpoint_check`).
+stream with `resetGroup` does once (`group_reset`), ``restore`` and ``recovery`` name the restore and the recovery
+of the channel after which the event was put, and ``put`` says of the end of a batch in an object store when that was
+(`checkpoint_check`).
 
 What the options say of positions is resolved here, too: an ID names an event, an offset the place
 after one.
@@ -47,6 +48,7 @@ class Offset:
         made_at: of the end of a query's first batch, how far the channel was when it created its group, if it did.
         restore: the token of the channel's last restore before the event was put; "" without one.
         recovery: the token of the channel's last recovery before that; "" if it is not known.
+        put_us: when the event was put, in microseconds since 1970; 0 if it is not known.
     """
 
     channel: str
@@ -57,6 +59,7 @@ class Offset:
     made_at: HighWater | None = None
     restore: str = ""
     recovery: str = ""
+    put_us: int = 0
 
     @classmethod
     def of(cls, value: object) -> Offset | None:
@@ -68,7 +71,9 @@ class Offset:
                     case (int() | None as start, str() | None as group, str() | None as reset, str(first), str(second)):
                         if group is None or is_name(group):
                             made_at = _high_water(more.get("made"))
-                            return cls(channel, event_id, start, group, reset, made_at, first, second)
+                            put_us = more.get("put", 0)
+                            put_us = put_us if isinstance(put_us, int) else 0
+                            return cls(channel, event_id, start, group, reset, made_at, first, second, put_us)
         return None
 
     @classmethod
@@ -106,6 +111,7 @@ class Offset:
             "channel": self.channel,
             "group": self.group,
             "made": None if self.made_at is None else list(self.made_at),
+            "put": self.put_us or None,
             "recovery": self.recovery or None,
             "reset": self.reset,
             "restore": self.restore or None,

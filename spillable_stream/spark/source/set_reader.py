@@ -442,5 +442,6 @@ def _beginning_of(end: OffsetJson) -> OffsetJson:
     assert offset is not None
     if offset.start_id is None:
         return end
-    # The restore and the recovery are those of the end's event.
-    return replace(offset, event_id=offset.start_id, start_id=None, made_at=None, restore="", recovery="").to_json()
+    # The restore, the recovery and the time are those of the end's event.
+    of_event = replace(offset, start_id=None, made_at=None, restore="", recovery="", put_us=0)
+    return replace(of_event, event_id=offset.start_id).to_json()

@@ -23,7 +23,13 @@ from spillable_stream.channel.consumer import Consumer
 from spillable_stream.engine.port import ChannelPort, QueryNote, one_look
 from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.progress.offset_report import OffsetReport
-from spillable_stream.spark.source.checkpoint_check import check_batch, check_history, never_taken, pass_over
+from spillable_stream.spark.source.checkpoint_check import (
+    check_batch,
+    check_history,
+    check_put_time,
+    never_taken,
+    pass_over,
+)
 from spillable_stream.spark.source.finished_batches import FinishedBatches
 from spillable_stream.spark.source.first_batch import planned_batch
 from spillable_stream.spark.source.group_lease import GroupLease
@@ -319,7 +325,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return asked.start
         made_at = None if answer.start_id is None else answer.made_at or self._group.made_at
         reset = answer.reset or self._start.reset
-        return self._to_json(replace(answer, group=self._group.label, reset=reset, made_at=made_at))
+        put_us = answer.put_us or (self._port().put_time_us(end) if end > asked.question.begin_id else 0)
+        return self._to_json(replace(answer, group=self._group.label, reset=reset, made_at=made_at, put_us=put_us))
 
     def _nothing(self, begin: int) -> list[InputPartition]:
         """Plan a batch without events: Spark's checkpoint has it, so a group of the query's own is there to stay.
@@ -419,8 +426,10 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _check_history(self, end: Offset, read_id: int | None) -> None:
         """Refuse an offset of Spark's if the channel never had the events up to there (`check_history`)."""
-        with self._port().snapshot() as state:
+        port = self._port()
+        with port.snapshot() as state:
             check_history(state, self._group, end, read_id, self._path, of_set=self._options.of_set)
+        check_put_time(end, port.put_time_us(end.event_id) if end.put_us else 0, read_id, self._path)
 
     def _hear(self, offset: Offset, read_id: int) -> None:
         """Note as which group an offset of Spark's says that the query reads (`QueryGroup.hear`)."""
