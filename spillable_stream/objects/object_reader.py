@@ -82,6 +82,7 @@ class ObjectReader:
         self._cached_as = f"{channel} at {store.root}"  # a copy of a bucket has the UUID, and slots of its own later
         self._expected: list[Extent] = []
         self._ends: dict[str, int] = {}  # where objects end, as far as a window has shown it
+        self._found: dict[str, bytes] = {}  # the tokens of slots, as the windows say them that were fetched here
         self._kept: dict[tuple[str, str, int], bool] = {}  # windows in the disk's cache: whether they were there before
         self._begun: OrderedDict[tuple[str, int], Future[pa.Buffer]] = OrderedDict()
 
@@ -113,11 +114,19 @@ class ObjectReader:
                 self._kept[key, at[1], offset] = False
         elif disk is not None:
             self._kept[key, at[1], offset] = True
+        if offset == 0 and key.startswith(LOG):
+            self._note_token(key, buffer)
         if len(buffer) < size_bytes:
             self._ends[key] = offset + len(buffer)
             if offset == 0:
                 self._cache.put(key, buffer)
         return buffer
+
+    def _note_token(self, key: str, data: pa.Buffer) -> None:
+        with contextlib.suppress(CorruptionError):  # its frames may be whole
+            found = parse_slot_header(self._channel, int(key.removeprefix(LOG)), data)
+            if found is not None:
+                self._found[key] = found[0].token
 
     def _name_on_disk(self, key: str, size_bytes: int) -> str | None:
         """Return what the disk's cache calls an object's windows of a size; None for an object that it can't have.
@@ -267,16 +276,15 @@ class ObjectReader:
         first = _first_byte(extent)
         window = self._window(key, first, _WINDOW_BYTES)
         if isinstance(extent.file, int) and first == 0:
-            self._require_slot(extent.file, window, extent)
+            self._require_slot(key, window, extent, self._tokens().token_of(extent.file))
         return extent.offset, window.slice(min(extent.offset - first, len(window)))
 
-    def _require_slot(self, number: int, data: pa.Buffer, extent: Extent) -> None:
-        """Refuse a slot that is whole, and another one than the one of this number that is known."""
-        token = self._tokens().token_of(number)
-        if token is None:
+    def _require_slot(self, key: str, data: pa.Buffer, extent: Extent, token: bytes | None) -> None:
+        """Refuse a slot that was fetched, and is another one than the one of its number that is known."""
+        if token is None or self._found.get(key, token) == token:
             return
-        found = parse_slot_header(self._channel, number, data)
-        if found is not None and found[0].token != token:
+        self._note_token(key, data)  # it may have been fetched from another log, and be at hand from this one
+        if self._found[key] != token:
             raise other_events(self._store.root, extent.first_id, extent.last_id)
 
     def _more(self, key: str, base: int, at: int, window: pa.Buffer, needed: int, until: int | None) -> pa.Buffer:

@@ -9,11 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spillable_stream.errors import CorruptionError, DataLossError, StorageError
+from spillable_stream.errors import CorruptionError, DataLossError, StorageError, UnsafeStoreError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import HEADER_SIZE_BYTES
+from spillable_stream.format.slot import NO_TOKEN
 from spillable_stream.objects import object_reader
+from spillable_stream.objects.cache import ObjectCache
+from spillable_stream.objects.chain import SlotTokens
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.object_reader import ObjectReader, object_key
 from spillable_stream.objects.slots import slot_key
@@ -123,6 +126,36 @@ def test_the_events_of_a_slot_are_read_from_its_key(memory: MemoryStore, store: 
     assert object_key(extent.file) == slot_key(1)
     reader = ObjectReader(store, writer.slots.channel, lambda _: EVENT_SCHEMA)
     assert bodies_of(reader, extent) == [b"0", b"1"]
+
+
+def test_a_slot_is_refused_that_is_another_one_until_it_is_the_one_that_is_known(
+    memory: MemoryStore, store: Ranges
+) -> None:
+    channel, cache = new_channel(memory), ObjectCache(MIB)
+    with memory.put_back():
+        mine = Writer(memory, channel)
+        mine.put(b"mine")
+    others = Writer(memory, channel)
+    others.put(b"others'")
+    (extent,) = others.state.blocks.extents(1, 1)
+    known = [mine.tail.token]
+
+    def tokens() -> SlotTokens:
+        return SlotTokens((0, NO_TOKEN), {1: known[-1]})
+
+    reader = ObjectReader(store, channel, lambda _: EVENT_SCHEMA, cache, tokens=tokens)
+    for _ in range(2):
+        with pytest.raises(UnsafeStoreError, match="has other events 1 to 1 than those that were to be read"):
+            bodies_of(reader, extent)
+    known.append(others.tail.token)
+    assert bodies_of(reader, extent) == [b"others'"]
+    with memory.put_back():
+        memory.objects.pop(slot_key(1))
+        again = Writer(memory, channel)
+        again.put(b"again")
+        cache.put(slot_key(1), pa.py_buffer(memory.objects[slot_key(1)]))  # as a handle does that looks at the log
+    known.append(again.tail.token)
+    assert bodies_of(reader, extent) == [b"again"]
 
 
 # ── what is fetched ahead ───────────────────────────────────────────────────────────────────────
