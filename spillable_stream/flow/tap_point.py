@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -69,3 +70,11 @@ class TapPoint:
 
 
 _mutex = threading.Lock()
+
+
+def _forget_mutex() -> None:
+    global _mutex
+    _mutex = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_mutex)
