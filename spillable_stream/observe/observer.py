@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from os import PathLike
 from types import TracebackType
 from typing import Self
@@ -50,7 +50,7 @@ class Observer:
         self._timeout_seconds = timeout_seconds
         self._mutex = threading.Lock()
         self._looks: dict[ObservedChannel, Future[Observation]] = {}  # those under way
-        self._leaving: set[Future[None]] = set()  # the closes of channels that are gone, each after its look
+        self._leaving: set[Future[None]] = set()  # the closes of channels, each after its look
         self._latest: list[Observation] = []
         self._looked_at = float("-inf")
 
@@ -89,26 +89,28 @@ class Observer:
         return found
 
     def _close(self, channel: ObservedChannel) -> None:
-        """Close a channel, after the look that is under way."""
-        look = self._looks.pop(channel, None)
-        if look is None or look.cancel():
-            channel.close()
-            return
+        """Close a channel in one of the threads, after the look that is under way."""
         closed: Future[None] = Future()
         self._leaving.add(closed)
         closed.add_done_callback(self._leaving.discard)
-        look.add_done_callback(lambda _: self._threads.begin_or_make(closed, channel.close))
+
+        def begin(_: object = None) -> None:
+            self._threads.begin_or_make(closed, channel.close)
+
+        look = self._looks.pop(channel, None)
+        if look is None or look.cancel():
+            begin()
+        else:
+            look.add_done_callback(begin)
 
     def close(self) -> None:
-        """Close what was opened here; what hangs is not waited for, nor at the end of the process."""
+        """Close what was opened here; what hangs is waited for as a look is, and not at the end of the process."""
         with self._mutex:
-            for look in self._looks.values():
-                look.cancel()
-            is_under_way = self._looks or self._leaving or self._discovery.is_searching
-            self._threads.close(timeout_seconds=0.0 if is_under_way else None)
             for channel in self._discovery.channels():
-                if channel not in self._looks:
-                    channel.close()
+                self._close(channel)
+            wait(list(self._leaving), self._timeout_seconds)
+            is_under_way = bool(self._leaving) or self._discovery.is_searching
+            self._threads.close(timeout_seconds=0.0 if is_under_way else None)
 
     def __enter__(self) -> Self:
         return self

@@ -176,6 +176,40 @@ def test_a_close_does_not_wait_for_a_channel_that_is_gone_and_hangs(
     assert not is_waiting and not closing.is_alive()
 
 
+def test_a_channel_that_is_gone_and_hangs_as_it_is_closed_holds_up_no_look_and_no_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing, free, done, close = threading.Event(), threading.Event(), threading.Event(), ObservedChannel.close
+
+    def hang(channel: ObservedChannel) -> None:
+        if Path(channel.path).name == "a":
+            closing.set()
+            assert free.wait(60)
+        close(channel)
+
+    def work() -> None:
+        observer.observe()
+        assert closing.wait(60)
+        observer.observe()
+        observer.close()
+        done.set()
+
+    monkeypatch.setattr(ObservedChannel, "close", hang)
+    monkeypatch.setattr("spillable_stream.observe.channel_discovery._SEARCH_SECONDS", 0.0)
+    for name in "ab":
+        Channel(tmp_path / name).close()
+    observer = Observer([tmp_path / "*"], timeout_seconds=0.2)
+    while any(seen.stats is None for seen in observer.observe()):
+        pass
+    shutil.rmtree(tmp_path / "a")
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    has_ended = done.wait(30)
+    free.set()
+    thread.join(60)
+    assert has_ended
+
+
 def test_a_recent_look_is_used_again_if_that_is_wanted(open_channel: Open) -> None:
     now = [1000.0]
     channel = open_channel()
