@@ -16,7 +16,7 @@ from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.context import with_context
 from spillable_stream.producer.result import Attempt, Result
 from spillable_stream.producer.retry import MISFITS, may_pass
-from spillable_stream.producer.target import commit_to
+from spillable_stream.producer.target import ChannelTarget, commit_to
 from spillable_stream.state.ranges import Range
 
 __all__ = ["Ends", "SendTask"]
@@ -101,7 +101,8 @@ class SendTask:
 
     def _commit(self, batch: ProducerBatch, waited_seconds: float) -> Range:
         if batch.dead is not None:
-            return _checked(batch.dead.commit(batch, waited_seconds), batch.dead.name)
+            letters = 1 if batch.destination.typed else len(batch)  # one letter has all rows
+            return _checked(batch.dead.commit(batch, waited_seconds), batch.dead.name, letters)
         destination = batch.destination
         events = batch.encode()
         if self._context and not destination.typed:
@@ -109,7 +110,8 @@ class SendTask:
         numbers = destination.numbers_of(batch)
         producer_id, times = destination.producer_id, batch.times()
         answer = commit_to(destination.target, events, producer_id, numbers, waited_seconds, times)
-        return _checked(answer, destination.name)
+        # A channel gives events that are delayed no IDs yet.
+        return _checked(answer, destination.name, None if isinstance(destination.target, ChannelTarget) else len(batch))
 
     def _after_failure(self, batch: ProducerBatch, error: BaseException) -> None:
         resumes = _is_for_the_application(batch, error)
@@ -133,17 +135,28 @@ def _is_for_the_application(batch: ProducerBatch, error: BaseException) -> bool:
     return batch.own_sequence and batch.dead is None and isinstance(error, UnsafeStoreError)
 
 
-def _checked(answer: Any, name: str) -> Range:
+def _checked(answer: Any, name: str, count: int | None) -> Range:
     """Return the first and the last write-order ID that a target's ``commit`` returned.
 
+    Args:
+        answer: what it returned.
+        name: the target's name.
+        count: how many events have an ID; None for a channel, which knows.
+
     Raises:
-        TypeError: it returned something else.
+        TypeError: it returned something else, or what can't be the IDs of so many events.
     """
     try:
-        first, last = answer
-        return operator.index(first), operator.index(last)
+        first, last = map(operator.index, answer)
     except Exception as e:
-        raise TypeError(
-            f"the commit of {name} must return the write-order IDs of the first and the last event, or (0, -1), not "
-            f"{reprlib.repr(answer)}; whether it stored the events is not known"
-        ) from e
+        raise _wrong_answer(answer, name) from e
+    if count is not None and (first < 0 or last - first + 1 != count) and (first, last) != (0, -1):
+        raise _wrong_answer(answer, name)
+    return first, last
+
+
+def _wrong_answer(answer: Any, name: str) -> TypeError:
+    return TypeError(
+        f"the commit of {name} must return the write-order IDs of the first and the last event, or (0, -1), not "
+        f"{reprlib.repr(answer)}; whether it stored the events is not known"
+    )

@@ -26,7 +26,9 @@ class Unshowable:
 
 
 @pytest.mark.parametrize(
-    "answer", [None, 7, "xy", (1,), ("a", "b"), (1, 2, 3), (1.0, 2.0), Unshowable()], ids=lambda a: type(a).__name__
+    "answer",
+    [None, 7, "xy", (1,), ("a", "b"), (1, 2, 3), (1.0, 2.0), Unshowable(), (5, 3), (-3, -3), (1, 2)],
+    ids=lambda a: type(a).__name__ if isinstance(a, Unshowable) else repr(a),
 )
 def test_a_target_that_answers_rubbish_is_told_what_to_answer(produce: MakeProducer, answer: Any) -> None:
     class Rubbish(FakeTarget):
