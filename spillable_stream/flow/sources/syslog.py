@@ -10,6 +10,7 @@ from typing import Annotated
 
 import pyarrow as pa
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.charsets import charset_name
 from spillable_stream.flow.checked_arguments import Count, Port, Within, checked
@@ -17,9 +18,12 @@ from spillable_stream.flow.sources.datagrams import Datagram, DatagramSource
 from spillable_stream.flow.sources.event_columns import events_of
 from spillable_stream.flow.sources.network import StreamSource, server_tls
 from spillable_stream.flow.sources.syslog_parser import Message, SyslogParser
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.shown_value import shown
 
 __all__ = ["MultiportSyslogTcp", "SyslogTcp", "SyslogUdp"]
+
+_log = log_of("spillable_stream.flow")
 
 
 class _Sender:
@@ -137,8 +141,19 @@ class MultiportSyslogTcp(StreamSource):
     async def _put_all(self, messages: list[Message], headers: dict[str, str]) -> bool:
         for i in range(0, len(messages), self._batch_size):
             if not await self.put_held(_batch(messages[i : i + self._batch_size], headers)):
+                self._lose(len(messages) - i - self._batch_size)
                 return False
         return True
+
+    def _lose(self, count: int) -> None:
+        """Name messages that come after one that could not be stored when the source was stopped."""
+        if count > 0:
+            _log.error(
+                "%s: %s lost, too, behind them",
+                self.name,
+                counted(count, "message", "are"),
+                extra=fields(component=self.name, count=count),
+            )
 
 
 class SyslogTcp(MultiportSyslogTcp):

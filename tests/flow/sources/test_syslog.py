@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import threading
@@ -44,6 +45,18 @@ def test_a_full_channel_stops_the_reading_and_nothing_is_dropped() -> None:
     finally:
         source.stop()
     assert kept.bodies() == [b"%d" % i for i in range(500)]
+
+
+def test_a_stop_names_every_message_that_was_read_and_could_not_be_stored(caplog: pytest.LogCaptureFixture) -> None:
+    kept, source = KeptBatches(), MultiportSyslogTcp([0], host="127.0.0.1", batch_size=10)
+    kept.full = {0}
+    source.start(kept)
+    with socket.create_connection(("127.0.0.1", source.port)) as c:
+        c.sendall(b"".join(MESSAGE + b"%d\n" % i for i in range(35)))
+        wait_until(lambda: source.counters.channel_write_fail >= 1)
+        source.stop()
+    lost = [int(found) for found in re.findall(r"(\d+) (?:events|messages) are (?:not stored, and )?lost", caplog.text)]
+    assert lost == [10, 25]
 
 
 @pytest.mark.parametrize("is_busy", [False, True])
