@@ -29,6 +29,7 @@ __all__ = ["Exec"]
 _log = log_of("spillable_stream.flow")
 
 _READ_BYTES = 1 << 16
+_LONGEST_LINE_BYTES = 16 << 20  # what is longer is cut into several events: a command may never print a line feed
 _END_SECONDS = 5.0  # between SIGTERM and SIGKILL
 
 
@@ -167,13 +168,26 @@ class Exec(EventSource):
                     data = os.read(out.fileno(), _READ_BYTES)
                     ended = not data
                     waits_since = waits_since if held else time.monotonic()
-                    held += data
+                    held = self._cut(held + data)
                 is_late = time.monotonic() - waits_since >= self._timeout_seconds
                 held = self._put_lines(processor, held, everything=is_late)
             if self._stopping.is_set():
                 self._end_group(process)
             if held and (ended or self._stopping.is_set()):
                 self._put_lines(processor, held if held.endswith(b"\n") else held + b"\n", everything=True)
+
+    def _cut(self, data: bytes) -> bytes:
+        """Return what was read with an end for a last line that is too long."""
+        if len(data) < _LONGEST_LINE_BYTES or len(data) - data.rfind(b"\n") <= _LONGEST_LINE_BYTES:
+            return data
+        self.counters.event_read_fail += 1
+        _log.warning(
+            "%s: the command has printed more than %s without a line feed, and they are an event by themselves",
+            self.name,
+            counted(_LONGEST_LINE_BYTES, "byte"),
+            extra=fields(component=self.name),
+        )
+        return data + b"\n"
 
     def _put_lines(self, processor: BatchProcessor, data: bytes, *, everything: bool) -> bytes:
         """Put whole batches of lines, and return what is left; with ``everything`` a smaller batch, too.

@@ -200,3 +200,14 @@ def test_a_command_for_which_there_is_no_thread_ends_again(refused: int, monkeyp
     assert [process.returncode for process in spawned] == [-signal.SIGTERM]
     assert not source.alive
     source.stop()
+
+
+def test_what_has_no_line_feed_for_long_is_cut_and_not_kept_in_memory(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(exec_module, "_LONGEST_LINE_BYTES", 100_000)
+    kept = run("head -c 500000 /dev/zero; echo; echo short", shell="/bin/sh -c")
+    *cut, rest, short = kept.bodies()
+    assert b"".join([*cut, rest]) == bytes(500_000) and short == b"short"
+    assert all(100_000 <= len(body) < 200_000 for body in cut)
+    assert "has printed more than 100,000 bytes without a line feed" in caplog.text
