@@ -13,6 +13,7 @@ from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import (
     ChannelError,
     DeliveryError,
+    EventTooLargeError,
     OptionError,
     ProducerSequenceError,
     SchemaError,
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["Http"]
 
 _log = log_of("spillable_stream.flow")
-_RETRY_AFTER_SECONDS = "5"
+_HEADERS = {503: {"Retry-After": "5"}, 413: {"Connection": "close"}}  # nobody reads the rest of what is too large
 _MOST_DIGITS = 19  # of 2**63 - 1; Python refuses to read thousands of them
 _LARGE_BYTES = 64 << 10  # takes longer to read than to hand to a thread
+_MOST_BODY_BYTES = 256 << 20  # of a request: it is in memory, and its events, too
 
 
 class Http(NetworkSource):
@@ -136,8 +138,7 @@ class Http(NetworkSource):
                 "%s: a client left before its request was complete", self.name, extra=fields(component=self.name)
             )
             return
-        headers = {"Retry-After": _RETRY_AFTER_SECONDS} if status == 503 else None
-        await PlainTextResponse(text, status, headers)(scope, receive, send)
+        await PlainTextResponse(text, status, _HEADERS.get(status))(scope, receive, send)
 
     async def _store(self, request: Any) -> tuple[int, str]:
         """Store a request, and return the status and the text of the answer."""
@@ -151,6 +152,9 @@ class Http(NetworkSource):
         except SchemaError as e:
             self.counters.event_read_fail += 1
             return 400, str(e)
+        except EventTooLargeError as e:
+            self.counters.event_read_fail += 1
+            return 413, str(e)
         try:
             await self.put(batch, None if key is None else lambda b: self._store_once(b, *key))
         except OptionError as e:
@@ -184,8 +188,12 @@ class Http(NetworkSource):
         return await self.in_thread(lambda: self._handler.events(request))
 
     async def _uploaded(self, request: Any) -> bytes | None:
-        """Return the body of a request; None where the source is stopped before all of it is there."""
-        upload: asyncio.Task[bytes] = asyncio.create_task(request.body())
+        """Return the body of a request; None where the source is stopped before all of it is there.
+
+        Raises:
+            EventTooLargeError: it is too large; what comes of it is not read.
+        """
+        upload: asyncio.Task[bytes] = asyncio.create_task(_body_of(request))
         self._uploads.add(upload)
         try:
             return await upload
@@ -199,6 +207,19 @@ class Http(NetworkSource):
     def _store_once(self, batch: pa.RecordBatch, client: str, number: int) -> None:
         assert self._clients is not None
         self._clients.store(batch, client, number)
+
+
+async def _body_of(request: Any) -> bytes:
+    """Read the body of a request; raises what `Http._uploaded` does."""
+    parts, left = list[bytes](), _MOST_BODY_BYTES
+    async for part in request.stream():
+        parts.append(part)
+        left -= len(part)
+        if left < 0:
+            raise EventTooLargeError(
+                f"the request has more than {_MOST_BODY_BYTES:,} bytes; send its events in several requests"
+            )
+    return b"".join(parts)
 
 
 def _status(failures: Collection[Exception]) -> int:

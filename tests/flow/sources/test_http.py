@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.errors import ChannelFullError, DeliveryError, OptionError, PutTooLargeError, StorageError
 from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.sources import http as http_module
 from spillable_stream.flow.sources.base import BatchProcessor
 from spillable_stream.flow.sources.http import Http
 from spillable_stream.flow.sources.http_handlers import JsonHandler, Request
@@ -274,3 +275,24 @@ def test_a_port_in_use_and_an_unknown_handler_are_refused() -> None:
         Http(source.port, bind="127.0.0.1").start(KeptBatches())
     with pytest.raises(OptionError, match="handler"):
         Http(0, handler="com.acme.Handler")
+
+
+def test_a_request_that_is_larger_than_memory_should_hold_is_answered_with_413_before_all_of_it_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_module, "_MOST_BODY_BYTES", 1000)
+    kept, given = KeptBatches(), list[int]()
+
+    def endless() -> Iterator[bytes]:
+        while len(given) < 100_000:
+            given.append(len(given))
+            yield bytes(1 << 16)
+
+    with listening(kept) as (source, client):
+        with suppress(httpx.HTTPError):  # it may be told while it sends
+            answer = client.post("/", content=endless())
+            assert answer.status_code == 413 and "more than 1,000 bytes" in answer.text
+        wait_until(lambda: source.counters.event_read_fail == 1)
+        assert len(given) < 100_000, "the connection was closed"
+        assert client.post("/", content=json.dumps(EVENTS[:1])).status_code == 200
+    assert kept.bodies() == [b"one"]
