@@ -78,8 +78,7 @@ class Netcat(StreamSource):
             extra=fields(component=self.name),
         )  # fmt: skip
         reason = f"Event exceeds the maximum length ({self._longest} chars, including newline)"
-        writer.write(f"FAILED: {reason}\n".encode())
-        await writer.drain()
+        await self.answer(writer, f"FAILED: {reason}\n".encode())
 
     def _until_long(self, bodies: pa.Array, rest: bytes) -> tuple[pa.Array, bool]:
         """Return the lines before the first one that is too long, and whether there is one."""
@@ -124,5 +123,4 @@ class Netcat(StreamSource):
 
     async def _answer(self, writer: asyncio.StreamWriter, answer: bytes) -> None:
         if self._answers:
-            writer.write(answer)
-            await writer.drain()
+            await self.answer(writer, answer)

@@ -270,6 +270,7 @@ class StreamSource(NetworkSource):
         self._servers: list[asyncio.Server] = []
         self._clients: set[asyncio.Task[None]] = set()
         self._idle: set[asyncio.Task[None]] = set()
+        self._answering: set[asyncio.Task[None]] = set()
         self._read_until = float("inf")  # in the loop's seconds
         self.ports: list[int] = []
 
@@ -304,9 +305,15 @@ class StreamSource(NetworkSource):
             server.close()
         for task in list(self._idle):
             task.cancel()
+        last = asyncio.get_running_loop().call_at(self._read_until, self._give_up_answers)
         if self._clients:
             await asyncio.wait(self._clients)
+        last.cancel()
         self._servers = []
+
+    def _give_up_answers(self) -> None:
+        for task in list(self._answering):
+            task.cancel()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -346,6 +353,27 @@ class StreamSource(NetworkSource):
             with suppress(TimeoutError):
                 return await asyncio.wait_for(reader.read(_READ_BYTES), _SILENCE_SECONDS)
         return b""
+
+    async def answer(self, writer: asyncio.StreamWriter, answer: bytes) -> None:
+        """Send an answer. A client that does not read it is waited for, but not for long once the source is stopped.
+
+        Raises:
+            ConnectionError: the client has gone, or the source is stopped and it does not read.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        writer.write(answer)
+        self._answering.add(task)
+        try:
+            left = self._read_until - asyncio.get_running_loop().time()
+            await asyncio.wait_for(writer.drain(), None if left == float("inf") else max(left, _SILENCE_SECONDS))
+        except (asyncio.CancelledError, TimeoutError) as e:
+            if isinstance(e, asyncio.CancelledError):
+                task.uncancel()
+            writer.transport.abort()
+            raise ConnectionAbortedError("the client does not read its answers, and the source is stopped") from e
+        finally:
+            self._answering.discard(task)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it ends."""

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import select
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream.errors import OptionError, PutTooLargeError, StorageError
+from spillable_stream.flow.sources import network
 from spillable_stream.flow.sources.netcat import Netcat
 from tests.support.flow_processors import KeptBatches, Routed
 from tests.support.waiting import wait_until
@@ -158,6 +161,35 @@ def test_a_stop_answers_what_was_read_and_closes_the_connections() -> None:
         source.stop()
         assert answer(c, 1) == answer(idle, 1) == b""
     assert not source.alive
+
+
+def test_a_stop_does_not_wait_for_a_client_that_does_not_read_its_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "_LAST_READ_SECONDS", 0.05)
+    kept, source = KeptBatches(), Netcat("127.0.0.1", 0)
+    source.start(kept)
+    with client(source) as connection:
+        connection.setblocking(False)
+        writes = threading.Thread(target=send_while_it_is_read, args=(connection, source), daemon=True)
+        writes.start()
+        wait_until(lambda: bool(source._answering) and not source._idle and not writes.is_alive())
+        stops = threading.Thread(target=source.stop, daemon=True)
+        stops.start()
+        stops.join(30)
+        has_ended = not stops.is_alive()
+    stops.join(30)  # the client has gone
+    assert has_ended
+
+
+def send_while_it_is_read(connection: socket.socket, source: Netcat) -> None:
+    """Send lines, and read no answer, until the other end reads no more."""
+    refused = 0
+    while refused < 50:
+        try:
+            connection.send(b"x\n" * 10_000)
+            refused = 0
+        except BlockingIOError:
+            refused += bool(source._answering)
+            select.select([], [connection], [], 0.02)
 
 
 def test_a_port_in_use_and_an_address_of_nobody_are_refused() -> None:
