@@ -94,6 +94,7 @@ class PathEscapes:
 
     Attributes:
         needs_time: whether it has escapes of time.
+        has_headers: whether it has escapes of headers.
 
     Raises:
         OptionError: there is no such rounding, or a ``%[…]`` is none of localhost, IP and FQDN.
@@ -117,6 +118,7 @@ class PathEscapes:
         self._surroundings = surroundings
         found = [match.groups() for match in _ESCAPE.finditer(text)]
         self._headers = list(dict.fromkeys(name for name, _, _ in found if name is not None))
+        self.has_headers: bool = bool(self._headers)
         self._host = {word: self._of_host(word) for _, word, _ in found if word is not None}
         letters = {letter for _, _, letter in found if letter is not None and letter in _TIME_LETTERS}
         self.needs_time: bool = bool(letters)
@@ -208,8 +210,8 @@ class PathEscapes:
 
 
 def _within_path(value: str) -> str:
-    """Return a header's value as a part of a path that does not lead out of it."""
-    return "/".join("_" if part == ".." else part for part in value.split("/")).lstrip("/")
+    """Return a header's value as a part of a path that does not lead out of it, and that a file can have."""
+    return "/".join("_" if part == ".." else part for part in value.replace("\0", "_").split("/")).lstrip("/")
 
 
 def _milliseconds(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:

@@ -41,10 +41,6 @@ __all__ = ["BucketSink"]
 
 _log = log_of("spillable_stream.flow")
 
-_NO_TIME = (
-    "the path needs a time, and they have no header timestamp: add the interceptor timestamp, or set useLocalTimeStamp"
-)
-
 
 class BucketSink(BatchSink):
     """A sink that divides events among files.
@@ -185,11 +181,12 @@ class BucketSink(BatchSink):
         """Return the events by place, without those that were buried.
 
         Raises:
-            StorageError: some have no time, and there is no dead-letter channel.
+            StorageError: no file can have some of them, and there is no dead-letter channel.
         """
-        parts, untimed = self._bucketing.divide(batch, ids)
-        if len(untimed.ids) and not self.bury(untimed.batch, untimed.ids, _NO_TIME):
-            raise StorageError(f"{self.name}: {self.trouble}")
+        parts, misfits = self._bucketing.divide(batch, ids)
+        for part, why in misfits:
+            if not self.bury(part.batch, part.ids, why):
+                raise StorageError(f"{self.name}: {self.trouble}")
         return parts
 
     def _new(self, place: str) -> OpenFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,13 @@ from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.views import without_others
 
 __all__ = ["Bucketing", "Names", "Part", "Rolling", "Times"]
+
+_NO_TIME = (
+    "the path needs a time, and they have no header timestamp: add the interceptor timestamp, or set useLocalTimeStamp"
+)
+_TOO_LONG = "their headers make a name of the path longer than a file system takes: shorten them with an interceptor"
+_MOST_NAME_BYTES = 255
+_MOST_PREFIX_BYTES = 200  # the rest of a file's name follows
 
 
 class Part(NamedTuple):
@@ -72,15 +80,29 @@ class Bucketing:
     def __init__(self, path: str, times: Times) -> None:
         self._escapes = PathEscapes(path, zone=times.zone, rounding=times.rounding, use_local_timestamp=times.is_clock)
 
-    def divide(self, batch: pa.RecordBatch, ids: pa.Array) -> tuple[list[Part], Part]:
-        """Return the events by place, in order, and those that have no time though their path needs one."""
+    def divide(self, batch: pa.RecordBatch, ids: pa.Array) -> tuple[list[Part], list[tuple[Part, str]]]:
+        """Return the events by place, in order, and those that no file can have, with the reasons."""
         if not batch.schema.equals(EVENT_SCHEMA):  # a typed channel has no headers
-            return [Part(self._escapes.expand({}, int(time.time() * 1000)), batch, ids)], Part("", batch[:0], ids[:0])
+            return [Part(self._escapes.expand({}, int(time.time() * 1000)), batch, ids)], []
         found = self._escapes.bucket(batch)
         if len(found.paths) == 1 and not len(found.untimed):
-            return [Part(found.paths[0], batch, ids)], Part("", batch[:0], ids[:0])
-        parts = [Part(p, batch.take(rows), ids.take(rows)) for p, rows in zip(found.paths, found.rows, strict=True)]
-        return parts, Part("", batch.take(found.untimed), ids.take(found.untimed))
+            parts = [Part(found.paths[0], batch, ids)]
+        else:
+            parts = [Part(p, batch.take(rows), ids.take(rows)) for p, rows in zip(found.paths, found.rows, strict=True)]
+        misfits = []
+        if len(found.untimed):
+            misfits.append((Part("", batch.take(found.untimed), ids.take(found.untimed)), _NO_TIME))
+        if self._escapes.has_headers:
+            misfits += [(part, _TOO_LONG) for part in parts if _is_too_long(part.place)]
+            parts = [part for part in parts if not _is_too_long(part.place)]
+        return parts, misfits
+
+
+def _is_too_long(place: str) -> bool:
+    *directories, name = place.split("/")
+    return len(place) > _MOST_PREFIX_BYTES and (
+        len(os.fsencode(name)) > _MOST_PREFIX_BYTES or any(len(os.fsencode(d)) > _MOST_NAME_BYTES for d in directories)
+    )
 
 
 @dataclass(frozen=True, slots=True)

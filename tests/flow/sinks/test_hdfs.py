@@ -129,6 +129,30 @@ def test_an_event_without_a_time_is_named_or_goes_to_the_dead_letters(
     assert not sink.trouble
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_event_whose_header_can_not_name_a_file_does_not_hold_up_the_others(
+    channel: Channel, tmp_path: Path, kind: dict[str, Any]
+) -> None:
+    put(channel, "nul", app="a\0b")
+    put(channel, "long", app="x" * 300)
+    put(channel, "short", app="a")
+    sink = opened(channel, tmp_path / "out" / "%{app}", **{**NO_ROLLS, **kind})
+    with pytest.raises(StorageError, match="make a name of the path longer than a file system takes"):
+        sink.process()
+    with Channel(tmp_path / "dead", minimum_required_space=0) as dead:
+        sink.dead_letter = dead
+        drain(sink)
+        sink.close()
+        with dead.take_transaction() as tx:
+            letter = tx.take()
+    assert isinstance(letter, Event) and letter.body == b"long"
+    assert {path.partition("/")[0]: text for path, text in files(tmp_path / "out").items()} == {
+        "a_b": "nul\n",
+        "a": "short\n",
+    }
+    assert channel.stats().channel_size == 0
+
+
 def test_files_that_a_name_cannot_be_given_to_are_named_later(
     channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
