@@ -126,6 +126,19 @@ class Consumer:
         """Whether a commit was refused because the group is another's; whoever wants it again needs a new consumer."""
         return self._ownership.lost is not None
 
+    def require_owner(self) -> None:
+        """Prove, by a look at the channel, that this is the group's owner still, before what can't be undone.
+
+        Raises:
+            ChannelClosedError: the consumer was closed.
+            GroupOwnedError: another one owns the group, and is given the events.
+        """
+        self._call("a look", self._require_owner)
+
+    def _require_owner(self) -> None:
+        self._engine.follow()
+        self._ownership.require()
+
     def position(self) -> int:
         """Return the ID up to which the group has taken every event."""
         with self._engine.snapshot() as state:

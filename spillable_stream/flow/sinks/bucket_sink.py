@@ -19,18 +19,18 @@ from spillable_stream.arguments import path_text
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.taken_events import id_column
-from spillable_stream.errors import SpillableError, StorageError
+from spillable_stream.errors import GroupOwnedError, SpillableError, StorageError
 from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks import destinations
 from spillable_stream.flow.sinks.appended_batch import AppendedBatch
 from spillable_stream.flow.sinks.base import BatchSink, Taken
+from spillable_stream.flow.sinks.bucket_files import BucketFiles
 from spillable_stream.flow.sinks.bucket_notes import BucketNotes
 from spillable_stream.flow.sinks.buckets import Bucketing, Names, Part, Rolling, Times
 from spillable_stream.flow.sinks.destinations import Files, Resolved
 from spillable_stream.flow.sinks.naming import Naming
 from spillable_stream.flow.sinks.open_file import Content, OpenFile
 from spillable_stream.flow.sinks.open_files import OpenFiles
-from spillable_stream.flow.sinks.output_file import OutputFile
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of, without
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.format.batch import fit_batch
@@ -87,10 +87,8 @@ class BucketSink(BatchSink):
         self._naming = Naming(close_tries, retry_interval)
         self._ending: list[OpenFile] = []  # that an interrupt must not leave half ended
         self._failed: AppendedBatch | None = None
-        self._unremoved: list[str] = []  # the paths of files that failed, whose events come again
         self._consumer: Consumer | None = None
         self._is_opened = self._appends = False
-        self._counter = 0
         Bucketing(f"{path}/{prefix}", times)  # so that a wrong option is refused at once
 
     # ── start and end ───────────────────────────────────────────────────────────────────────
@@ -111,11 +109,11 @@ class BucketSink(BatchSink):
         self._files: Files = found.files
         self._appends = found.is_local and self._can_be_cut
         self._bucketing = Bucketing(f"{found.path.rstrip('/')}/{self._prefix}", self._times)
-        self._counter = int(self.now() * 1000)
+        counter = int(self.now() * 1000)
+        self._made = BucketFiles(found.files, self._names, self._content, counter, can_be_cut=self._appends)
         self._open.clear()
         self._ending.clear()
         self._failed = None
-        self._unremoved.clear()  # the note has them
         self._naming.begin(self.name)
         self._consumer = None
         self._notes = BucketNotes(
@@ -142,20 +140,23 @@ class BucketSink(BatchSink):
             return
         try:
             self._undo_failed()
-            self._remove_failed()
+            self._made.remove_failed()
             self._finish_ending()
             for file in list(self._open):
                 self._finish(file)
             self._naming.again(at_end=True)
         finally:
+            self._give_up_files()  # a store would have them, whole, when their streams are forgotten
             self._notes.close()
 
     # ── a round ─────────────────────────────────────────────────────────────────────────────
 
     def process(self) -> Status:
         """Take and write a batch; see `Sink.process`."""
+        if not self._appends:
+            self._own()
         self._undo_failed()
-        self._remove_failed()
+        self._made.remove_failed()
         self._finish_ending()
         for file in self._open.over(time.monotonic()):
             self._finish(file)
@@ -189,27 +190,8 @@ class BucketSink(BatchSink):
                 raise StorageError(f"{self.name}: {self.trouble}")
         return parts
 
-    def _new(self, place: str) -> OpenFile:
-        """Return a file of a place that is yet to be created: the note must know it first."""
-        while True:
-            final = self._names.final(place, self._counter)
-            self._counter += 1
-            in_use = self._names.in_use(final)
-            if not self._appends:
-                in_use = self._files.temporary(in_use, final)
-            # In this order: a file of another sink may get its final name in between.
-            if not self._files.exists(in_use) and not self._files.exists(final):
-                now = time.monotonic()
-                return OpenFile(place, final, in_use, self._content(), opened_at=now, written_at=now)
-
-    def _make(self, file: OpenFile) -> None:
-        try:
-            if self._appends:
-                file.appended = OutputFile(Path(file.in_use))
-            else:
-                file.stream = self._files.create(file.in_use)
-        except FileExistsError as e:
-            raise StorageError(f"{file.in_use} was created by another process; the next file has another name") from e
+    def _create(self, file: OpenFile) -> None:
+        self._made.create(file)
         self.counters.connection_created_count += 1
 
     # ── files that can be cut ───────────────────────────────────────────────────────────────
@@ -222,7 +204,7 @@ class BucketSink(BatchSink):
                 before = self._open.get(part.place)
                 for file, events, _, size in self._open.pieces(part):
                     if file is None:
-                        file = self._new(part.place)
+                        file = self._made.new(part.place)
                         batch.fresh.append(file)
                         if before is not None:
                             self._ending.append(before)
@@ -255,7 +237,7 @@ class BucketSink(BatchSink):
         if batch.fresh:
             self._note_lengths([*self._open, *batch.fresh], [])
             for file in batch.fresh:
-                self._make(file)
+                self._create(file)
             for directory in {Path(f.in_use).parent for f in batch.fresh}:
                 sync_directory(directory)
         batch.write()
@@ -292,27 +274,36 @@ class BucketSink(BatchSink):
             else:
                 assert file.appended is not None
                 file.appended.close()
-                self._have_own_name(file)
+                self._made.have_own_name(file)
                 self._naming.name(file)
             self.counters.connection_closed_count += 1
             del self._ending[0]
 
-    def _have_own_name(self, file: OpenFile) -> None:
-        """Name a file otherwise if another sink, whose files in use are called otherwise, has taken its name."""
-        while file.final != file.in_use and self._files.exists(file.final) and self._files.exists(file.in_use):
-            file.final = self._names.final(file.place, self._counter)
-            self._counter += 1
-
     # ── files that count when they are closed ───────────────────────────────────────────────
 
+    def _own(self) -> None:
+        """Own the group. What another consumer had claimed comes again: the open files of it are removed."""
+        with self.asking_channel():
+            consumer = self.channel.consumer(self.consumer_group)
+        if consumer is self._consumer:
+            return
+        self._give_up_files()
+        self._made.remove_failed()
+        self._consumer = consumer
+
+    def _give_up_files(self) -> None:
+        """Remove the files that count when they are closed, and are not: their events come again."""
+        for file in dict.fromkeys([*self._ending, *self._open]):
+            if file.stream is None:
+                continue
+            if file.is_published:  # its events are skipped
+                self._ending.remove(file)
+            else:
+                self._discard(file, file.in_use)
+
     def _process_claimed(self) -> Status:
-        if self._consumer is None or self._consumer.is_lost:
-            for lost in list(self._open):  # another owner has their events, or they come again
-                self._discard(lost, lost.in_use)
-            self._remove_failed()
-            with self.asking_channel():
-                self._consumer = self.channel.consumer(self.consumer_group)
         consumer = self._consumer
+        assert consumer is not None
         with self.asking_channel():
             claimed = consumer.claim(self.batch_size)
         self.found_nothing: bool = not claimed
@@ -367,9 +358,9 @@ class BucketSink(BatchSink):
             try:
                 if (before := self._open.get(place)) is not None:
                     self._finish(before)
-                file = self._new(place)
+                file = self._made.new(place)
                 self._notes.write_open([*self._open, file])
-                self._make(file)
+                self._create(file)
             except BaseException:
                 self._consumer.release(ranges)
                 raise
@@ -389,7 +380,8 @@ class BucketSink(BatchSink):
         """Close a file, give it its name, and commit its events; the rest of it where that was interrupted."""
         assert file.stream is not None and self._consumer is not None
         if not file.is_published:
-            self._have_own_name(file)
+            self._require_owner(file)
+            self._made.have_own_name(file)
             try:
                 file.stream.write(bytes(file.content.end()))
                 self._notes.write_open(self._open, closing=file)
@@ -407,38 +399,52 @@ class BucketSink(BatchSink):
         except BaseException:
             self._ending.remove(file)
             self._consumer.release(file.ranges)  # they come again, and are skipped
+            self._note_published(file)
             raise
         ranges, file.ranges = file.ranges, []
         self.written.remove(ranges)
+
+    def _require_owner(self, file: OpenFile) -> None:
+        """Refuse to name a file whose events are another owner's by now, which writes them, too.
+
+        Where the channel can't say, the file stays as it is, for a later round.
+        """
+        assert self._consumer is not None
+        try:
+            with self.asking_channel():
+                self._consumer.require_owner()
+        except GroupOwnedError:
+            self._discard(file, file.in_use)
+            raise
+
+    def _note_published(self, file: OpenFile) -> None:
+        """Let a restart skip the events of a file that has its name, also where somebody has moved it away by then."""
+        try:
+            self._notes.write_open(self._open)
+        except SpillableError as e:
+            self._warn_of_failed(
+                f"{e}; if {file.final} is moved away before its events are committed, a restart writes them again",
+                file.final,
+            )
 
     def _discard(self, file: OpenFile, *paths: str) -> None:
         """Remove a file that failed by the names that it may have, and give its events back."""
         assert file.stream is not None and self._consumer is not None
         self._open.forget(file)
         self._ending = [other for other in self._ending if other is not file]
-        self._unremoved += dict.fromkeys(paths)
+        self._made.fail(paths)
         try:
             try:
                 file.stream.close()  # Arrow would do it later, and an object would be there
             except Exception as e:
                 self._warn_of_failed(f"{file.in_use} could not be closed; its events come again: {e}", file.in_use)
             try:
-                self._remove_failed()
+                self._made.remove_failed()
             except SpillableError as e:
                 self._warn_of_failed(f"{e}; that is tried again, and its events come when it is gone", file.in_use)
         finally:
             self._consumer.release(file.ranges)
             file.ranges = []
-
-    def _remove_failed(self) -> None:
-        """Remove the files that failed. Until then no note may forget them, nor are their events written again.
-
-        Raises:
-            StorageError: the file system refused; a file may be there.
-        """
-        while self._unremoved:
-            self._files.remove(self._unremoved[0])
-            del self._unremoved[0]
 
     def _warn_of_failed(self, text: str, path: str) -> None:
         _log.warning("%s: %s", self.name, text, extra=fields(component=self.name, file=path))

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, Event
+from spillable_stream.channel.consumer import Consumer
 from spillable_stream.errors import GroupOwnedError, OptionError, StorageError
 from spillable_stream.flow.sinks import destinations, output_file
 from spillable_stream.flow.sinks.bucket_sink import BucketSink
@@ -192,8 +193,80 @@ def test_a_sink_that_lost_its_group_gives_up_what_it_has_not_named_and_owns_the_
         made._finish(next(iter(made._open)))
     assert made.process() is Status.READY
     made.close()
-    assert sorted(p.read_bytes() for p in (tmp_path / "out").glob("?/f.*")) == [b"[0]", b"[4]", b"[5]"]
+    assert sorted(p.read_bytes() for p in (tmp_path / "out").glob("?/f.*")) == [b"[4]", b"[5]"], "the rest was taken"
     assert channel.stats().channel_size == 0
+
+
+def closed_without_a_commit(made: BucketSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the commit of a sink's file fail when that has its name."""
+
+    def refuse(*_: object) -> None:
+        raise StorageError("the disk of the channel is away")
+
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="the disk of the channel"):
+        patch.setattr(Consumer, "commit", refuse)
+        made._finish(next(iter(made._open)))
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_the_events_of_a_file_whose_commit_failed_come_again_and_are_skipped(
+    open_channel: Callable[..., Channel],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_moved: bool,
+    restarts: bool,
+    batch_size: int,
+) -> None:
+    """Whoever reads the files may have moved it by then, and the takes that follow have other events."""
+    channel, made = open_channel(), sink(str(tmp_path / "out"), can_be_cut=False)
+    put(channel, *numbered(0, 2))
+    made.name = "a1.k1"
+    made.open(channel)
+    made.process()
+    closed_without_a_commit(made, monkeypatch)
+    if is_moved:
+        (tmp_path / "out" / "read").mkdir()
+        for file in (tmp_path / "out").glob("f.*"):
+            file.rename(tmp_path / "out" / "read" / file.name)
+    put(channel, *numbered(2, 2))
+    if restarts:
+        made._notes.close()  # as a kill does
+        channel.close()
+        channel, made = open_channel(), sink(str(tmp_path / "out"), can_be_cut=False)
+        made.name = "a1.k1"
+        made.open(channel)
+    made.batch_size = batch_size
+    while made.process() is Status.READY:
+        pass
+    made.close()
+    assert sorted(p.read_bytes() for p in (tmp_path / "out").rglob("f.*")) == [b"[01]", b"[23]"]
+    assert channel.stats().channel_size == 0
+
+
+def test_files_that_cannot_be_closed_at_the_end_are_not_left_to_whoever_forgets_their_streams(
+    open_channel: Callable[..., Channel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StorageError("the disk of the channel is away")
+
+    channel, made = open_channel(), sink(str(tmp_path / "out" / "%{app}"), can_be_cut=False)
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b"%d" % i, {"app": "ab"[i % 2]}) for i in range(2)])
+    made.name = "a1.k1"
+    made.open(channel)
+    made.process()
+    streams = [file.stream for file in made._open]
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="the disk of the channel"):
+        patch.setattr(Consumer, "require_owner", refuse)
+        made.close()
+    assert all(stream is not None and stream.raw.closed for stream in streams)
+    assert list((tmp_path / "out").rglob("f.*")) == []
+    made.open(channel)
+    made.process()
+    made.close()
+    assert sorted(p.read_bytes() for p in (tmp_path / "out").rglob("f.*")) == [b"[0]", b"[1]"]
 
 
 def test_a_wrong_escape_is_refused_before_it_is_opened() -> None:

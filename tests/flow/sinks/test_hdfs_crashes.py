@@ -26,6 +26,7 @@ from tests.support.note_syncs import fail_syncs_of_notes
 
 WHERE_BATCHES_ARE_WRITTEN = (
     "sinks/appended_batch.py",
+    "sinks/bucket_files.py",
     "sinks/bucket_sink.py",
     "sinks/output_file.py",
     "sinks/written.py",
@@ -146,16 +147,16 @@ def test_a_batch_that_fails_is_written_again(
     put(channel, *map(str, range(10)))
     sink = opened(channel, tmp_path, **{**NO_ROLLS, "roll_count": 4, "batch_size": 3, **kind})
     sink.process()
-    real = sink._content
+    real = sink._made._content
 
     def fails() -> Any:
         raise StorageError("the disk is full")
 
-    monkeypatch.setattr(sink, "_content", fails)
+    monkeypatch.setattr(sink._made, "_content", fails)
     for _ in range(2):
         with pytest.raises(StorageError):
             drain(sink)
-    monkeypatch.setattr(sink, "_content", real)
+    monkeypatch.setattr(sink._made, "_content", real)
     drain(sink)
     sink.close()
     assert sorted(map(int, lines(tmp_path))) == list(range(10))
@@ -276,7 +277,9 @@ def test_an_interrupt_of_a_sink_whose_files_count_when_they_are_closed_leaves_ea
             sink = opened(channel, out, **options)
             put(channel, *wanted)
             assert sink.process() is sink.process() is Status.READY
-            interrupts = Interrupts(number, "sinks/bucket_sink.py", "sinks/bucket_notes.py", "sinks/written.py")
+            interrupts = Interrupts(
+                number, "sinks/bucket_files.py", "sinks/bucket_sink.py", "sinks/bucket_notes.py", "sinks/written.py"
+            )
             interrupts.run(sink.process if phase == "process" else sink.close)
             hit = interrupts.hit
             drain(sink)
