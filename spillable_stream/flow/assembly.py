@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -14,7 +16,7 @@ from spillable_stream.errors import OptionError
 from spillable_stream.flow.changes import Changes, SinkUnit, sink_units
 from spillable_stream.flow.configuration.builder import build
 from spillable_stream.flow.configuration.channel_times import event_times
-from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SinkConfig, SourceConfig
+from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SinkConfig, SourceConfig, described
 from spillable_stream.flow.interceptors.base import InterceptorChain
 from spillable_stream.flow.late_channel import LateChannel
 from spillable_stream.flow.open_channel import configured_channels
@@ -146,7 +148,14 @@ def build_processor(agent: str, config: SourceConfig, channels: AgentChannels, *
         dead_letter=channels[config.dead_letter].channel if config.dead_letter else None,
         times={name: channels[name].times for name in config.channels},
         name=f"{agent}.{config.name}",
+        division=_division(config),
     )
+
+
+def _division(config: SourceConfig) -> str:
+    """Return a short name of all that a file says of where a source's events go."""
+    steps = [described(component) for component in (*config.interceptors, config.selector)]
+    return hashlib.blake2b(json.dumps([steps, config.channels, config.dead_letter]).encode(), digest_size=6).hexdigest()
 
 
 def built_source(config: SourceConfig) -> SourceBase:

@@ -1,13 +1,16 @@
 """The numbers of a source's batches, as its channels remember them.
 
-With each part of a batch goes a note: which channels have parts, and what the source says of its input. The newest note
-in any of the channels tells which batch may be in some of them only.
+With each part of a batch goes a note: which channels have parts, by which division, and what the source says of its
+input. The newest note in any of the channels tells which batch may be in some of them only. It is completed by the
+division that began it. By another one it is a new batch, under the next number: what went to one channel may go to
+another one now, which has the number, and would take it for stored.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import ProducerClaim
@@ -32,6 +35,7 @@ class BatchNumbers:
         channels: the channels, by name.
         optional: those of them that need not have any batch, and have none that no other channel has a part of. They
             are asked when the first one goes there (`join`).
+        division: a short name of all by which the configuration divides events; "" if nobody knows.
 
     Attributes:
         newest: the newest batch that one of the other channels has, as `claim` found it; None if none has any.
@@ -40,8 +44,11 @@ class BatchNumbers:
         OptionError: no producer can have such a name.
     """
 
-    def __init__(self, producer: str, channels: Mapping[str, Channel], optional: Collection[str] = ()) -> None:
+    def __init__(
+        self, producer: str, channels: Mapping[str, Channel], optional: Collection[str] = (), division: str = ""
+    ) -> None:
         self.producer: str = check_producer(producer)
+        self.division: str = division
         self.newest: Noted | None = None
         self._channels, self._optional = channels, optional
         self._claims: dict[str, ProducerClaim] = {}  # by channel
@@ -133,9 +140,40 @@ class BatchNumbers:
         number = max(self._last.values(), default=0)
         if number:
             note = next(last.note for last in found.values() if last.sequence == number)
-            self._parts_before, of_source = _read_note(note)
-            complete = all(self._last.get(name, number) >= number for name in self._parts_before)
-            self.newest = Noted(number, of_source, complete)
+            noted = _read_note(note)
+            missing = [name for name in noted.parts if self._last.get(name, number) < number]
+            if missing and self.division and noted.division not in ("", self.division):
+                self._say_divided_anew(number, noted.parts, missing)
+                self.newest = Noted(number + 1, noted.of_source, complete=False)
+                return
+            self._say_what_cannot_be_told(number, noted.parts)
+            self._parts_before = noted.parts
+            self.newest = Noted(number, noted.of_source, complete=not missing)
+
+    def _say_what_cannot_be_told(self, number: int, parts: Mapping[str, int]) -> None:
+        gone = {name: count for name, count in parts.items() if name not in self._last}
+        if gone:
+            _log.warning(
+                "batch %d of %s had events for channels into which it does not put any more: %s. If the agent did not "
+                "end as it should, check that they have them",
+                number,
+                self.producer,
+                gone,
+                extra=fields(component=self.producer),
+            )
+
+    def _say_divided_anew(self, number: int, parts: Mapping[str, int], missing: Collection[str]) -> None:
+        _log.warning(
+            "batch %d of %s is not in %s, and the configuration has changed since it was divided. So all of it is put "
+            "once more, as batch %d, by the present configuration: of its events, those that channels have already may "
+            "be duplicated: %s",
+            number,
+            self.producer,
+            ", ".join(missing),
+            number + 1,
+            {name: count for name, count in parts.items() if name not in missing},
+            extra=fields(component=self.producer),
+        )
 
     def numbered(self, channel: str, number: int, note: bytes) -> NumberedBatch:
         """Return what a put of a batch says to a channel, which has all batches before it or needs none of them."""
@@ -173,17 +211,29 @@ class BatchNumbers:
             )
 
 
-def write_note(parts: Mapping[str, int], note: bytes) -> bytes:
+class _ReadNote(NamedTuple):
+    """The note of a batch: how many events each channel has, what the source said, and the division."""
+
+    parts: Mapping[str, int] = {}
+    of_source: bytes = b""
+    division: str = ""
+
+
+def write_note(parts: Mapping[str, int], note: bytes, division: str = "") -> bytes:
     """Return what is kept with a batch in each of its channels.
 
     Args:
         parts: how many events go to each channel that must have some.
         note: what the source says.
+        division: see `BatchNumbers`.
 
     Raises:
         OptionError: the note is too large.
     """
-    packed = pack({"parts": dict(parts), "note": note})
+    value: dict[str, object] = {"parts": dict(parts), "note": note}
+    if division:
+        value["division"] = division
+    packed = pack(value)
     if len(packed) > MAX_NOTE_BYTES:
         raise OptionError(
             f"the note of a batch has {len(note):,} bytes, and {MAX_NOTE_BYTES - len(packed) + len(note):,} are kept"
@@ -191,12 +241,13 @@ def write_note(parts: Mapping[str, int], note: bytes) -> bytes:
     return packed
 
 
-def _read_note(packed: bytes) -> tuple[dict[str, int], bytes]:
-    """Return the parts of a batch and the source's note; neither of a note that no processor wrote."""
+def _read_note(packed: bytes) -> _ReadNote:
+    """Return what a note says; nothing of one that no processor wrote."""
     if not packed:
-        return {}, b""
+        return _ReadNote()
     try:
         found = unpack(packed)
-        return {str(name): int(count) for name, count in found["parts"].items()}, bytes(found["note"])
+        parts = {str(name): int(count) for name, count in found["parts"].items()}
+        return _ReadNote(parts, bytes(found["note"]), str(found.get("division", "")))
     except MALFORMED:
-        return {}, b""
+        return _ReadNote()

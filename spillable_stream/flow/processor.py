@@ -64,6 +64,8 @@ class ChannelProcessor:
         surroundings: the clock and the host that interceptors see.
         times: for how long events count in a channel, and when they are due there, by the channel's name.
         name: what the log and dead letters call the source; ``producer`` by default.
+        division: names what the interceptors and the selector are. A batch that a crash left in some channels only is
+            completed under its number by the same division, and put anew by another one; "" for always the same.
 
     Attributes:
         chain: the interceptors.
@@ -90,6 +92,7 @@ class ChannelProcessor:
         surroundings: Surroundings = REAL,
         times: Mapping[str, EventTimes] | None = None,
         name: str | None = None,
+        division: str = "",
     ) -> None:
         if not instance("channels", channels, Mapping):  # type: ignore[type-abstract]
             raise OptionError("a channel processor needs a channel")
@@ -114,7 +117,8 @@ class ChannelProcessor:
         rejects = None if dead_letter is None else self._name_of(dead_letter)
         aside = self.selector.never_required() - {rejects}
         self.optional_puts: OptionalPuts = OptionalPuts(called, aside, self.puts, self.left_out)
-        self._numbers = None if producer is None else BatchNumbers(producer, self._channels, aside)
+        text("division", division)
+        self._numbers = None if producer is None else BatchNumbers(producer, self._channels, aside, division)
         self._mutex = threading.RLock()
         self._is_started = self._is_closed = False
         self._turn = 0  # of the next batch without a number
@@ -281,7 +285,8 @@ class ChannelProcessor:
             parts = self._router.divide(batch, turn, comes_again=number is not None, must_fit=not is_begun)
             counts = {name: part.num_rows for name, part in parts.required.items()}
             result = Processed(batch.num_rows, parts.passed, parts.rejected, counts)
-            packed = b"" if number is None else write_note(counts, note)
+            division = "" if self._numbers is None else self._numbers.division
+            packed = b"" if number is None else write_note(counts, note, division)
             return RoutedBatch(number, parts.required, parts.optional, result, packed, parts.times, divide, is_begun)
 
         return divide()

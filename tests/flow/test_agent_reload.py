@@ -9,6 +9,8 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream import flow
+from spillable_stream.flow.part_puts import PartPuts
+from spillable_stream.flow.routed_batch import RoutedBatch
 from spillable_stream.flow.sinks.base import Taken
 from spillable_stream.flow.sinks.output_file import OutputFile
 from tests.support.flow_agents import CONFIGURATION, agent, log, write, written
@@ -240,3 +242,41 @@ def test_a_refused_reload_stores_no_option_and_creates_no_channel(
     assert not (place / "c3").exists()
     log(place, "1")
     wait_until(lambda: written(place) == written(place, "out2") == ["1"])
+
+
+BY_FIRST_LETTER = (
+    CONFIGURATION.replace("i1.type = static", "i1.type = regex_extractor")
+    + """
+a1.sources.r1.interceptors.i1.regex = ^(.)
+a1.sources.r1.interceptors.i1.serializers = s1
+a1.sources.r1.interceptors.i1.serializers.s1.name = first
+a1.sources.r1.selector.type = multiplexing
+a1.sources.r1.selector.header = first
+a1.sources.r1.selector.mapping.a = c1
+a1.sources.r1.selector.mapping.b = c2
+"""
+)
+
+
+def test_a_batch_that_one_channel_did_not_take_is_divided_anew_by_a_changed_selector_and_nothing_is_lost(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where a channel stays full, and somebody sends its events elsewhere."""
+    put = PartPuts.put
+
+    def refuse_c2(puts: PartPuts, routed: RoutedBatch, name: str, *given: object, **named: object) -> None:
+        if name == "c2":
+            raise ss.StorageError("it is full")
+        put(puts, routed, name, *given, **named)  # type: ignore[arg-type]
+
+    write(place, BY_FIRST_LETTER)
+    log(place, "a1", "b1")
+    with agent(place) as running, monkeypatch.context() as patch:
+        patch.setattr(PartPuts, "put", refuse_c2)
+        wait_until(lambda: written(place) == ["a1"] and "it is full" in str(running.troubles()))
+        write(place, BY_FIRST_LETTER.replace("mapping.b = c2", "mapping.b = c1"))
+        assert running.reload() is not None
+        wait_until(lambda: "b1" in written(place))
+        log(place, "a2", "b2")
+        wait_until(lambda: written(place) == ["a1", "a1", "b1", "a2", "b2"])
+    assert "be duplicated: {'c1': 1}" in caplog.text

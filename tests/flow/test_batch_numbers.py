@@ -140,3 +140,45 @@ def test_a_note_that_no_processor_wrote_is_passed_over(channels: dict[str, Chann
     numbers = claimed(channels)
     assert numbers.newest == Noted(4, b"", True)
     numbers.release()
+
+
+@pytest.mark.parametrize(
+    ("began", "now", "newest"),
+    [
+        ("x", "x", Noted(1, b"of the source", complete=False)),
+        ("x", "y", Noted(2, b"of the source", complete=False)),
+        ("", "y", Noted(1, b"of the source", complete=False)),  # by an earlier version
+        ("x", "", Noted(1, b"of the source", complete=False)),  # of Python objects
+    ],
+)
+def test_a_batch_in_some_channels_only_is_a_new_one_where_the_division_is_another_one(
+    channels: dict[str, Channel], caplog: pytest.LogCaptureFixture, began: str, now: str, newest: Noted
+) -> None:
+    note = write_note({"c1": 3, "c2": 2}, b"of the source", began)
+    put(channels["c1"], NumberedBatch("p", Numbers(1, 1, BY_PRODUCER), note))
+    numbers = BatchNumbers("p", channels, division=now)
+    numbers.claim()
+    assert numbers.newest == newest
+    is_said = "not in c2" in caplog.text and "as batch 2" in caplog.text and "be duplicated: {'c1': 3}" in caplog.text
+    assert is_said == (newest.number == 2)
+    numbers.release()
+
+
+def test_a_batch_that_is_in_all_channels_is_complete_by_whatever_division(channels: dict[str, Channel]) -> None:
+    for channel in channels.values():
+        put(channel, NumberedBatch("p", Numbers(1, 1, BY_PRODUCER), write_note({"c1": 3, "c2": 2}, b"", "x")))
+    numbers = BatchNumbers("p", channels, division="y")
+    numbers.claim()
+    assert numbers.newest == Noted(1, b"", complete=True)
+    numbers.release()
+
+
+def test_a_channel_that_is_no_more_is_named_if_the_last_batch_had_events_for_it(
+    channels: dict[str, Channel], caplog: pytest.LogCaptureFixture
+) -> None:
+    put(channels["c1"], NumberedBatch("p", Numbers(1, 1, BY_PRODUCER), write_note({"c1": 3, "c9": 2}, b"", "x")))
+    numbers = BatchNumbers("p", channels, division="y")
+    numbers.claim()
+    assert numbers.newest == Noted(1, b"", complete=True)
+    assert "into which it does not put any more: {'c9': 2}" in caplog.text
+    numbers.release()

@@ -182,6 +182,7 @@ WITH_CHANNEL = {
         "selector": ("x", 5, flow.Replicating, []),
         "producer": NO_TEXT,
         "name": NO_TEXT,
+        "division": (None, *NO_TEXT),
         "dead_letter": (5, "/data/dead", ss.Channel),
         "surroundings": (None, *NO_OBJECT),
         "times": (5, "x", [], {"c": 5}, {"other": flow.EventTimes()}),

@@ -18,6 +18,7 @@ __all__ = [
     "SinkConfig",
     "SinkGroupConfig",
     "SourceConfig",
+    "described",
 ]
 
 
@@ -97,6 +98,18 @@ class SourceConfig(ComponentConfig):
     selector: ComponentConfig
     interceptors: tuple[ComponentConfig, ...] = ()
     dead_letter: str = ""
+
+
+def described(component: ComponentConfig) -> list[object]:
+    """Return what a file says of a component, and of those within it, but for its name: texts that no upgrade changes.
+
+    Args:
+        component: the component.
+    """
+    within = [value for _, value in sorted(component.keywords.items())]
+    nested = [c for value in within for c in (value if isinstance(value, tuple) else (value,))]
+    of_nested = [described(c) for c in nested if isinstance(c, ComponentConfig)]
+    return [component.type, sorted(component.properties.items()), of_nested]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 
 from spillable_stream.flow.configuration.channel_times import time_properties
-from spillable_stream.flow.configuration.model import ComponentConfig, SourceConfig
+from spillable_stream.flow.configuration.model import ComponentConfig, SourceConfig, described
 from spillable_stream.flow.open_channel import arguments_on_host
 from spillable_stream.spark.channel_pool import absolute
 from spillable_stream.spark.sink.division import digest
@@ -27,18 +27,10 @@ def flow_division(agent: str, source: SourceConfig, channels: Sequence[Component
         channels: its channels, that of its dead letters among them.
     """
     of_channels = [[one.name, place_of(agent, one), sorted(time_properties(one).items())] for one in channels]
-    steps = [_described(component) for component in (*source.interceptors, source.selector)]
+    steps = [described(component) for component in (*source.interceptors, source.selector)]
     return f"flow-{digest([json.dumps([steps, source.channels, source.dead_letter, of_channels])])}"
 
 
 def place_of(agent: str, channel: ComponentConfig) -> str:
     """Return where a channel of an agent is: its directory, or its address in a store."""
     return absolute(arguments_on_host(agent, channel, {}).path)
-
-
-def _described(component: ComponentConfig) -> list[object]:
-    """Return what a file says of a component, and of those within it, but for its name."""
-    within = [value for _, value in sorted(component.keywords.items())]
-    nested = [c for value in within for c in (value if isinstance(value, tuple) else (value,))]
-    of_nested = [_described(c) for c in nested if isinstance(c, ComponentConfig)]
-    return [component.type, sorted(component.properties.items()), of_nested]
