@@ -184,6 +184,23 @@ class Sink:
         """Return a new take transaction of the sink's group."""
         return self.channel.take_transaction(self.consumer_group)
 
+    @contextmanager
+    def begun_take(self, most_events: int) -> Iterator[tuple[TakeTransaction, pa.Table | None]]:
+        """Take some events, None if there are none; what is not committed in the block comes again.
+
+        Args:
+            most_events: how many, at most.
+
+        Raises what `asking_channel` raises.
+        """
+        with ExitStack() as stack:
+            with self.asking_channel():
+                transaction = stack.enter_context(self.take_transaction())
+                table = transaction.take_batch(most_events)
+            self.found_nothing = table is None
+            self.counters.took(0 if table is None else table.num_rows, most_events)
+            yield transaction, table
+
     def name_trouble(self, text: str) -> None:
         """Say once a minute that an event can't be written, and keep it for the health of the agent."""
         self.trouble = text
@@ -225,7 +242,6 @@ class BatchSink(Sink):
     def process(self) -> Status:
         """Take and write a batch; see `Sink.process`."""
         with self.taking() as taken:
-            self.found_nothing: bool = taken is None
             if taken is None:
                 self.idle()
                 return Status.BACKOFF
@@ -238,16 +254,11 @@ class BatchSink(Sink):
     @contextmanager
     def taking(self) -> Iterator[Taken | None]:
         """Take a batch, and commit it when the block ends; None where there is no event."""
-        with ExitStack() as stack:
-            with self.asking_channel():
-                transaction = stack.enter_context(self.take_transaction())
-                table = transaction.take_batch(self.batch_size)
+        with self.begun_take(self.batch_size) as (transaction, table):
             if table is None:
-                self.counters.took(0, self.batch_size)
                 yield None
                 transaction.rollback()
                 return
-            self.counters.took(table.num_rows, self.batch_size)
             taken = self._without_written(table, transaction)
             try:
                 yield taken

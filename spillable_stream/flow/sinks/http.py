@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -130,12 +129,7 @@ class HttpSink(BatchSink):
 
     def process(self) -> Status:
         """Post an event, or several at once; see `Sink.process`."""
-        with ExitStack() as stack:
-            with self.asking_channel():
-                transaction = stack.enter_context(self.take_transaction())
-                table = transaction.take_batch(self._limit.now)
-            self.found_nothing: bool = table is None
-            self.counters.took(0 if table is None else table.num_rows, self._limit.now)
+        with self.begun_take(self._limit.now) as (transaction, table):
             if table is None:
                 transaction.rollback()
                 return Status.BACKOFF
