@@ -35,7 +35,7 @@ _LOOK_SECONDS = 0.2
 _MOST_REQUEST_BYTES = 1 << 16
 
 
-class _Request(NamedTuple):
+class _TapRequest(NamedTuple):
     """What a client wants to see.
 
     Args:
@@ -173,7 +173,7 @@ class TapServer:
             except SpillableError as e:
                 client.sendall(_line({"error": str(e)}))
 
-    def _show(self, client: socket.socket, request: _Request) -> None:
+    def _show(self, client: socket.socket, request: _TapRequest) -> None:
         chosen = Chosen(request.every, request.where)
         tapped = self._agent.channels.get(request.component)
         if tapped is not None:
@@ -241,7 +241,7 @@ def _points(agent: Agent) -> dict[str, TapPoint]:
     return found
 
 
-def _read_request(client: socket.socket) -> _Request:
+def _read_request(client: socket.socket) -> _TapRequest:
     """Read what a client wants.
 
     Raises:
@@ -255,7 +255,7 @@ def _read_request(client: socket.socket) -> _Request:
         text += more
     try:
         found = json.loads(text)
-        return _Request(str(found["component"]), max(1, int(found["every"])), dict(found["where"]))
+        return _TapRequest(str(found["component"]), max(1, int(found["every"])), dict(found["where"]))
     except NONSENSE as e:
         raise OptionError(f"a tap's request can't be read ({e}); use the same version on both sides") from e
 

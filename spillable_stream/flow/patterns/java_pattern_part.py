@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from spillable_stream.flow.patterns.character_run import Ways, either, in_a_row
 
-__all__ = ["NOTHING", "Part"]
+__all__ = ["NOTHING", "PatternPart"]
 
 
-class Part(NamedTuple):
+class PatternPart(NamedTuple):
     """A part of a pattern in both languages.
 
     Args:
@@ -33,7 +33,7 @@ class Part(NamedTuple):
     ways: Ways = None
 
     @classmethod
-    def in_a_row(cls, parts: Sequence[Part]) -> Part:
+    def in_a_row(cls, parts: Sequence[PatternPart]) -> PatternPart:
         """Return parts one after the other."""
         texts = list(takewhile(lambda p: p.is_text, parts))
         return cls(
@@ -47,7 +47,7 @@ class Part(NamedTuple):
         )
 
     @classmethod
-    def either(cls, parts: Sequence[Part]) -> Part:
+    def either(cls, parts: Sequence[PatternPart]) -> PatternPart:
         """Return alternatives."""
         return cls(
             "|".join(p.python for p in parts),
@@ -58,4 +58,4 @@ class Part(NamedTuple):
         )
 
 
-NOTHING = Part("", "", True, ways=((),))
+NOTHING = PatternPart("", "", True, ways=((),))

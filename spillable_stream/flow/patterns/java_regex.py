@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from spillable_stream.flow.patterns.character_run import CharacterRun, one_character, repetition, runs_of
 from spillable_stream.flow.patterns.code_points import CodePoints, python_char, re2_char
 from spillable_stream.flow.patterns.java_classes import LINE_END, PREDEFINED, bracketed, class_escape
-from spillable_stream.flow.patterns.java_pattern_part import NOTHING, Part
+from spillable_stream.flow.patterns.java_pattern_part import NOTHING, PatternPart
 from spillable_stream.flow.patterns.java_pattern_text import PatternText
 
 __all__ = ["Translation", "translate"]
@@ -97,7 +97,7 @@ class _Parser(PatternText):
     reasons: list[str] = field(default_factory=list)
     takes_line_end: bool = False
 
-    def parse(self) -> Part:
+    def parse(self) -> PatternPart:
         whole = self._alternatives()
         if self.at < len(self.text):
             self.refuse("a ) without its (")
@@ -108,7 +108,7 @@ class _Parser(PatternText):
 
     # ── structure ───────────────────────────────────────────────────────────────────────────
 
-    def _alternatives(self) -> Part:
+    def _alternatives(self) -> PatternPart:
         flags = self.flags
         found = [self._sequence()]
         while self.peek() == "|":
@@ -117,15 +117,15 @@ class _Parser(PatternText):
         self.flags = flags
         if len(found) == 1:
             return found[0]
-        return Part.either(found)
+        return PatternPart.either(found)
 
-    def _sequence(self) -> Part:
-        parts: list[Part] = []
+    def _sequence(self) -> PatternPart:
+        parts: list[PatternPart] = []
         while (c := self.peek()) and c not in "|)":
             parts.append(self._quantified(self._atom()))
-        return Part.in_a_row(parts)
+        return PatternPart.in_a_row(parts)
 
-    def _quantified(self, part: Part) -> Part:
+    def _quantified(self, part: PatternPart) -> PatternPart:
         c = self.peek()
         if not c or c not in "*+?{":
             return part
@@ -152,7 +152,7 @@ class _Parser(PatternText):
         if self.peek() and self.text[self.at] in "*+?{":
             self.refuse(f"{self.text[self.at]} repeats a repetition; put that into (?:…)")
         written += mode
-        return Part(
+        return PatternPart(
             f"(?:{part.python}){written}",
             f"(?:{part.re2}){written}",
             part.may_be_empty or least == 0,
@@ -179,7 +179,7 @@ class _Parser(PatternText):
             self.refuse("a repetition whose bounds are the wrong way round")
         return least, most
 
-    def _atom(self) -> Part:
+    def _atom(self) -> PatternPart:
         c = self.take()
         match c:
             case "(":
@@ -201,52 +201,52 @@ class _Parser(PatternText):
                 self.refuse("a { that repeats nothing; write \\{ for the character")
         return self._literal(ord(c))
 
-    def _literal(self, code: int) -> Part:
+    def _literal(self, code: int) -> PatternPart:
         if self.flags.ignore_case:
             return self._set(CodePoints([(code, code)]))
         ways = one_character(CodePoints([(code, code)]))
-        return Part(python_char(code), re2_char(code), prefix=chr(code), is_text=True, ways=ways)
+        return PatternPart(python_char(code), re2_char(code), prefix=chr(code), is_text=True, ways=ways)
 
-    def _set(self, points: CodePoints) -> Part:
+    def _set(self, points: CodePoints) -> PatternPart:
         if self.flags.ignore_case and points.only() is not None:
             points = points.in_both_cases()
-        return Part(points.python(), points.re2(), ways=one_character(points))
+        return PatternPart(points.python(), points.re2(), ways=one_character(points))
 
     def _dot(self) -> CodePoints:
         if self.flags.dot_all:
             return ~CodePoints()
         return ~CodePoints.of("\n") if self.flags.unix_lines else ~LINE_END
 
-    def _caret(self) -> Part:
+    def _caret(self) -> PatternPart:
         if not self.flags.multiline:
-            return Part(r"\A", r"\A", True)
+            return PatternPart(r"\A", r"\A", True)
         self._not_re2("RE2's lines end with \\n only")
         if self.flags.unix_lines:
-            return Part(r"(?:(?:\A|(?<=\n))(?!\Z))", "", True)
-        return Part(r"(?:(?:\A|(?<=[\n\x85\u2028\u2029])|(?<=\r)(?!\n))(?!\Z))", "", True)
+            return PatternPart(r"(?:(?:\A|(?<=\n))(?!\Z))", "", True)
+        return PatternPart(r"(?:(?:\A|(?<=[\n\x85\u2028\u2029])|(?<=\r)(?!\n))(?!\Z))", "", True)
 
-    def _dollar(self) -> Part:
+    def _dollar(self) -> PatternPart:
         if self.flags.multiline:
             self._not_re2("RE2's lines end with \\n only")
             if self.flags.unix_lines:
-                return Part(r"(?=\n|\Z)", "", True)
-            return Part(r"(?:(?<!\r)(?=\n)|(?=[\r\x85\u2028\u2029])|\Z)", "", True)
+                return PatternPart(r"(?=\n|\Z)", "", True)
+            return PatternPart(r"(?:(?<!\r)(?=\n)|(?=[\r\x85\u2028\u2029])|\Z)", "", True)
         return self._end_of_text()
 
-    def _end_of_text(self) -> Part:
+    def _end_of_text(self) -> PatternPart:
         """Return what matches at the end of the text, and before a line end that is its last."""
         python = _LAST_UNIX_LINE_END if self.flags.unix_lines else _LAST_LINE_END
         if self.depth or self.peek() not in ("", "|"):
             self._not_re2("RE2 can't look behind a $ inside of a pattern")
-            return Part(python, "", True)
+            return PatternPart(python, "", True)
         self.takes_line_end = True
         self.limits.append("texts with carriage returns: RE2 can't look before a line end")
         ends = "\n" if self.flags.unix_lines else r"[\n\r\x{85}\x{2028}\x{2029}]"
-        return Part(python, rf"(?:{ends}?\z)", True)
+        return PatternPart(python, rf"(?:{ends}?\z)", True)
 
     # ── groups ──────────────────────────────────────────────────────────────────────────────
 
-    def _group(self) -> Part:
+    def _group(self) -> PatternPart:
         if not self.skip("?"):
             return self._capturing(None)
         for opening, python, why in (
@@ -259,7 +259,9 @@ class _Parser(PatternText):
             if self.skip(opening):
                 self._not_re2(why)
                 inner = self._inner()
-                return Part(f"{python}{inner.python})", "", opening != ">" or inner.may_be_empty, inner.has_group)
+                return PatternPart(
+                    f"{python}{inner.python})", "", opening != ">" or inner.may_be_empty, inner.has_group
+                )
         if self.skip("<"):
             return self._capturing(self._name(">"))
         return self._flagged()
@@ -273,7 +275,7 @@ class _Parser(PatternText):
             self.refuse("a group's name must be letters and digits, a letter first")
         return name
 
-    def _capturing(self, name: str | None) -> Part:
+    def _capturing(self, name: str | None) -> PatternPart:
         self.groups += 1
         number = self.groups
         if name is not None:
@@ -283,9 +285,9 @@ class _Parser(PatternText):
         inner = self._inner()
         self.closed.add(number)
         re2 = f"(?P<g{number}>{inner.re2})"
-        return Part(f"({inner.python})", re2, inner.may_be_empty, True, ways=inner.ways)
+        return PatternPart(f"({inner.python})", re2, inner.may_be_empty, True, ways=inner.ways)
 
-    def _inner(self) -> Part:
+    def _inner(self) -> PatternPart:
         self.depth += 1
         inner = self._alternatives()
         self.depth -= 1
@@ -293,7 +295,7 @@ class _Parser(PatternText):
             self.refuse("a ( without its )")
         return inner
 
-    def _flagged(self) -> Part:
+    def _flagged(self) -> PatternPart:
         """Return a group without a number, or nothing where flags change up to the end of the group around."""
         value, before, changed = True, self.flags, self.flags
         while (c := self.raw()) not in ":)":
@@ -310,11 +312,11 @@ class _Parser(PatternText):
         inner = self._inner()
         self.flags = before
         python, re2 = f"(?:{inner.python})", f"(?:{inner.re2})"
-        return Part(python, re2, inner.may_be_empty, inner.has_group, ways=inner.ways)
+        return PatternPart(python, re2, inner.may_be_empty, inner.has_group, ways=inner.ways)
 
     # ── escapes ─────────────────────────────────────────────────────────────────────────────
 
-    def _escape(self) -> Part:
+    def _escape(self) -> PatternPart:
         c = self.raw()
         if c.lower() in PREDEFINED or c in "pP":
             self.at -= 1
@@ -323,18 +325,18 @@ class _Parser(PatternText):
             case "Q":
                 return self._quoted()
             case "A":
-                return Part(r"\A", r"\A", True)
+                return PatternPart(r"\A", r"\A", True)
             case "z":
-                return Part(r"\Z", r"\z", True)
+                return PatternPart(r"\Z", r"\z", True)
             case "Z":
                 return self._end_of_text()
             case "b" | "B":
                 self.ascii_only = True
                 self.limits.append("texts beyond ASCII: RE2 knows ASCII words only")
-                return Part(r"(?u:\b)" if c == "b" else r"(?!(?u:\b))", rf"\{c}", True)
+                return PatternPart(r"(?u:\b)" if c == "b" else r"(?!(?u:\b))", rf"\{c}", True)
             case "R":
                 ends = r"\x0a-\x0d\x{85}\x{2028}\x{2029}"
-                return Part(r"(?:\r\n|[\n-\r\x85\u2028\u2029])", rf"(?:\r\n|[{ends}])")
+                return PatternPart(r"(?:\r\n|[\n-\r\x85\u2028\u2029])", rf"(?:\r\n|[{ends}])")
             case "k":
                 if not self.skip("<") or (name := self._name(">")) not in self.names:
                     self.refuse("a \\k needs the <name> of a group before it")
@@ -350,17 +352,17 @@ class _Parser(PatternText):
         self.at -= 1
         return self._literal(self.escaped_character())
 
-    def _reference(self, number: int) -> Part:
+    def _reference(self, number: int) -> PatternPart:
         if number not in self.closed:
             self.refuse(f"group {number} does not end before it is referred to")
         if self.flags.ignore_case:
             self.refuse("a reference to a group where case is ignored is not supported")
         self._not_re2("RE2 has no references to groups")
-        return Part(rf"(?:\{number})", "", True)
+        return PatternPart(rf"(?:\{number})", "", True)
 
-    def _quoted(self) -> Part:
+    def _quoted(self) -> PatternPart:
         quoted = self.quoted()
         if not quoted:
             return NOTHING
         *before, last = map(self._literal, map(ord, quoted))
-        return Part.in_a_row([*before, self._quantified(last)])
+        return PatternPart.in_a_row([*before, self._quantified(last)])

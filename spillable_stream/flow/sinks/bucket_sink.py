@@ -26,7 +26,7 @@ from spillable_stream.flow.sinks.appended_batch import AppendedBatch
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.bucket_files import BucketFiles
 from spillable_stream.flow.sinks.bucket_notes import BucketNotes
-from spillable_stream.flow.sinks.buckets import Bucketing, Names, Part, Rolling, Times
+from spillable_stream.flow.sinks.buckets import Bucketing, BucketPart, Names, RollRules, Times
 from spillable_stream.flow.sinks.destinations import Files, Resolved
 from spillable_stream.flow.sinks.naming import Naming
 from spillable_stream.flow.sinks.open_file import Content, OpenFile
@@ -68,7 +68,7 @@ class BucketSink(BatchSink):
         prefix: str,
         *,
         names: Names,
-        rolling: Rolling,
+        rolling: RollRules,
         times: Times,
         content: Callable[[], Content],
         can_be_cut: bool,
@@ -178,7 +178,7 @@ class BucketSink(BatchSink):
         for file in self._open.surplus():
             self._finish(file)
 
-    def _divide(self, batch: pa.RecordBatch, ids: pa.Array) -> list[Part]:
+    def _divide(self, batch: pa.RecordBatch, ids: pa.Array) -> list[BucketPart]:
         """Return the events by place, without those that were buried.
 
         Raises:

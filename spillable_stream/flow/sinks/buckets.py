@@ -18,7 +18,7 @@ from spillable_stream.flow.java_dates import time_zone
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.views import without_others
 
-__all__ = ["Bucketing", "Names", "Part", "Rolling", "Times"]
+__all__ = ["BucketPart", "Bucketing", "Names", "RollRules", "Times"]
 
 _NO_TIME = (
     "the path needs a time, and they have no header timestamp: add the interceptor timestamp, or set useLocalTimeStamp"
@@ -28,7 +28,7 @@ _MOST_NAME_BYTES = 255
 _MOST_PREFIX_BYTES = 200  # the rest of a file's name follows
 
 
-class Part(NamedTuple):
+class BucketPart(NamedTuple):
     """Events that go to one place.
 
     Args:
@@ -80,18 +80,20 @@ class Bucketing:
     def __init__(self, path: str, times: Times) -> None:
         self._escapes = PathEscapes(path, zone=times.zone, rounding=times.rounding, use_local_timestamp=times.is_clock)
 
-    def divide(self, batch: pa.RecordBatch, ids: pa.Array) -> tuple[list[Part], list[tuple[Part, str]]]:
+    def divide(self, batch: pa.RecordBatch, ids: pa.Array) -> tuple[list[BucketPart], list[tuple[BucketPart, str]]]:
         """Return the events by place, in order, and those that no file can have, with the reasons."""
         if not batch.schema.equals(EVENT_SCHEMA):  # a typed channel has no headers
-            return [Part(self._escapes.expand({}, int(time.time() * 1000)), batch, ids)], []
+            return [BucketPart(self._escapes.expand({}, int(time.time() * 1000)), batch, ids)], []
         found = self._escapes.bucket(batch)
         if len(found.paths) == 1 and not len(found.untimed):
-            parts = [Part(found.paths[0], batch, ids)]
+            parts = [BucketPart(found.paths[0], batch, ids)]
         else:
-            parts = [Part(p, batch.take(rows), ids.take(rows)) for p, rows in zip(found.paths, found.rows, strict=True)]
+            parts = [
+                BucketPart(p, batch.take(rows), ids.take(rows)) for p, rows in zip(found.paths, found.rows, strict=True)
+            ]
         misfits = []
         if len(found.untimed):
-            misfits.append((Part("", batch.take(found.untimed), ids.take(found.untimed)), _NO_TIME))
+            misfits.append((BucketPart("", batch.take(found.untimed), ids.take(found.untimed)), _NO_TIME))
         if self._escapes.has_headers:
             misfits += [(part, _TOO_LONG) for part in parts if _is_too_long(part.place)]
             parts = [part for part in parts if not _is_too_long(part.place)]
@@ -135,7 +137,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Rolling:
+class RollRules:
     """When a file is full: before the event that would follow a limit. With 0 there is none.
 
     Args:

@@ -15,7 +15,7 @@ from spillable_stream.flow.checked_arguments import Count, OneOf, Size, checked
 from spillable_stream.flow.escapes import Rounding
 from spillable_stream.flow.event_batch import header
 from spillable_stream.flow.sinks.bucket_sink import BucketSink
-from spillable_stream.flow.sinks.buckets import Names, Rolling, Times
+from spillable_stream.flow.sinks.buckets import Names, RollRules, Times
 from spillable_stream.flow.sinks.compression import EXTENSIONS, compressor
 from spillable_stream.flow.sinks.open_file import Content
 from spillable_stream.flow.sinks.sequence_file import SequenceFileEncoder
@@ -112,7 +112,7 @@ class Hdfs(BucketSink):
                 in_use_prefix,
                 "" if empty_in_use_suffix else in_use_suffix,
             ),
-            rolling=Rolling(roll_interval, roll_size, roll_count, idle_timeout),
+            rolling=RollRules(roll_interval, roll_size, roll_count, idle_timeout),
             times=Times(time_zone or "", Rounding(round_value, round_unit) if round else None, use_local_time_stamp),
             content=makers[kind],
             can_be_cut=kind != "compressedstream",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from spillable_stream.flow.sinks.buckets import Part, Rolling
+from spillable_stream.flow.sinks.buckets import BucketPart, RollRules
 from spillable_stream.flow.sinks.open_file import OpenFile
 
 __all__ = ["OpenFiles"]
@@ -20,7 +20,7 @@ class OpenFiles:
         most: how many are open at most.
     """
 
-    def __init__(self, rolling: Rolling, most: int) -> None:
+    def __init__(self, rolling: RollRules, most: int) -> None:
         self._rolling = rolling
         self._most = most
         self._by_place: dict[str, OpenFile] = {}
@@ -45,7 +45,7 @@ class OpenFiles:
         """Forget all of them."""
         self._by_place.clear()
 
-    def pieces(self, part: Part) -> Iterator[tuple[OpenFile | None, pa.RecordBatch, pa.Array, int]]:
+    def pieces(self, part: BucketPart) -> Iterator[tuple[OpenFile | None, pa.RecordBatch, pa.Array, int]]:
         """Yield the events of a place by file; None for a file that is yet to be opened.
 
         Yields:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from spillable_stream.flow.checked_arguments import Count, OneOf, Size, checked
 from spillable_stream.flow.escapes import Rounding
 from spillable_stream.flow.sinks.bucket_sink import BucketSink
-from spillable_stream.flow.sinks.buckets import Names, Rolling, Times
+from spillable_stream.flow.sinks.buckets import Names, RollRules, Times
 from spillable_stream.flow.sinks.open_file import Content
 
 __all__ = ["Parquet"]
@@ -80,7 +80,7 @@ class Parquet(BucketSink):
             path,
             file_prefix,
             names=Names(file_suffix or ".parquet", "", in_use_suffix),
-            rolling=Rolling(roll_interval, roll_size, roll_count, idle_timeout),
+            rolling=RollRules(roll_interval, roll_size, roll_count, idle_timeout),
             times=Times(time_zone or "", Rounding(round_value, round_unit) if round else None, use_local_time_stamp),
             content=lambda: _Rows(compression, row_group_events),
             can_be_cut=False,

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["Lines", "cut_long", "split_lines"]
+__all__ = ["SplitLines", "cut_long", "split_lines"]
 
 
-class Lines(NamedTuple):
+class SplitLines(NamedTuple):
     """Whole lines of a piece of a file.
 
     Args:
@@ -28,7 +28,7 @@ class Lines(NamedTuple):
         return int(self.starts[line]) if line < len(self.starts) else self.size_bytes
 
 
-def split_lines(piece: bytes, *, drop_cr: bool) -> Lines:
+def split_lines(piece: bytes, *, drop_cr: bool) -> SplitLines:
     """Split a piece of a file at its line feeds.
 
     Args:
@@ -38,7 +38,7 @@ def split_lines(piece: bytes, *, drop_cr: bool) -> Lines:
     ends = np.flatnonzero(np.frombuffer(piece, np.uint8) == 10)
     count = len(ends)
     if count == 0:
-        return Lines(pa.array([], pa.binary()), np.zeros(0, np.int64), 0)
+        return SplitLines(pa.array([], pa.binary()), np.zeros(0, np.int64), 0)
     size = int(ends[-1]) + 1
     starts = np.zeros(count, np.int64)
     starts[1:] = ends[:-1] + 1
@@ -49,7 +49,7 @@ def split_lines(piece: bytes, *, drop_cr: bool) -> Lines:
         whole = whole.replace(b"\r\n", b"\n")
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    return Lines(_binary(offsets, whole.replace(b"\n", b"")), starts, size)
+    return SplitLines(_binary(offsets, whole.replace(b"\n", b"")), starts, size)
 
 
 def _before(piece: bytes, ends: np.ndarray) -> np.ndarray:
@@ -62,7 +62,7 @@ def _binary(offsets: np.ndarray, values: bytes) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
-def cut_long(lines: Lines, max_characters: int, piece: bytes) -> Lines:
+def cut_long(lines: SplitLines, max_characters: int, piece: bytes) -> SplitLines:
     """Return the lines with each longer one cut into several, none longer than ``max_characters``.
 
     Args:
@@ -85,10 +85,10 @@ def cut_long(lines: Lines, max_characters: int, piece: bytes) -> Lines:
     np.cumsum(cut, out=offsets[1:])
     values = lines.bodies.buffers()[2]
     bodies = _binary(offsets, b"" if values is None else values.to_pybytes())
-    return Lines(bodies, np.repeat(lines.starts, pieces) + inside, lines.size_bytes)
+    return SplitLines(bodies, np.repeat(lines.starts, pieces) + inside, lines.size_bytes)
 
 
-def _cut_text(lines: Lines, max_characters: int) -> Lines:
+def _cut_text(lines: SplitLines, max_characters: int) -> SplitLines:
     """Cut lines that are not ASCII between characters, one by one."""
     bodies: list[bytes] = []
     starts: list[int] = []
@@ -99,4 +99,4 @@ def _cut_text(lines: Lines, max_characters: int) -> Lines:
             bodies.append(part)
             starts.append(start)
             start += len(part)
-    return Lines(pa.array(bodies, pa.binary()), np.array(starts, np.int64), lines.size_bytes)
+    return SplitLines(pa.array(bodies, pa.binary()), np.array(starts, np.int64), lines.size_bytes)

@@ -29,7 +29,7 @@ from spillable_stream.flow.slot_file import write_over
 from spillable_stream.flow.sources.tailed_file import Mark
 from spillable_stream.format.packing import NONSENSE
 
-__all__ = ["FilePosition", "PositionFile", "Positions"]
+__all__ = ["FilePosition", "PositionFile", "SavedPositions"]
 
 _MOST_ADDED_BYTES = 64 << 10  # before the file is replaced, unless it is larger itself
 _FIELDS = tuple(field.name for field in fields(Mark))
@@ -49,7 +49,7 @@ class FilePosition:
 
 
 @dataclass(frozen=True, slots=True)
-class Positions:
+class SavedPositions:
     """All positions of a source.
 
     Args:
@@ -82,7 +82,7 @@ class PositionFile:
         self._descriptor: Descriptor | None = None  # of the file that was written last, while it can be added to
         self._end = self._most_bytes = 0
 
-    def read(self) -> Positions:
+    def read(self) -> SavedPositions:
         """Return the positions; none if there is no file.
 
         Where Flume's file is not one that was written here, Flume has run since: then it counts.
@@ -97,9 +97,9 @@ class PositionFile:
             positions, written = _own(own, self.marks)
             if flume is None or crc32(flume) in written:
                 return positions
-        return Positions({}) if flume is None else _flume(flume, self.path)
+        return SavedPositions({}) if flume is None else _flume(flume, self.path)
 
-    def write(self, positions: Positions) -> None:
+    def write(self, positions: SavedPositions) -> None:
         """Replace both files, durably.
 
         Raises:
@@ -179,12 +179,12 @@ def _entry(at: FilePosition) -> dict[str, object]:
     return {"file": at.path} | {name: getattr(at.mark, name) for name in _FIELDS}
 
 
-def _as_flume(positions: Positions) -> bytes:
+def _as_flume(positions: SavedPositions) -> bytes:
     entries = [{"inode": p.mark.inode, "pos": p.mark.position, "file": p.path} for p in positions.files.values()]
     return json.dumps(entries).encode()
 
 
-def _own(data: bytes, path: Path) -> tuple[Positions, list[int]]:
+def _own(data: bytes, path: Path) -> tuple[SavedPositions, list[int]]:
     """Return the positions, and the checksums of Flume's files that were written with them or before."""
     first, *lines = data.split(b"\n")
     texts = [_checked(line) for line in lines]
@@ -197,7 +197,7 @@ def _own(data: bytes, path: Path) -> tuple[Positions, list[int]]:
         for entry in (entry for some in found for entry in some["files"]):
             file = entry.pop("file")
             files[entry["inode"]] = FilePosition(file, Mark(**entry))
-        return Positions(files, found[-1]["number"]), found[0]["flume"]
+        return SavedPositions(files, found[-1]["number"]), found[0]["flume"]
     except NONSENSE as e:
         raise _damaged(path, e) from e
 
@@ -208,13 +208,13 @@ def _checked(line: bytes) -> bytes | None:
     return text if text and checksum == b"%08x" % crc32(text) else None
 
 
-def _flume(data: bytes, path: Path) -> Positions:
+def _flume(data: bytes, path: Path) -> SavedPositions:
     try:
         entries = json.loads(data)
         files = {int(e["inode"]): FilePosition(str(e["file"]), Mark(int(e["inode"]), int(e["pos"]))) for e in entries}
     except NONSENSE as e:
         raise _damaged(path, e) from e
-    return Positions(files, only_flume=True)
+    return SavedPositions(files, only_flume=True)
 
 
 def _damaged(path: Path, e: Exception) -> CorruptionError:

@@ -24,7 +24,7 @@ from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.file_watch import FileWatch
 from spillable_stream.flow.sources.numbered_source import InFlightBatch, NumberedSource
 from spillable_stream.flow.sources.spool_directory import spool_directory
-from spillable_stream.flow.sources.spooled_file import Decoding, FileState, Part, SpooledFile, UnreadableFileError
+from spillable_stream.flow.sources.spooled_file import Decoding, FilePart, FileState, SpooledFile, UnreadableFileError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.shown_value import shown
 
@@ -205,7 +205,7 @@ class SpoolDir(NumberedSource[_FileBatch]):
             while (part := file.next(self._batch_size, end)) is not None:
                 bodies.append(part.bodies)
             whole = pa.concat_arrays(bodies) if bodies else pa.array([], pa.binary())
-            return replace(self._hold(file, Part(whole, start, end, file.seal(end))), is_repeated=True)
+            return replace(self._hold(file, FilePart(whole, start, end, file.seal(end))), is_repeated=True)
         finally:
             file.close()
 
@@ -297,7 +297,7 @@ class SpoolDir(NumberedSource[_FileBatch]):
             extra=fields(component=self.name, file=path),
         )
 
-    def _hold(self, file: SpooledFile, part: Part) -> _FileBatch:
+    def _hold(self, file: SpooledFile, part: FilePart) -> _FileBatch:
         headers = {}
         if self._file_header:
             headers[self._file_header] = os.path.abspath(file.path)

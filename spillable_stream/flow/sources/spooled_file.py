@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.flow.charsets import charset_name
-from spillable_stream.flow.sources.lines import Lines, cut_long, split_lines
+from spillable_stream.flow.sources.lines import SplitLines, cut_long, split_lines
 
-__all__ = ["Decoding", "FileState", "Part", "SpooledFile", "UnreadableFileError"]
+__all__ = ["Decoding", "FilePart", "FileState", "SpooledFile", "UnreadableFileError"]
 
 _PIECE_BYTES = 4 << 20
 _SEALED_BYTES = 4096
@@ -102,7 +102,7 @@ class Decoding:
         return self.charset == "utf-8" == self.output_charset and self.errors == "FAIL"
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """Some events of a file.
 
     Args:
@@ -139,7 +139,7 @@ class SpooledFile:
         self._decoding = decoding
         self._decoded: bytes | None = None
         self._descriptor = _opened(path)
-        self._lines = Lines(pa.array([], pa.binary()), np.zeros(0, np.int64), 0)
+        self._lines = SplitLines(pa.array([], pa.binary()), np.zeros(0, np.int64), 0)
         self._done, self._start = 0, offset
         self._gives_empty = self.state.size_bytes == 0 and offset == 0  # an empty file is one empty event
         try:
@@ -178,17 +178,17 @@ class SpooledFile:
         """Return a checksum of the last bytes before an offset, 4 KiB at most: it tells this file from another.
 
         Args:
-            end: the offset, as in `Part`.
+            end: the offset, as in `FilePart`.
         """
         start = max(0, end - _SEALED_BYTES)
         return int(google_crc32c.value(self._bytes(start, end - start)))
 
-    def next(self, limit: int, before: int | None = None) -> Part | None:
+    def next(self, limit: int, before: int | None = None) -> FilePart | None:
         """Return the next events; None at the end. After it raised, they are the next ones still.
 
         Args:
             limit: how many at most.
-            before: the offset before which they begin, as in `Part`; by default the end of the file.
+            before: the offset before which they begin, as in `FilePart`; by default the end of the file.
 
         Raises:
             UnreadableFileError: the file was changed, or has bytes that are not in its character set.
@@ -203,7 +203,7 @@ class SpooledFile:
             return None
         start = self._start + self._lines.end_of(first)
         end = min(self._start + self._lines.end_of(last), max(self.size_bytes, 1))
-        part = Part(self._lines.bodies.slice(first, last - first), start, end, self.seal(end))
+        part = FilePart(self._lines.bodies.slice(first, last - first), start, end, self.seal(end))
         self._done = last
         return part
 
@@ -211,18 +211,18 @@ class SpooledFile:
         """Read and split the next piece of the file."""
         start = self._start + self._lines.size_bytes
         if self._gives_empty:
-            lines = Lines(pa.array([b""], pa.binary()), np.zeros(1, np.int64), 1)
+            lines = SplitLines(pa.array([b""], pa.binary()), np.zeros(1, np.int64), 1)
         else:
             self.check()
             lines = self._blob(start) if self._decoding.blob_bytes else self._split(start)
         self._start, self._lines, self._done, self._gives_empty = start, lines, 0, False
 
-    def _blob(self, start: int) -> Lines:
+    def _blob(self, start: int) -> SplitLines:
         data = self._bytes(start, self._decoding.blob_bytes)
         found = [data] if data else []
-        return Lines(pa.array(found, pa.binary()), np.zeros(len(found), np.int64), len(data))
+        return SplitLines(pa.array(found, pa.binary()), np.zeros(len(found), np.int64), len(data))
 
-    def _split(self, start: int) -> Lines:
+    def _split(self, start: int) -> SplitLines:
         size = _PIECE_BYTES
         while True:
             data = self._bytes(start, size)

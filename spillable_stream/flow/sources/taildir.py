@@ -23,9 +23,9 @@ from spillable_stream.flow.sources.base import BatchProcessor
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.file_groups import file_groups
 from spillable_stream.flow.sources.file_watch import FileWatch
-from spillable_stream.flow.sources.lines import Lines, split_lines
+from spillable_stream.flow.sources.lines import SplitLines, split_lines
 from spillable_stream.flow.sources.numbered_source import InFlightBatch, NumberedSource
-from spillable_stream.flow.sources.position_file import FilePosition, PositionFile, Positions
+from spillable_stream.flow.sources.position_file import FilePosition, PositionFile, SavedPositions
 from spillable_stream.flow.sources.tail_note import Span, read_note, write_note
 from spillable_stream.flow.sources.tailed_file import Chunk, Mark, TailedFile
 from spillable_stream.flow.sources.tailed_files import TailedFiles
@@ -46,7 +46,7 @@ class _Piece:
 
     file: TailedFile
     chunk: Chunk
-    lines: Lines
+    lines: SplitLines
     done: int = 0
 
 
@@ -292,7 +292,7 @@ class TailDir(NumberedSource[_FileBatch]):
             whole = len(data) >= size and size >= _LONGEST_LINE_BYTES
             if data and (whole or (len(data) >= left and self._now() - file.modified >= self._idle_seconds)):
                 bodies, starts = _bodies(data)
-                return _Piece(file, chunk, Lines(bodies, starts, len(data)))
+                return _Piece(file, chunk, SplitLines(bodies, starts, len(data)))
             if len(data) < size:
                 return None
             size *= 2
@@ -339,7 +339,7 @@ class TailDir(NumberedSource[_FileBatch]):
 
     def _save_all(self) -> None:
         files = {f.mark.inode: FilePosition(f.path, f.mark) for f in self._files if not f.copy_of}
-        self._positions.write(Positions(files, self._last_number()))
+        self._positions.write(SavedPositions(files, self._last_number()))
         self._base, self._changed, self._files.has_unsaved = self._last_number(), {}, False
 
     def _save_changes(self) -> None:

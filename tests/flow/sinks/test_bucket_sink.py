@@ -12,7 +12,7 @@ from spillable_stream.channel.consumer import Consumer
 from spillable_stream.errors import GroupOwnedError, OptionError, StorageError
 from spillable_stream.flow.sinks import destinations, output_file
 from spillable_stream.flow.sinks.bucket_sink import BucketSink
-from spillable_stream.flow.sinks.buckets import Names, Rolling, Times
+from spillable_stream.flow.sinks.buckets import Names, RollRules, Times
 from spillable_stream.flow.sinks.open_file import Content
 from spillable_stream.flow.sources.base import Status
 from tests.support.events import numbered, put, take
@@ -36,7 +36,7 @@ def sink(path: str, *, can_be_cut: bool, roll_count: int = 0) -> BucketSink:
         path,
         "f",
         names=Names(),
-        rolling=Rolling(0, 0, roll_count, 0),
+        rolling=RollRules(0, 0, roll_count, 0),
         times=Times("UTC"),
         content=Bracketed,
         can_be_cut=can_be_cut,

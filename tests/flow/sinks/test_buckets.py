@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillable_stream.errors import OptionError
-from spillable_stream.flow.sinks.buckets import Names, Rolling, Times
+from spillable_stream.flow.sinks.buckets import Names, RollRules, Times
 from spillable_stream.flow.sources.event_columns import events_of
 
 
@@ -32,7 +32,7 @@ def test_files_are_full_as_if_events_came_one_by_one(
         has_events, has_bytes = has_events + 1, has_bytes + size
     batch = events_of([b"x" * size for size in sizes], [{}] * len(sizes))
     ids = pa.array(range(len(sizes)), pa.int64())
-    found = list(Rolling(0, size_bytes, count).pieces(batch, ids, events, body_bytes))
+    found = list(RollRules(0, size_bytes, count).pieces(batch, ids, events, body_bytes))
     assert [piece.to_pylist() for _, piece, _ in found] == expected
     assert [size for _, _, size in found] == [sum(sizes[i] for i in piece) for piece in expected]
     assert all(piece.num_rows == len(of) for piece, of, _ in found)
@@ -41,13 +41,13 @@ def test_files_are_full_as_if_events_came_one_by_one(
 @pytest.mark.parametrize(
     ("rolling", "end"),
     [
-        (Rolling(0), float("inf")),
-        (Rolling(30), 130),
-        (Rolling(30, idle_seconds=5), 115),
-        (Rolling(0, idle_seconds=5), 115),
+        (RollRules(0), float("inf")),
+        (RollRules(30), 130),
+        (RollRules(30, idle_seconds=5), 115),
+        (RollRules(0, idle_seconds=5), 115),
     ],
 )
-def test_a_file_ends_with_the_time(rolling: Rolling, end: float) -> None:
+def test_a_file_ends_with_the_time(rolling: RollRules, end: float) -> None:
     assert rolling.ends_at(100, 110) == end
     assert rolling.is_over(100, 110, min(end, 1e9)) == (end < float("inf"))
 
@@ -67,5 +67,5 @@ def test_names_are_made_of_their_parts() -> None:
 def test_a_slice_of_views_counts_as_its_own_rows() -> None:
     whole = pa.record_batch({"text": pa.array(["x" * 1000] * 1000, pa.string_view())})
     ids = pa.array(range(10), pa.int64())
-    pieces = Rolling(0, 5000, 0).pieces(whole.slice(500, 10), ids, 0, 0)
+    pieces = RollRules(0, 5000, 0).pieces(whole.slice(500, 10), ids, 0, 0)
     assert [piece.num_rows for piece, _, _ in pieces] == [5, 5]

@@ -8,16 +8,16 @@ import pytest
 
 from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.flow.durable_file import replace_file
-from spillable_stream.flow.sources.position_file import FilePosition, PositionFile, Positions
+from spillable_stream.flow.sources.position_file import FilePosition, PositionFile, SavedPositions
 from spillable_stream.flow.sources.tailed_file import Mark
 
-FIRST = Positions({7: FilePosition("/a", Mark(7, 10, 5, 1, 5, 2))}, 3)
-SECOND = Positions({7: FilePosition("/b", Mark(7, 20, 5, 1, 5, 3)), 8: FilePosition("/a", Mark(8, 1))}, 4)
+FIRST = SavedPositions({7: FilePosition("/a", Mark(7, 10, 5, 1, 5, 2))}, 3)
+SECOND = SavedPositions({7: FilePosition("/b", Mark(7, 20, 5, 1, 5, 3)), 8: FilePosition("/a", Mark(8, 1))}, 4)
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     file = PositionFile(tmp_path / "below" / "p.json")
-    assert file.read() == Positions({})
+    assert file.read() == SavedPositions({})
     for positions in (FIRST, SECOND):
         file.write(positions)
         assert PositionFile(file.path).read() == positions
@@ -51,7 +51,7 @@ def added_to(path: Path) -> PositionFile:
     return file
 
 
-BOTH = Positions({**SECOND.files, 9: FilePosition("/c", Mark(9, 5))}, 5)
+BOTH = SavedPositions({**SECOND.files, 9: FilePosition("/c", Mark(9, 5))}, 5)
 
 
 def test_what_was_added_is_read_and_flumes_file_gets_it_with_the_next_write(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_flumes_file_counts_where_flume_has_written_it(tmp_path: Path) -> None:
     file = PositionFile(tmp_path / "p.json")
     file.write(FIRST)
     file.path.write_text('[{"inode": 7, "pos": 12, "file": "/a"}]')
-    assert file.read() == Positions({7: FilePosition("/a", Mark(7, 12))}, only_flume=True)
+    assert file.read() == SavedPositions({7: FilePosition("/a", Mark(7, 12))}, only_flume=True)
     file.path.unlink()
     assert file.read() == FIRST
 
