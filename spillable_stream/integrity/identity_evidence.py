@@ -12,7 +12,7 @@ from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_see
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.log.chain import parsed_header
-from spillable_stream.log.directory_ownership import BACKUP, HOME, claim_fault, ownership_fault
+from spillable_stream.log.directory_ownership import BACKUP, HOME, backup_fault, claim_fault, ownership_fault
 from spillable_stream.log.identity_file import layout_of, read_identity
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner
@@ -94,21 +94,22 @@ def check_owners(fs: FileSystem, layout: Layout, findings: Findings) -> bool:
         if found is None and role == CHECKPOINT and directory.is_relative_to(layout.path):
             continue  # the next open makes it
         if (fault := ownership_fault(fs, layout, role, directory, found, owner)) is not None:
-            text = f"{directory} is not proven to be this channel's: {fault}"
-            findings.damage(directory / OWNER_FILE, text)
+            findings.damage(directory / OWNER_FILE, _unproven(directory, fault))
     if layout.backup_checkpoint_dir is not None:
         _check_owner_of_backup(fs, layout, layout.backup_checkpoint_dir, findings)
     return len(findings.all()) > before
 
 
 def _check_owner_of_backup(fs: FileSystem, layout: Layout, backup: Path, findings: Findings) -> None:
-    """Add the owner file of the backup directory if it is damaged, and a repair may write it: it may be another's."""
+    """Add the backup directory if it is not proven to be the channel's, and a repair may give it to the channel."""
     with contextlib.suppress(StorageError):  # nothing depends on that directory
-        try:
-            read_owner(fs, backup)
-        except ForeignDirectoryError as e:
-            if claim_fault(fs, layout, BACKUP, backup) is None:
-                findings.warn(backup / OWNER_FILE, str(e))
+        fault = backup_fault(fs, layout, backup) if fs.exists(backup) else None
+        if fault is not None and claim_fault(fs, layout, BACKUP, backup) is None:
+            findings.warn(backup / OWNER_FILE, _unproven(backup, fault))
+
+
+def _unproven(directory: Path, fault: str) -> str:
+    return f"{directory} is not proven to be this channel's: {fault}"
 
 
 def missing_directory(fs: FileSystem, layout: Layout) -> str:

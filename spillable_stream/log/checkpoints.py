@@ -100,9 +100,11 @@ class Checkpoints:
             self._backup_failed(e)
 
     def _warn_of_backup(self, cause: StorageError) -> None:
+        path = self._layout.path
         message = (
-            f"{cause}: the channel {self._layout.path} continues without copies of its checkpoints in "
-            f"{named('backupCheckpointDir')}, {self._backup}; create the directory, mount it, or make room there"
+            f"{cause}: the channel {path} continues without copies of its checkpoints in "
+            f"{named('backupCheckpointDir')}, {self._backup}; mount its disk, or make room there. A directory that is "
+            f"new there becomes the channel's when every handle is closed and 'spillable repair {path}' is run"
         )
         warnings.warn(BackupCheckpointWarning(message), stacklevel=2)
 
@@ -126,7 +128,7 @@ class Checkpoints:
             return
         fault = backup_fault(self._fs, self._layout, backup)
         if fault is not None:
-            raise StorageError(f"{backup} is not proven to be this channel's: {fault}; run 'spillable repair' if it is")
+            raise StorageError(f"{backup} is not proven to be this channel's: {fault}")
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────
 

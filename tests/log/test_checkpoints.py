@@ -346,7 +346,7 @@ def test_a_dead_backup_directory_stops_no_checkpoint_and_is_said_once_per_handle
     assert set(kept).isdisjoint(checkpoints(path))
     (warning,) = [w.message for w in caught if isinstance(w.message, BackupCheckpointWarning)]
     assert str(backup.path) in str(warning)
-    assert "mount it, or make room" in str(warning)
+    assert "mount its disk, or make room" in str(warning)
 
 
 @pytest.mark.parametrize("how", DEATHS)

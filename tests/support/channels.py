@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.findings import Finding, Report
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
-from tests.support.damage import offsets
+from tests.support.damage import kill, offsets
 from tests.support.events import numbered, peek, put, take
 
 
@@ -44,6 +45,17 @@ def spread(tmp_path: Path, **options: object) -> Path:
         for body in (b"a" * 600, b"b" * 600):
             put(channel, body)
     return path
+
+
+def spilled(open_channel: Callable[..., Channel]) -> list[bytes]:
+    """Create a channel with events in memory, on disk, and in memory again; it was killed."""
+    channel = open_channel(memory_capacity=20, overflow_timeout=0)
+    put(channel, *numbered(0, 20))
+    put(channel, *numbered(20, 10))
+    take(channel, 12)
+    put(channel, *[b"in memory"] * 5)
+    kill(channel)
+    return numbered(12, 18) + [b"in memory"] * 5
 
 
 def first_bytes(path: Path) -> list[bytes]:

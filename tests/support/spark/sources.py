@@ -6,11 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import spillable_stream as ss
+from spillable_stream.errors import CheckpointMismatchError
 from spillable_stream.options import SOURCE, parse_options
 from spillable_stream.spark.schema import struct_type
+from spillable_stream.spark.source.offset import OffsetJson
 from spillable_stream.spark.source.read_options import StreamOptions
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 
@@ -68,3 +71,29 @@ def nine_events(put: Callable[..., Path]) -> Path:
 def read(spark: SparkSession, path: Path, **options: Any) -> DataFrame:
     """Return what a batch read of a channel gives."""
     return spark.read.format("spillable").options(**{k: str(v) for k, v in options.items()}).load(str(path))
+
+
+def read_all(reader: SpillableStreamReader, start: OffsetJson | None = None) -> OffsetJson:
+    """Run micro-batches until there is no more, and return where the last one ended; the source is stopped then."""
+    start = start or reader.initialOffset()
+    while (end := reader.latestOffset(start)) != start:
+        reader.partitions(start, end)
+        reader.commit(end)
+        start = end
+    reader.stop()
+    return start
+
+
+def refuses(reader: SpillableStreamReader, offset: OffsetJson, match: str, again: str | None = None) -> None:
+    """Prove that a checkpoint is refused, whether Spark asks first for its next batch, or plans the last one again.
+
+    Args:
+        reader: the source.
+        offset: the checkpoint's last one.
+        match: what the error says.
+        again: what it says of the last batch, of which Spark does not tell before 4.2 whether it was done.
+    """
+    with pytest.raises(CheckpointMismatchError, match=match):
+        reader.latestOffset(offset)
+    with pytest.raises(CheckpointMismatchError, match=again or match):
+        reader.partitions(offset, offset)

@@ -1,0 +1,118 @@
+"""Repairs that are killed, or interrupted, at any place."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillable_stream import Channel, CorruptionError, DataLossError, Progress, StorageError
+from spillable_stream.format.frame import FrameType
+from spillable_stream.integrity.repair import repair
+from spillable_stream.integrity.verify import verify
+from tests.support.channels import check_outcome, contents, contents_of_copy, fill, snapshot, spilled, three_puts
+from tests.support.damage import flip, log_file, offsets
+from tests.support.events import numbered, peek
+from tests.support.fake_files import FaultyFileSystem
+
+Open = Callable[..., Channel]
+
+
+class DyingFileSystem(FaultyFileSystem):
+    """Dies at the n-th call that changes anything, and does nothing from then on."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self.left = calls
+        self._fails = self._dies
+
+    def _dies(self, call: Any) -> bool:
+        self.left -= call.name not in ("read", "open")
+        return self.left < 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "step"),
+    [
+        *((damage, 7) for damage in ("file", "identity", "segment")),
+        *(pytest.param(damage, 3, marks=pytest.mark.slow) for damage in ("file", "identity", "segment")),
+        pytest.param("header", 1, marks=pytest.mark.slow),
+    ],
+)
+def test_a_repair_that_is_killed_anywhere_is_done_by_the_next(
+    path: Path, tmp_path: Path, damage: str, step: int
+) -> None:
+    fill(path, max_inline_bytes=300)
+    before = contents_of_copy(path)
+    files = sorted((path / "data").glob("log-*"))
+    if damage == "segment":
+        flip(max((path / "data").glob("segment.*")), 80)
+    elif damage == "file":
+        files[-1].unlink()
+    else:
+        flip(files[len(files) // 2], 100)
+    if damage == "identity":
+        (path / "channel.json").write_text("{")
+    damaged = verify(path)
+    number, finished = 0, False
+    while not finished:
+        number += step
+        copy = tmp_path / f"copy-{number}"
+        shutil.copytree(path, copy)
+        try:
+            repair(copy, fs=DyingFileSystem(number))
+            finished = True
+        except StorageError:
+            _opens_unchanged_or_refuses(copy, before.last_id)
+        report = repair(copy)
+        assert verify(copy).healthy, f"killed at call {number}"
+        kept = [json.loads(p.read_text()) for p in (copy / "quarantine").glob("*/report.json")]
+        assert kept and (report.loss == damaged.loss or report.healthy or not report.loss.lost)
+        check_outcome(before, contents(copy), damaged)
+        shutil.rmtree(copy)
+    assert number > 45
+
+
+def test_a_repair_that_is_killed_again_and_again_keeps_what_is_in_memory(path: Path, open_channel: Open) -> None:
+    bodies = spilled(open_channel)
+    flip(log_file(path), offsets(path, FrameType.PUT)[0] + 60)
+    for number in range(1, 200, 2):
+        try:
+            repair(path, fs=DyingFileSystem(number))
+            break
+        except StorageError:
+            report = verify(path)
+            assert report.damaged and report.loss.lost in {((21, 30),), ()}, f"killed at call {number}"
+    assert verify(path).healthy and number > 15
+    reports = [json.loads(p.read_text()) for p in (path / "quarantine").glob("*/report.json")]
+    assert [[21, 30]] in [r["loss"]["lost"] for r in reports]
+    with Channel(path, create=False) as channel:
+        assert peek(channel) == [b for b in bodies if b not in numbered(20, 10)]
+
+
+def _opens_unchanged_or_refuses(path: Path, last_id: int) -> None:
+    """Prove that an open after a repair that was cut short gives nothing wrong to anybody."""
+    copy = path.with_name(f"{path.name}-opened")
+    shutil.copytree(path, copy)
+    try:
+        assert contents(copy).last_id >= last_id
+    except (CorruptionError, DataLossError):
+        pass
+    finally:
+        shutil.rmtree(copy)
+
+
+def test_a_repair_that_is_interrupted_while_it_reads_changes_nothing(path: Path) -> None:
+    def interrupt(now: Progress) -> None:
+        if now.what == "repair":
+            raise KeyboardInterrupt
+
+    flip(log_file(path), three_puts(path)[1] + 4)
+    before = snapshot(path)
+    with pytest.raises(KeyboardInterrupt):
+        repair(path, progress=interrupt)
+    assert snapshot(path) == before
