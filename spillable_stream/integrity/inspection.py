@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
-from spillable_stream.engine.local.position_hint import parse_position_hint, read_position_hint
+from spillable_stream.engine.local.position_hint import read_position_hint
 from spillable_stream.format.batch import EVENT_SCHEMA, decode_schema, encode_schema
 from spillable_stream.format.file_names import delayed_name, generation_of, seed_name
 from spillable_stream.format.frame import file_seed
@@ -20,6 +19,7 @@ from spillable_stream.integrity.inventory import Inventory, LogFile, opened, tak
 from spillable_stream.integrity.log_steps import LogSteps
 from spillable_stream.integrity.losses import UNKNOWN_IDS, kept_and_gone, unexplained
 from spillable_stream.integrity.partial_transactions import left_in_part
+from spillable_stream.integrity.spare_files import check_positions, note_segments, note_strays
 from spillable_stream.integrity.tolerant_replay import TolerantReplay
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE
@@ -40,9 +40,6 @@ from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Inspection", "inspect"]
-
-_SHOWN_STRAYS = 10
-_POSITION_READS = 3  # the group's owner may be writing it
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +146,9 @@ class _Inspector:
         partial = left_in_part([replay.partial, event_check.partial], self._findings, [*lost, *kept])
         last_id, through = state.last_id, self._doubtful_through
         doubtful = ((last_id + 1, through),) if through > last_id else ()
-        bad_positions = self._check_positions(state)
-        self._note_segments(state)
-        self._note_strays()
+        bad_positions = check_positions(self._fs, self._layout, state, self._findings)
+        note_segments(self._fs, self._layout, state, self._findings)
+        note_strays(self._fs, self._layout, self._findings)
         return Inspection(
             self._layout,
             inventory,
@@ -374,54 +371,3 @@ class _Inspector:
             self._findings.damage(path, f"{path.name} is missing", events=events)
             missing = missing or [0]
         return bool(missing)
-
-    # ── files that can be spared ────────────────────────────────────────────────────────────────
-
-    def _check_positions(self, state: ChannelState) -> list[Path]:
-        """Check the groups' position files, which only the report of a loss needs, and return those to remove."""
-        bad = []
-        for name in self._fs.list_files(self._layout.path / "groups"):
-            group = self._layout.group_of(name, "position")
-            if group is None or self._position_is_good(group):
-                continue
-            path = self._layout.group_position(group)
-            if state.memory.open and group in state.groups:
-                text = "the group's position is damaged: should the memory tier be lost, what it took counts as lost"
-                self._findings.warn(path, text, 0)
-                bad.append(path)
-            else:
-                self._findings.note(path, "the group's position is damaged; nothing needs it now", 0)
-        return bad
-
-    def _position_is_good(self, group: str) -> bool:
-        for _ in range(_POSITION_READS):
-            try:
-                data = self._fs.read_file(self._layout.group_position(group))
-            except FileNotFoundError:
-                return True
-            if not data or parse_position_hint(self._layout, group, data) is not None:
-                return True
-        return False
-
-    def _note_segments(self, state: ChannelState) -> None:
-        """Note the segments without events of the channel."""
-        for name in sorted(set(self._layout.segments(self._fs)) - state.segments()):
-            text = "no event in the channel is in this segment: it is being written, was taken, or is left over"
-            self._findings.note(self._layout.segment_file(name), text)
-
-    def _note_strays(self) -> None:
-        """Note foreign files in the channel's directories."""
-        layout = self._layout
-        directories = {*layout.data_dirs, layout.checkpoint_dir, layout.memory, layout.path / "groups"}
-        for directory in sorted(directories):
-            files = set(self._fs.list_files(directory))
-            names = [n for n in self._fs.list(directory) if n not in files or not layout.is_own(directory, n)]
-            if names:
-                shown = ", ".join(ascii(os.fsencode(n))[1:] for n in names[:_SHOWN_STRAYS])
-                more = f", and {len(names) - _SHOWN_STRAYS} more" if len(names) > _SHOWN_STRAYS else ""
-                are = (
-                    "name in it is not the channel's and is"
-                    if len(names) == 1
-                    else "names in it are not the channel's and are"
-                )
-                self._findings.note(directory, f"{len(names)} {are} left alone: {shown}{more}")
