@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -167,7 +168,7 @@ def test_of_many_workers_those_that_need_a_look_have_series(open_channel: Open) 
 def test_every_metric_of_the_dashboard_and_of_the_alerts_is_served() -> None:
     dashboard = json.loads((CONF / "grafana-dashboard.json").read_text())
     shown = asked_for(json.dumps(dashboard))
-    alerts = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    alerts = _rules().values()
     alerted = {name for rule in alerts for name in asked_for(rule["expr"])}
     assert len(shown) >= 12 and len(alerted) >= 6
     assert shown | alerted <= NAMES
@@ -207,27 +208,66 @@ def _promtool_test() -> dict[str, object]:
         {"series": 'spillable_group_missed_events{channel="/bad",group="g"}', "values": "3x120"},
         {"series": 'spillable_group_lag_events{channel="/good",group="g"}', "values": "500x120"},
         {"series": 'spillable_group_taken_events_total{channel="/good",group="g"}', "values": "0+100x120"},
+        {"series": 'spillable_worker_healthy{channel="/bad",group="g"}', "values": "0x120"},
+        {"series": 'spillable_worker_healthy{channel="/good",group="g"}', "values": "1x120"},
+        {"series": 'spillable_worker_healthy{channel="/good",group="ended"}', "values": "0x120"},
+        {"series": 'spillable_group_lag_events{channel="/good",group="ended"}', "values": "0x120"},
+        {"series": 'spillable_worker_dead_letter_events_total{channel="/bad",group="g"}', "values": "0+1x120"},
+        {"series": 'spillable_worker_dead_letter_events_total{channel="/good",group="g"}', "values": "9x120"},
         {"series": 'spillable_handle_put_errors_total{channel="/bad"}', "values": "0+1x120"},
         {"series": 'spillable_handle_put_errors_total{channel="/good"}', "values": "0x120"},
     ]
-    rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
-    expected = [{"eval_time": "90m", "alertname": rule["alert"], "exp_alerts": [_expected(rule)]} for rule in rules]
+    troubles = [rule for name, rule in _rules().items() if name != "SpillableMetricsGone"]
+    expected = [{"eval_time": "90m", "alertname": rule["alert"], "exp_alerts": [_expected(rule)]} for rule in troubles]
     return {
         "rule_files": [str(ALERTS)],
         "evaluation_interval": "1m",
-        "tests": [{"interval": "1m", "input_series": bad + good + stuck, "alert_rule_test": expected}],
+        "tests": [
+            {"interval": "1m", "input_series": bad + good + stuck, "alert_rule_test": expected},
+            _test_of("SpillableMetricsGone", {"spillable_channel_up": "1x10 _x20"}, {"9m": [], "30m": [{}]}),
+            _test_of(
+                "SpillableChannelLostEvents",
+                {"spillable_channel_lost_events": "0x100 7x3000 9x100"},
+                {"90m": [], "2h": [{"value": "7"}], "2d": [], "3150m": [{"value": "2"}]},
+            ),
+            _test_of(
+                "SpillableGroupStuck",
+                {"spillable_group_lag_events": "0x30 5x60", "spillable_group_taken_events_total": "0+1x30 30x60"},
+                {"31m": [], "44m": [], "60m": [{}]},
+            ),
+        ],
     }
 
 
-def _expected(rule: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+def _rules() -> dict[str, dict[str, Any]]:
+    groups = yaml.safe_load(ALERTS.read_text())["groups"]
+    return {rule["alert"]: rule for group in groups for rule in group["rules"]}
+
+
+def _test_of(alert: str, series: dict[str, str], fires: dict[str, list[dict[str, str]]]) -> dict[str, object]:
+    """Return a test of one rule: when it fires for the group g of the channel /bad, and when it does not."""
+    labels = '{channel="/bad",group="g"}' if "spillable_group" in str(_rules()[alert]["expr"]) else '{channel="/bad"}'
+    rule = _rules()[alert]
+    return {
+        "interval": "1m",
+        "input_series": [{"series": name + labels, "values": values} for name, values in series.items()],
+        "alert_rule_test": [
+            {"eval_time": at, "alertname": alert, "exp_alerts": [_expected(rule, **more) for more in alerts]}
+            for at, alerts in fires.items()
+        ],
+    }
+
+
+def _expected(rule: dict[str, Any], value: str = "") -> dict[str, dict[str, str]]:
     """Return the alert that a rule gives for the bad channel."""
-    named = {"channel": "/bad", **({"group": "g"} if "spillable_group" in str(rule["expr"]) else {})}
+    is_of_group = "spillable_group" in rule["expr"] or "spillable_worker" in rule["expr"]
+    named = {} if "absent" in rule["expr"] else {"channel": "/bad", **({"group": "g"} if is_of_group else {})}
     numbers = {"SpillableChannelFilling": "95%", "SpillableChannelLostEvents": "7", "SpillableGroupMissedEvents": "3"}
     texts = {
         key: text.replace("{{ $labels.channel }}", "/bad")
         .replace("{{ $labels.group }}", "g")
         .replace("{{ $value | humanizePercentage }}", numbers.get(str(rule["alert"]), ""))
-        .replace("{{ $value }}", numbers.get(str(rule["alert"]), ""))
+        .replace("{{ $value }}", value or numbers.get(str(rule["alert"]), ""))
         for key, text in rule["annotations"].items()
     }
     return {"exp_labels": {**named, **rule["labels"]}, "exp_annotations": texts}
