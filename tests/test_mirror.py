@@ -17,6 +17,7 @@ ELSEWHERE = {
 SCENARIOS = {
     "archive/test_restore_on_s3": "a restore to an S3 that is killed",
     "cli/test_beside_an_owner": "each verb beside a process that owns a group",
+    "cli/test_wrong_paths": "each verb at each kind of wrong path",
     "cli/test_impossible_paths": "each verb at a path at which nothing can be",
     "cli/test_help_examples": "the example of each verb's help, run as it is written",
     "cli/test_signals": "the exit status of each verb after each signal",

@@ -156,7 +156,8 @@ def newest_manifest(store: Store, where: str = "") -> Manifest | None:
     other = next((name for name in sorted(store.folders()) if name not in own), None)
     if other is not None:
         raise NotAChannelError(
-            f"{where or store.root} is neither empty nor a backup: it holds {other!r}; give another place"
+            f"{where or store.root} is neither empty nor a backup: it holds {other!r}; give the place of a "
+            "backup, or an empty one for a new backup"
         )
     return None
 

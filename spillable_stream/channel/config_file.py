@@ -71,7 +71,9 @@ def _text(path: str | os.PathLike[str]) -> str:
     try:
         return Path(path).read_text("utf-8-sig", errors="surrogateescape")
     except OSError as e:
-        raise OptionError(f"{os.fspath(path)} can't be read: {e.strerror}") from e
+        raise OptionError(
+            f"{os.fspath(path)} can't be read: {e.strerror}; give the path of a configuration file"
+        ) from e
 
 
 def _of_ini(path: str | os.PathLike[str], content: str) -> Mapping[str, str]:

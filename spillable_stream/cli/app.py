@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import signal
 import sys
@@ -17,9 +16,10 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import typer
 from typer.core import TyperGroup
 
+from spillable_stream.cli.next_steps import after_damage, next_step
 from spillable_stream.cli.output import forget_output, is_output_lost, say, system_error
 from spillable_stream.cli.verbs import MARKUP, Verbs
-from spillable_stream.errors import CorruptionError, NotAChannelError, OptionError, SpillableError
+from spillable_stream.errors import NotAChannelError, OptionError, SpillableError
 from spillable_stream.json_option import wants_object
 from spillable_stream.option_names import name_as_in_files
 from spillable_stream.quantities import DURATION_RANGE, duration_seconds
@@ -232,7 +232,7 @@ def fail(path: str, error: Exception, as_json: bool, status: int, hint: str = ""
         error: what was raised.
         as_json: whether to say it as a JSON object on standard output, or in a line on standard error.
         status: the exit status.
-        hint: what to do, if the error does not say it.
+        hint: more of what to do.
         done: more of what a JSON object says.
 
     Raises:
@@ -240,7 +240,8 @@ def fail(path: str, error: Exception, as_json: bool, status: int, hint: str = ""
     """
     if isinstance(error, OSError) and is_output_lost():
         raise error
-    kind, text = type(error).__name__, (system_error(error) if isinstance(error, OSError) else str(error)) + hint
+    kind, text = type(error).__name__, system_error(error) if isinstance(error, OSError) else str(error)
+    text += next_step(error) + hint
     if not as_json or not print_object({"path": path, "error": kind, "text": text, **done}):
         typer.echo(f"{kind}: {text}", err=True)
     raise typer.Exit(status)
@@ -342,18 +343,11 @@ def ending(
     except (NotAChannelError, OptionError, ImportError) as e:
         fail(path, e, as_json, UNKNOWN, failed())
     except SpillableError as e:
-        fail(path, e, as_json, UNHEALTHY, _hint(path, e) + failed(), **done())
+        fail(path, e, as_json, UNHEALTHY, after_damage(e, path) + failed(), **done())
     except OSError as e:
         fail(path, e, as_json, UNHEALTHY, **done())
     except KeyboardInterrupt as e:
         raise cut_short(e, interrupted(), path, as_json=as_json, **done()) from None
-
-
-def _hint(path: str, error: SpillableError) -> str:
-    """Return what to do about damage in the verb's own channel, and not in a backup of it."""
-    if not isinstance(error, CorruptionError) or not error.path.startswith((path, os.path.abspath(path))):
-        return ""
-    return f": {action}" if (action := error.action(path)) else ""
 
 
 def is_terminal() -> bool:

@@ -123,11 +123,13 @@ def _print_verdict(verdict: StoreVerdict) -> None:
 def _confirm_loss(path: str, report: Report) -> None:
     """Ask before a repair that gives up events."""
     loss = report.loss
-    if report.unrepairable or not (loss.lost or loss.kept or loss.doubtful):
-        return
-    confirm(
-        path, f"A repair of {path} gives up {counted(loss.count, 'event')} that can't be read. Repair it?", yes=False
-    )
+    given_up = [
+        *([f"{counted(loss.count, 'event')}, {listed(loss.lost)}, that can't be read"] if loss.lost else []),
+        *([f"the kept events {listed(loss.kept)}, which no group needs"] if loss.kept else []),
+        *([f"the IDs {listed(loss.doubtful)}, which may have been in use"] if loss.doubtful else []),
+    ]
+    if given_up and not report.unrepairable:
+        confirm(path, f"A repair of {path} gives up {'; and '.join(given_up)}. Repair it?", yes=False)
 
 
 def _verified(path: str, as_json: bool) -> Report:

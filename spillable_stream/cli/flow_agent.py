@@ -146,12 +146,9 @@ def _run(
     from spillable_stream.flow.agent import Agent
     from spillable_stream.flow.tap_server import TapServer
 
-    try:
-        running = Agent.from_properties(
-            files, name=name, system=system, mapped=mapped, shutdown_timeout_seconds=shutdown_timeout
-        )
-    except OSError as e:
-        _refuse(f"can't read {e.filename or ', '.join(files)} ({e.strerror}); give the path of a configuration")
+    running = Agent.from_properties(
+        files, name=name, system=system, mapped=mapped, shutdown_timeout_seconds=shutdown_timeout
+    )
     for finding in running.findings:
         _log.log(
             _SEVERITIES[finding.severity.value],

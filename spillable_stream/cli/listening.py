@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Mapping
 from typing import Annotated, NoReturn
 
 import typer
 
 from spillable_stream.cli.app import UNKNOWN, fail
-from spillable_stream.cli.output import is_output_lost
+from spillable_stream.cli.output import is_output_lost, say
 
-__all__ = ["Port", "given_host", "link", "not_served"]
+__all__ = ["Port", "given_host", "link", "not_served", "say_problems"]
 
 Port = Annotated[int, typer.Option("--port", min=0, max=65_535, help="The port; 0 for a free one.")]
 
@@ -44,6 +45,18 @@ def link(host: str, port: int, path: str) -> str:
         path: what is behind the slash.
     """
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/{path}"
+
+
+def say_problems(problems: Mapping[str, str], shown_as: str) -> None:
+    """Say which channels can't be looked at: a wrong path is not seen from what is served until somebody looks there.
+
+    Args:
+        problems: why, by the path of each.
+        shown_as: what is served of such a channel.
+    """
+    for path, problem in problems.items():
+        where = "" if path in problem else f"{path}: "
+        say(f"{where}{problem}; {shown_as} until it can be looked at")
 
 
 def not_served(path: str, error: Exception, host: str, port: int) -> NoReturn:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from spillable_stream.cli.app import ChannelPaths, allow_many_files, until_signal
-from spillable_stream.cli.listening import Port, given_host, link, not_served
+from spillable_stream.cli.listening import Port, given_host, link, not_served, say_problems
 from spillable_stream.errors import SpillableError
 
 __all__ = ["metrics"]
@@ -20,6 +20,9 @@ _HOST = Annotated[
 
 def metrics(paths: ChannelPaths, port: Port = 9107, host: _HOST = "127.0.0.1") -> None:
     """Serve the metrics of channels over HTTP until Ctrl-C: /metrics, /metrics.json, /healthz and /readyz.
+
+    A channel that is missing, or can't be read, is named on standard error, and its spillable_channel_up is 0 until it
+    can be looked at.
 
     Example: `spillable metrics /data/orders /data/clicks --port 9107`
 
@@ -35,5 +38,6 @@ def metrics(paths: ChannelPaths, port: Port = 9107, host: _HOST = "127.0.0.1") -
             not_served(paths[0], e, host, port)
         with server:
             typer.echo(f"serving {link(server.host, server.port, 'metrics')} (Ctrl-C ends it)")
+            say_problems(server.problems(), "its spillable_channel_up is 0")
             while True:
                 time.sleep(1)

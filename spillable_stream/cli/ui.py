@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from spillable_stream.cli.app import ChannelPaths, allow_many_files, until_signal
-from spillable_stream.cli.listening import Port, given_host, link, not_served
+from spillable_stream.cli.listening import Port, given_host, link, not_served, say_problems
 from spillable_stream.errors import SpillableError
 
 __all__ = ["ui"]
@@ -57,8 +58,9 @@ def ui(
     if not token and not is_loopback(host):
         token = secrets.token_urlsafe(32)
 
-    def ready(host: str, port: int) -> None:
+    def ready(host: str, port: int, problems: Mapping[str, str]) -> None:
         typer.echo(f"open {link(host, port, f'?token={token}' if token else '')} (Ctrl-C ends it)")
+        say_problems(problems, "the page says so")
 
     allow_many_files()
     try:

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spillable_stream.errors import CorruptionError, NotAChannelError
-from spillable_stream.format.file_names import BACKUPS, is_manifest
 from spillable_stream.format.slot import HEADER_READ_BYTES, claimed_channel, parse_slot_header
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.object_files import is_there
 from spillable_stream.objects.checkpoints import CHECKPOINTS, HINT, Checkpoint, Checkpoints, Hint, checkpoint_key
-from spillable_stream.objects.identity import IDENTITY, QUERIES, WORKERS, read_identity
+from spillable_stream.objects.identity import IDENTITY, QUERIES, WORKERS, backup_in, no_channel, read_identity
 from spillable_stream.objects.salvage import QUARANTINE
 from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.staged_object import birth_of
@@ -143,10 +142,7 @@ def _find_identity(store: Store, slots: list[int], checkpoints: list[int], findi
         # Slot 0 alone is a channel that somebody is making, or died making: nobody can have committed to it.
         found = next(_claims(store, slots), None) if checkpoints or any(slots) else None
         if found is None:
-            what = f"{store.root} is not a channel: it has no {IDENTITY}"
-            if any(is_manifest(info.key) for info in store.list(BACKUPS)):
-                what += f", and is a backup: 'spillable restore {store.root} PATH' creates a channel from it"
-            raise NotAChannelError(what)
+            raise no_channel(store, backup_in(store))
         findings.damage(Path(IDENTITY), "the channel's identity is missing; its other objects say it too")
         return found, True
     other = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NotRequired, TypedDict
@@ -28,11 +28,13 @@ from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = [
     "ChannelIdentity",
+    "backup_at",
     "extend_identity",
     "has_identity",
     "identity_checksum",
     "identity_of",
     "layout_of",
+    "of_a_backup",
     "planned_layout",
     "proven_channel",
     "read_identity",
@@ -189,8 +191,8 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
         what = "is missing" if not fs.exists(path) else f"has no {IDENTITY}"
         if fs.exists(path / file_names.OWNER_FILE) or any(map(file_names.parse_data_file, fs.list(path / "data"))):
             what += f", but the data of a channel; if that was removed, 'spillable repair {path}' rewrites it"
-        elif _is_backup(fs, path):
-            what += f", and is a backup: 'spillable restore {path} PATH' creates a channel from it"
+        else:
+            what += backup_at(fs, path)
         raise NotAChannelError(f"{path} is not a channel: it {what}", is_missing=True) from None
     except NONSENSE as e:
         mend = f"'spillable repair {path}' rewrites it if the other files say it, or restore it from a copy"
@@ -203,10 +205,22 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
     )
 
 
-def _is_backup(fs: FileSystem, path: Path) -> bool:
-    with contextlib.suppress(StorageError):  # of a directory that is somebody else's, and can't be listed
-        return any(file_names.is_manifest(file_names.BACKUPS + name) for name in fs.list(path / file_names.BACKUPS))
-    return False
+def backup_at(fs: FileSystem, path: Path) -> str:
+    """Return what `of_a_backup` does of a directory; "" of one that is somebody else's, and can't be listed."""
+    with contextlib.suppress(StorageError):
+        return of_a_backup(path, (file_names.BACKUPS + name for name in fs.list(path / file_names.BACKUPS)))
+    return ""
+
+
+def of_a_backup(where: object, keys: Iterable[str]) -> str:
+    """Return what to say of a place that holds no channel but a backup; "" if it holds none.
+
+    Args:
+        where: the place, as users write it.
+        keys: the files or objects there that may be manifests, from the place on.
+    """
+    is_backup = any(map(file_names.is_manifest, keys))
+    return f", and is a backup: 'spillable restore {where} PATH' creates a channel from it" if is_backup else ""
 
 
 def proven_channel(data: bytes) -> str:

@@ -14,11 +14,12 @@ import uuid
 from collections.abc import Mapping
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError, UnsupportedFormatError
+from spillable_stream.format.file_names import BACKUPS
 from spillable_stream.format.frame import Payload
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.record import EXTENDED_FORMAT_VERSION
 from spillable_stream.format.slot import NO_TOKEN, OBJECT_FORMAT_VERSION, SlotHeader, claimed_channel, parse_slot_header
-from spillable_stream.log.identity_file import identity_checksum
+from spillable_stream.log.identity_file import identity_checksum, of_a_backup
 from spillable_stream.objects.appending import new_token
 from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.directory_store import remove_made
@@ -30,10 +31,12 @@ __all__ = [
     "IDENTITY",
     "QUERIES",
     "WORKERS",
+    "backup_in",
     "create_identity",
     "create_own_identity",
     "extend_identity",
     "finish_identity",
+    "no_channel",
     "read_first_slot",
     "read_identity",
     "rewrite_identity",
@@ -66,6 +69,22 @@ def read_identity(store: Store) -> str | None:
             return _parsed(store, store.get(IDENTITY))[0]
     except ObjectMissingError:
         return None
+
+
+def no_channel(store: Store, backup: str = "") -> NotAChannelError:
+    """Return the refusal of a root that holds no channel.
+
+    Args:
+        store: the root.
+        backup: what `backup_in` says of it. It costs a request, so only people are told: a sink looks for a shard that
+            should not be there in each batch.
+    """
+    return NotAChannelError(f"{store.root} is not a channel: it has no {IDENTITY}{backup}", is_missing=True)
+
+
+def backup_in(store: Store) -> str:
+    """Return what `of_a_backup` does of a store's root; raises `StoreError` where the store refused or failed."""
+    return of_a_backup(store.root, (info.key for info in store.list(BACKUPS)))
 
 
 def _parsed(store: Store, data: Payload) -> tuple[str, bool]:

@@ -62,6 +62,10 @@ class MetricsServer:
         self._thread = threading.Thread(target=self._server.serve_forever, name="spillable-metrics", daemon=True)
         self._thread.start()
 
+    def problems(self) -> dict[str, str]:
+        """Return by its path why each channel could not be looked at, of those that could not."""
+        return {seen.path: seen.problem for seen in self._observe() if seen.problem}
+
     def close(self) -> None:
         """Stop serving, and close what was opened."""
         self._server.shutdown()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ def serve(
     token: str = "",
     allow_changes: bool = False,
     names: Sequence[str] = (),
-    ready: Callable[[str, int], None] = lambda host, port: None,
+    ready: Callable[[str, int, Mapping[str, str]], None] = lambda host, port, problems: None,
 ) -> None:
     """Serve the page until SIGINT or SIGTERM.
 
@@ -43,7 +43,7 @@ def serve(
         token: what a browser must have; needed where other hosts can reach the address.
         allow_changes: whether the page may change channels.
         names: more names of this host by which browsers reach it.
-        ready: is told where it listens, when it does.
+        ready: is told where it listens, when it does, and why which channels can't be looked at.
 
     Raises:
         ImportError: NiceGUI is not installed.
@@ -61,7 +61,9 @@ def serve(
 
     def say_where() -> None:
         try:
-            ready(host, listener.getsockname()[1])  # now uvicorn takes the signals of whoever reads it
+            ready(
+                host, listener.getsockname()[1], watch.problems()
+            )  # now uvicorn takes the signals of whoever reads it
         except Exception as e:  # uvicorn would lose it
             unsaid.append(e)
             server.should_exit = True

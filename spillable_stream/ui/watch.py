@@ -43,6 +43,10 @@ class Watch:
         """Return the channels that are there now, in order."""
         return list(self._latest)
 
+    def problems(self) -> dict[str, str]:
+        """Return by its path why each channel could not be looked at, of those that could not."""
+        return {path: seen.problem for path, seen in self._latest.items() if seen.problem}
+
     def number_of(self, path: str) -> int:
         """Return the number of a channel that was seen."""
         return self._numbers[path]

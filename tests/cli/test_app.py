@@ -184,7 +184,10 @@ def test_a_program_that_is_told_no_gets_an_object_too(
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        (PermissionError(13, "Permission denied", "/data/x"), "/data/x: Permission denied (errno 13)"),
+        (
+            PermissionError(13, "Permission denied", "/data/x"),
+            "/data/x: Permission denied (errno 13); run it as a user who may do that",
+        ),
         (OSError(28, "No space left on device"), "No space left on device (errno 28)"),
         (TimeoutError("the store gives no answer"), "the store gives no answer"),
     ],
@@ -265,7 +268,7 @@ finally:
     assert others.isdisjoint(found)
     rooms = {name.split(".")[1] for name in found if name.startswith("spillable_stream.")}
     assert rooms.isdisjoint({"archive", "flow", "integrity", "producer", "spark", "ui", "workers"})
-    shared = {"app", "output", "terminal_size", "verbs"}
+    shared = {"app", "next_steps", "output", "terminal_size", "verbs"}
     of_verbs = {name.split(".")[2] for name in found if name.startswith("spillable_stream.cli.")}
     assert of_verbs == {"describe", *shared}, "a verb imports no other verb's modules"
 

@@ -298,7 +298,7 @@ def test_the_level_of_the_log_is_the_one_of_flumes_start_scripts() -> None:
     [
         (["-z", "host:2181"], 2, "ZooKeeper"),
         (["-u", "http://x"], 2, "--conf-file"),
-        (["-f", "/no/file"], 2, "can't read /no/file (No such file or directory)"),
+        (["-f", "/no/file"], 2, "/no/file: No such file or directory (errno 2); check the path"),
         (["-n", "a2"], 1, "there is no agent 'a2'"),
         (["--once", "-Dflume.monitoring.type=http", "-Dflume.monitoring.port=x"], 2, "is not a port"),
         (["--once", "-Dflume.monitoring.type=http", "-Dflume.monitoring.port=²"], 2, "is not a port"),

@@ -7,7 +7,7 @@ import errno
 import pytest
 import typer
 
-from spillable_stream.cli.listening import given_host, link, not_served
+from spillable_stream.cli.listening import given_host, link, not_served, say_problems
 
 
 def test_a_link_has_an_address_of_ipv6_in_brackets() -> None:
@@ -20,6 +20,17 @@ def test_a_host_is_taken_as_a_link_has_it_too_and_not_empty() -> None:
     for empty in ("", "[]"):
         with pytest.raises(typer.BadParameter, match="it is empty"):
             given_host(empty)
+
+
+def test_channels_that_can_not_be_looked_at_are_named_with_what_is_served_of_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    say_problems({"/data/c": "NotAChannelError: /data/c is gone", "/data/o-*": "no channel fits it"}, "it is down")
+    assert capsys.readouterr() == (
+        "",
+        "NotAChannelError: /data/c is gone; it is down until it can be looked at\n"
+        "/data/o-*: no channel fits it; it is down until it can be looked at\n",
+    )
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,10 @@ def test_it_serves_until_it_is_stopped(path: Path, ended_by: signal.Signals) -> 
     with Channel(path, minimum_required_space=0) as channel:
         put(channel, b"a")
     arguments = [sys.executable, "-m", "spillable_stream", "metrics", str(path), str(path) + "-missing", "--port", "0"]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None and running.stderr is not None
         said = running.stdout.readline()
+        wrong = running.stderr.readline()
         try:
             with urllib.request.urlopen(said.split()[1], timeout=60) as answer:
                 text = answer.read().decode()
@@ -34,6 +35,10 @@ def test_it_serves_until_it_is_stopped(path: Path, ended_by: signal.Signals) -> 
         assert running.wait(60) == 0
     assert f'spillable_channel_events{{channel="{path}",tier="disk"}} 1.0' in text
     assert f'spillable_channel_up{{channel="{path}-missing"}} 0.0' in text
+    assert wrong == (
+        f"NotAChannelError: {path}-missing is not a channel: it is missing; its spillable_channel_up is 0 until it can "
+        "be looked at\n"
+    )
 
 
 def test_a_port_that_is_taken_is_status_2(path: Path) -> None:

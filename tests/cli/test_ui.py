@@ -18,11 +18,13 @@ from tests.support.browser import serving
 def test_it_says_where_it_is_and_ends_with_ctrl_c(path: Path, tmp_path: Path, number: signal.Signals) -> None:
     with Channel(path, minimum_required_space=0):
         pass
-    with serving(tmp_path, path) as served:
+    with serving(tmp_path, path, f"{path}-missing") as served:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", served.link)
         served.process.send_signal(number)
         assert served.process.wait(60) == 0
-    assert "Traceback" not in served.log.read_text()
+    said = served.log.read_text()
+    assert "Traceback" not in said
+    assert f"{path}-missing is not a channel: it is missing; the page says so until it can be looked at" in said
 
 
 def test_at_another_address_it_makes_a_token_and_prints_the_link_with_it(path: Path, tmp_path: Path) -> None:

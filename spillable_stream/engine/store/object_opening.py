@@ -13,7 +13,7 @@ from spillable_stream.errors import NotAChannelError, SpillableError
 from spillable_stream.log.nesting import require_apart, require_outside
 from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.disk_cache import DiskCache
-from spillable_stream.objects.identity import IDENTITY, create_identity, read_identity
+from spillable_stream.objects.identity import IDENTITY, backup_in, create_identity, no_channel, read_identity
 from spillable_stream.objects.location import DIRECTORY, Location
 from spillable_stream.objects.metered_store import MeteredStore
 from spillable_stream.objects.open_store import open_store
@@ -50,7 +50,7 @@ def ensure_object_channel(
     if (channel := read_identity(store)) is not None:
         return channel
     if new is None:
-        raise _no_channel(location)
+        raise no_channel(store)
     state = new()
     _require_fit(store, location)
     try:
@@ -89,7 +89,7 @@ def require_place(location: Location) -> None:
 
 
 def _refuse_leftovers(store: Store, location: Location) -> None:
-    """Refuse a place with slots of a channel that is no more: a new one would come to them, and could not continue.
+    """Refuse a place with a backup, or slots of a channel that is no more, to which a new one would come and stop.
 
     Slot 0 alone is a channel whose creation did not end; with others behind it, one that has lost its identity only.
     """
@@ -100,6 +100,8 @@ def _refuse_leftovers(store: Store, location: Location) -> None:
             f"handles that may still write to it, and remove what is under {store.root}; or choose another place. "
             f"spillable repair finds out whether only {IDENTITY} is missing"
         )
+    if backup := backup_in(store):
+        raise NotAChannelError(f"{location} is not a channel{backup}; choose another place")
 
 
 def open_object_engine(
@@ -132,7 +134,7 @@ def open_object_engine(
     elif channel is None:
         channel = read_identity(found)
     if channel is None:
-        raise _no_channel(location)
+        raise no_channel(found)
     store = MeteredStore(found, location.scheme)
     log = ObjectLog(
         store,
@@ -153,11 +155,7 @@ def object_identity(location: Location) -> str:
         NotAChannelError: there is none.
         StorageError: the store refused or failed.
     """
-    found = read_identity(open_store(location))
-    if found is None:
-        raise _no_channel(location)
+    store = open_store(location)
+    if (found := read_identity(store)) is None:
+        raise no_channel(store)
     return found
-
-
-def _no_channel(location: Location) -> NotAChannelError:
-    return NotAChannelError(f"{location} is not a channel: it has no {IDENTITY}", is_missing=True)

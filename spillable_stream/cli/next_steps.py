@@ -1,0 +1,48 @@
+"""What to do about an error, where its text does not say it: the same words, whichever verb met it."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from spillable_stream.errors import CorruptionError, NotAChannelError, SpillableError
+
+__all__ = ["after_damage", "next_step"]
+
+_CHECK, _ALLOW, _OTHER, _ROOM = "check the path", "run it as a user who may do that", "give another path", "make room"
+_OF_THE_SYSTEM = {
+    errno.ENOENT: _CHECK,
+    errno.ENOTDIR: _CHECK,
+    errno.EISDIR: "give the path of a file",
+    errno.ELOOP: _OTHER,
+    errno.ENAMETOOLONG: _OTHER,
+    errno.EACCES: _ALLOW,
+    errno.EPERM: _ALLOW,
+    errno.EROFS: _OTHER,
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: _ROOM,
+}
+"""What to do about what the system refuses of a file."""
+
+
+def next_step(error: Exception) -> str:
+    """Return what to do about a wrong path, to be read behind the error's text; "" if that says it."""
+    if isinstance(error, OSError):
+        is_of_a_file = isinstance(error.filename, (str, bytes)) and b"://" not in os.fsencode(error.filename)
+        step = _OF_THE_SYSTEM.get(error.errno or 0, "") if is_of_a_file else ""
+        return step and f"; {step}"
+    if isinstance(error, NotAChannelError) and error.is_missing and "spillable " not in str(error):
+        return "; check the path, and that its disk is mounted; 'spillable create' creates a new one"
+    return ""
+
+
+def after_damage(error: SpillableError, path: str) -> str:
+    """Return what to do about damage in the verb's own channel, and not in a backup of it; "" if the text says it.
+
+    Args:
+        error: what was raised.
+        path: the channel, as it was given.
+    """
+    if not isinstance(error, CorruptionError) or not error.path.startswith((path, os.path.abspath(path))):
+        return ""
+    return f": {action}" if (action := error.action(path)) else ""

@@ -1,0 +1,41 @@
+"""What to do about an error that does not say it."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from spillable_stream.cli.next_steps import after_damage, next_step
+from spillable_stream.errors import CorruptionError, DataLossError, NotAChannelError, OptionError, StorageError
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOENT, "No such file or directory", "a"), "; check the path"),
+        (OSError(errno.EISDIR, "Is a directory", "a"), "; give the path of a file"),
+        (OSError(errno.EACCES, "Permission denied", b"a"), "; run it as a user who may do that"),
+        (OSError(errno.EACCES, "Permission denied", "http://127.0.0.1:80/"), ""),
+        (OSError(errno.EACCES, "Permission denied"), ""),
+        (OSError(errno.EINVAL, "its byte 7 is 0", "a"), ""),
+        (NotAChannelError("a is not a channel: 'spillable repair a' rewrites it", is_missing=True), ""),
+        (NotAChannelError("a is a file"), ""),
+        (OptionError("give a path"), ""),
+    ],
+)
+def test_the_system_names_no_step_and_the_errors_of_this_package_do(error: Exception, said: str) -> None:
+    assert next_step(error) == said
+
+
+def test_a_path_without_a_channel_may_be_wrong_not_mounted_or_new() -> None:
+    said = next_step(NotAChannelError("a is not a channel: it is missing", is_missing=True))
+    assert said == "; check the path, and that its disk is mounted; 'spillable create' creates a new one"
+
+
+def test_damage_is_verified_in_the_channel_of_the_verb_and_nowhere_else() -> None:
+    damage = CorruptionError("a frame is damaged", "/data/c/data/log-000001", 7)
+    assert after_damage(damage, "/data/c") == ": see what is lost with 'spillable verify /data/c'"
+    assert after_damage(damage, "/data/copy") == ""
+    assert after_damage(DataLossError("gone", "/data/c/data/log-000001"), "/data/c") == ""
+    assert after_damage(StorageError("refused"), "/data/c") == ""
