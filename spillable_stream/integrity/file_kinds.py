@@ -39,11 +39,11 @@ def require_kinds(fs: FileSystem, path: Path) -> None:
         UnsupportedFormatError: a newer version wrote the channel.
     """
     layout = usual_layout(path)
-    _refuse(_other_than_files(fs, _files(layout)))
+    _refuse(path, _other_than_files(fs, _files(layout)))
     with contextlib.suppress(CorruptionError, NotAChannelError):
         layout = read_identity(fs, path)
-    _refuse(_other_than_directories(fs, _directories(layout)))
-    _refuse(_other_than_files(fs, _log_files(fs, layout)))
+    _refuse(path, _other_than_directories(fs, _directories(layout)))
+    _refuse(path, _other_than_files(fs, _log_files(fs, layout)))
 
 
 def _directories(layout: Layout) -> list[Path]:
@@ -86,12 +86,12 @@ def _other_than_directories(fs: FileSystem, paths: Iterable[Path]) -> list[str]:
     return [f"{path} is {kind}, and not a directory" for path, kind in kinds.items() if kind not in ("", A_DIRECTORY)]
 
 
-def _refuse(wrong: list[str]) -> None:
+def _refuse(path: Path, wrong: list[str]) -> None:
     if not wrong:
         return
     more = f"; and {len(wrong) - _MOST_NAMED} more" if len(wrong) > _MOST_NAMED else ""
     them = "them" if len(wrong) > 1 else "it"
     raise CorruptionError(
         f"{'; '.join(wrong[:_MOST_NAMED])}{more}: move {them} away, put back what belongs there if you have it, "
-        "and run 'spillable repair'"
+        f"and run 'spillable repair {path}'"
     )

@@ -72,7 +72,10 @@ def _inspected(store: Store, meter: Meter) -> ObjectInspection:
         raise
     except (*MALFORMED, pa.ArrowException, OverflowError, RecursionError) as e:
         # A frame whose checksums are right and whose contents nobody wrote.
-        raise CorruptionError(f"the channel can't be examined: {type(e).__name__}: {e}", store.root) from e
+        raise CorruptionError(
+            f"the channel can't be examined, nor repaired ({type(e).__name__}: {e}): restore it from a backup",
+            store.root,
+        ) from e
 
 
 def report_of_objects(location: Location, inspection: ObjectInspection, quarantine: str | None = None) -> Report:

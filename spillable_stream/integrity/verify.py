@@ -118,7 +118,10 @@ def _inspect(fs: FileSystem, path: Path, meter: Meter) -> Inspection:
         raise
     except (*MALFORMED, pa.ArrowException, OverflowError, RecursionError) as e:
         # A frame whose checksums are right and whose contents nobody wrote.
-        raise CorruptionError(f"the channel can't be examined: {type(e).__name__}: {e}", str(path)) from e
+        raise CorruptionError(
+            f"the channel can't be examined, nor repaired ({type(e).__name__}: {e}): restore it from a backup",
+            str(path),
+        ) from e
 
 
 def _head(fs: FileSystem, path: Path) -> bytes:

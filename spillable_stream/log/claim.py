@@ -134,7 +134,8 @@ def restore_home(fs: FileSystem, layout: Layout) -> None:
             if fault is not None or is_outside(fs, layout, directory):
                 raise ForeignDirectoryError(
                     f"{file} is missing, and {directory} does not prove that the channel {layout.path} is its own: "
-                    f"{fault or 'it is elsewhere'}. Restore the file, or run 'spillable repair'"
+                    f"{fault or 'it is elsewhere'}. Restore the file, or run "
+                    f"'spillable repair {layout.path}'"
                 )
             held.append(FileLock.open(fs, directory / OWNER_FILE, create=False))
             if not held[-1].try_acquire():

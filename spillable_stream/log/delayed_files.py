@@ -34,7 +34,7 @@ from spillable_stream.format.packing import pack
 from spillable_stream.format.record import FORMAT_VERSION
 from spillable_stream.log.delayed_frames import DelayedFrame, encode_now, frames_for, frames_of
 from spillable_stream.log.disk_space import with_room
-from spillable_stream.log.layout import RESTORE_IT, Layout
+from spillable_stream.log.layout import Layout
 from spillable_stream.state.delays import DelayedFile
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
@@ -158,7 +158,7 @@ class DelayedFiles:
             file = self._fs.open(path, readonly=True)
         except FileNotFoundError as e:
             raise DataLossError(
-                f"delayed events are missing: the file was removed; {RESTORE_IT}",
+                f"delayed events are missing: the file was removed; {self._layout.restore_it}",
                 str(path),
             ) from e
         with contextlib.closing(file):

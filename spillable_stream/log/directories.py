@@ -36,7 +36,6 @@ __all__ = ["Directories"]
 _log = log_of(__name__)
 
 _LEAVING_SECONDS = 0.2  # a killed process releases its locks one by one
-_REPAIR = "run 'spillable repair' to let this channel have it"
 
 
 class Directories:
@@ -93,7 +92,8 @@ class Directories:
         what = "the directory" if role == HOME else f"{role} of the channel {self._layout.path},"
         name = f"{what} {directory},"
         return ForeignDirectoryError(
-            f"{name} is not proven to be this channel's: {why}. Is its disk mounted? If so, {_REPAIR}"
+            f"{name} is not proven to be this channel's: {why}. Is its disk mounted? If so, run "
+            f"'spillable repair {self._layout.path}' to let this channel have it"
         )
 
     # ── proving ─────────────────────────────────────────────────────────────────────────────────

@@ -58,16 +58,10 @@ from spillable_stream.shown_value import shown
 from spillable_stream.storage.access import PRIVATE_MODE, Access
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["CHECKPOINT", "IDENTITY", "RESTORE_IT", "RESTORE_THEM", "Layout", "require_name_of_lock"]
+__all__ = ["CHECKPOINT", "IDENTITY", "Layout", "require_name_of_lock"]
 
 IDENTITY = "channel.json"
 CHECKPOINT = "checkpoint"
-
-RESTORE_IT = "restore it, or let 'spillable repair' continue without its events"
-"""What to do about a file that is missing."""
-
-RESTORE_THEM = "restore them, or let 'spillable repair' continue without their events"
-"""What to do about several."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +92,16 @@ class Layout:
     def grant(self, fs: FileSystem) -> None:
         """Make a file system create everything with the channel's mode and the group of its directory."""
         fs.access = Access(self.mode, fs.group_of(self.path) if self.mode != PRIVATE_MODE else None)
+
+    @property
+    def restore_it(self) -> str:
+        """What to do about a file that is missing."""
+        return f"restore it, or let 'spillable repair {self.path}' continue without its events"
+
+    @property
+    def restore_them(self) -> str:
+        """What to do about several."""
+        return f"restore them, or let 'spillable repair {self.path}' continue without their events"
 
     def directories(self) -> dict[str, Path]:
         """Return the directories that the channel needs besides its own, by their roles in owner files."""

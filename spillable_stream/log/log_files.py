@@ -13,7 +13,7 @@ from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.format.record import FileHeader
 from spillable_stream.log.append_check import AppendChecker
 from spillable_stream.log.frames import FrameScanner, LocatedFrame
-from spillable_stream.log.layout import RESTORE_THEM, Layout
+from spillable_stream.log.layout import Layout
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -133,7 +133,7 @@ class LogFiles:
         if header.previous is None or header.previous[0] != file_id:
             self._require_present(file_id)
             between = f"data files between {log_name(file_id)} and {log_name(following)}"
-            raise DataLossError(f"{between} are missing; {RESTORE_THEM}", path)
+            raise DataLossError(f"{between} are missing; {self._layout.restore_them}", path)
         return following, header.previous[1]
 
     def end_of(self, file_id: int) -> int:

@@ -27,7 +27,6 @@ from spillable_stream.log.chain import (
 )
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.frames import FrameScanner, LocatedFrame, frame_before, whole_frame
-from spillable_stream.log.layout import RESTORE_IT
 from spillable_stream.log.tail import cut_torn_tail, find_tail, is_reused, refuse, torn_bytes
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.log_records import fields, log_of
@@ -141,7 +140,7 @@ def require_log_of_checkpoint(fs: FileSystem, wal: WriteAheadLog, made_at: Posit
             return
     raise CorruptionError(
         f"a checkpoint was created at offset {made_at.offset}, and {what}. Restore both from the same moment; or let "
-        "'spillable repair' continue with the log as it is, and say what is lost",
+        f"'spillable repair {wal.layout.path}' continue with the log as it is, and say what is lost",
         str(path),
         made_at.offset,
     )
@@ -196,7 +195,7 @@ def recover(
     files = wal.layout.log_files(fs, wal.tier)
     last = files[-1]
     if start.file_id > last:
-        text = f"{log_name(start.file_id)} is missing, and a checkpoint needs it; {RESTORE_IT}"
+        text = f"{log_name(start.file_id)} is missing, and a checkpoint needs it; {wal.layout.restore_it}"
         raise CorruptionError(text, str(wal.layout.path))
     offset = start.offset
     if start.file_id < last:
@@ -207,7 +206,7 @@ def recover(
     path = wal.layout.log_file(last)
     known = _known_end(wal)
     if known.file_id > last:
-        text = f"{log_name(known.file_id)}, the newest data file, is missing; {RESTORE_IT}"
+        text = f"{log_name(known.file_id)}, the newest data file, is missing; {wal.layout.restore_it}"
         raise DataLossError(text, str(wal.layout.path))
     if stale_file(files, wal.read_file_header, known, start.file_id) is not None:
         raise CorruptionError(

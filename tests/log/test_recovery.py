@@ -266,7 +266,7 @@ def test_a_missing_file_in_the_middle_is_data_loss(path: Path, open_channel: Ope
                 channel.checkpoint()
     log_file(path, 5).unlink()
     for _ in range(2):
-        with pytest.raises(DataLossError, match=r"missing.*; restore (it|them), or let 'spillable repair' continue"):
+        with pytest.raises(DataLossError, match=r"missing.*; restore (it|them), or let 'spillable repair /.*'"):
             reopened(path)
         reboot(path)
 

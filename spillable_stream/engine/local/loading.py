@@ -15,7 +15,6 @@ from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.frames import LocatedFrame
-from spillable_stream.log.layout import RESTORE_IT, RESTORE_THEM
 from spillable_stream.log.look_again import looks
 from spillable_stream.log.recovery import oldest_file
 from spillable_stream.log.tier_logs import Positions, Tiers
@@ -179,7 +178,7 @@ class StateLoader:
                 continue  # another process created it meanwhile
             if position.file_id not in self._layout.log_files(self._fs):
                 raise DataLossError(
-                    f"{log_name(position.file_id)} is missing, and a checkpoint needs it; {RESTORE_IT}",
+                    f"{log_name(position.file_id)} is missing, and a checkpoint needs it; {self._layout.restore_it}",
                     str(self._layout.path),
                 )
             return restored(image, str(self._layout.checkpoint_dir)), Positions(position)
@@ -191,7 +190,7 @@ class StateLoader:
         found: dict[str, DataLossError] = {}
         if missing := state.missing():
             path = str(self._layout.path)
-            text = f"the events {listed(missing)} are missing: data files were removed; {RESTORE_THEM}"
+            text = f"the events {listed(missing)} are missing: data files were removed; {self._layout.restore_them}"
             found[path] = DataLossError(text, path)
         present: set[int | str] = set(self._layout.segments(self._fs))
         for tier in Tier:
@@ -200,12 +199,12 @@ class StateLoader:
             if block.file not in present:
                 path = str(file := self._layout.file(block.file))
                 what = f"the events {block.first_id} to {block.last_id} are missing"
-                text = f"{what}: the file {file.name} was removed; {RESTORE_IT}"
+                text = f"{what}: the file {file.name} was removed; {self._layout.restore_it}"
                 found.setdefault(path, DataLossError(text, path))
         delayed = DelayedFiles(self._fs, self._layout)
         for waiting in state.delays.files.values():
             if not self._fs.exists(file := delayed.path(waiting)):
-                text = f"delayed events are missing: the file {file.name} was removed; {RESTORE_IT}"
+                text = f"delayed events are missing: the file {file.name} was removed; {self._layout.restore_it}"
                 found[str(file)] = DataLossError(text, str(file))
         return found
 

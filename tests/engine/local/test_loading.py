@@ -29,7 +29,7 @@ def test_a_removed_segment_is_noticed_at_open(path: Path, open_channel: Open) ->
     with open_channel(max_inline_bytes=0) as channel:
         put(channel, *numbered(0, 5))
     next((path / "data").glob("segment.*")).unlink()
-    missing = r"the events 1 to 5 are missing: the file segment\S+ was removed; restore it, or let 'spillable repair'"
+    missing = r"the events 1 to 5 are missing: the file segment\S+ was removed; restore it, or let 'spillable repair "
     with pytest.raises(DataLossError, match=missing):
         open_channel()
 
