@@ -187,9 +187,13 @@ class BatchNumbers:
         """Note that a channel has its part of a batch."""
         self._last[channel] = max(self._last[channel], number)
 
-    def has(self, number: int) -> bool:
-        """Tell whether a channel has its part of a batch, or of a later one."""
-        return any(last >= number for last in list(self._last.values()))
+    def is_begun(self, number: int) -> bool:
+        """Tell whether a batch must stay as it is: a channel has its part of it, or of the one that it is put anew for.
+
+        Its source can't divide either: a note says which of its input comes again, as a whole.
+        """
+        is_anew = self.newest is not None and not self.newest.complete and number == self.newest.number
+        return is_anew or any(last >= number for last in list(self._last.values()))
 
     def compare(self, number: int, parts: Mapping[str, int]) -> None:
         """Warn where a batch that was in some channels before a restart has other parts now; once.

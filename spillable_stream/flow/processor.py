@@ -279,7 +279,7 @@ class ChannelProcessor:
             turn = number if number is not None else self._turn
             self._turn += number is None
 
-        is_begun = number is not None and self._numbers is not None and self._numbers.has(number)
+        is_begun = number is not None and self._numbers is not None and self._numbers.is_begun(number)
 
         def divide() -> RoutedBatch:
             parts = self._router.divide(batch, turn, comes_again=number is not None, must_fit=not is_begun)

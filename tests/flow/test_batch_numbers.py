@@ -108,7 +108,7 @@ def test_an_optional_channel_with_batches_that_the_others_do_not_know_takes_only
     for number in (4, 5):
         with pytest.raises(SpillableError, match=r"it has batch 5 of p .* and 3 was the last .* Start .* with c2 as a"):
             numbers.join("c2", number)
-        assert not numbers.has(number)
+        assert not numbers.is_begun(number)
     numbers.join("c2", 6)
     assert numbers.numbered("c2", 6, b"").numbers == Numbers(6, 6, BY_PRODUCER)
     numbers.release()

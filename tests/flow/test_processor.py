@@ -390,3 +390,23 @@ def test_a_close_that_an_interrupt_has_ended_is_completed_by_the_next_one(channe
         if not interrupts.hit:
             break
     assert len(closed) >= number > 5
+
+
+def test_a_batch_that_is_put_anew_stays_whole_though_a_transaction_of_its_channel_has_room_for_less(
+    channels: dict[str, Channel], tmp_path: Path
+) -> None:
+    """Each part of it had room, and its source can't divide what a note says must come again."""
+    events = [Event(b"%d" % i, {"to": "12"[i % 2]}) for i in range(4)]
+    by_header = Multiplexing("to", mapping={"1": ["c1"], "2": ["c2"]})
+    with Channel(tmp_path / "little", minimum_required_space=0, transaction_capacity=2) as c1:
+        given = {"c1": c1, "c2": Faulty(channels["c2"], ["full"])}
+        with ChannelProcessor(given, [], by_header, producer="p", division="x") as before:  # type: ignore[arg-type]
+            before.newest()
+            with pytest.raises(DeliveryError, match="is in c1, and not in c2"):
+                before.process(events, number=1)
+        to_one = Multiplexing("to", mapping={"1": ["c1"], "2": ["c1"]})
+        with ChannelProcessor({"c1": c1, "c2": channels["c2"]}, [], to_one, producer="p", division="y") as processor:
+            assert processor.newest() == Noted(2, b"", complete=False)
+            assert processor.process(events, number=2).stored == {"c1": 4}
+            with pytest.raises(TransactionCapacityError):
+                processor.process(events, number=3)
