@@ -155,7 +155,8 @@ def build_processor(agent: str, config: SourceConfig, channels: AgentChannels, *
 def _division(config: SourceConfig) -> str:
     """Return a short name of all that a file says of where a source's events go."""
     steps = [described(component) for component in (*config.interceptors, config.selector)]
-    return hashlib.blake2b(json.dumps([steps, config.channels, config.dead_letter]).encode(), digest_size=6).hexdigest()
+    channels = sorted(config.channels) if config.selector.type == "replicating" else config.channels  # all get all
+    return hashlib.blake2b(json.dumps([steps, channels, config.dead_letter]).encode(), digest_size=6).hexdigest()
 
 
 def built_source(config: SourceConfig) -> SourceBase:

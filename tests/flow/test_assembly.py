@@ -8,6 +8,7 @@ import pytest
 
 from spillable_stream import Event
 from spillable_stream.errors import NotAChannelError, OptionError
+from spillable_stream.flow import assembly
 from spillable_stream.flow.assembly import assemble, build_channels, built_sink, built_source, run_sinks, run_source
 from spillable_stream.flow.changes import Changes, sink_units
 from spillable_stream.flow.event_times import EventTimes
@@ -141,3 +142,18 @@ def test_a_channel_that_gets_a_disk_tier_and_delays_in_one_file_takes_both(tmp_p
         stack.callback(channel.close)
         assert channel.options["overflow_capacity"] == 1000
         assert after.channels["c"].times == EventTimes(deliver_after=1.0)
+
+
+@pytest.mark.parametrize(
+    ("selector", "is_the_same"),
+    [("replicating", True), ("load_balancing", False)],
+)
+def test_the_order_of_channels_makes_another_division_unless_all_of_them_get_all(
+    tmp_path: Path, selector: str, is_the_same: bool
+) -> None:
+    found = set()
+    for channels in ("c dead", "dead c"):
+        text = TEXT.replace("a.sources.s.channels = c", f"a.sources.s.channels = {channels}")
+        (tmp_path / "f").write_text(text + f"a.sources.s.selector.type = {selector}\n")
+        found.add(assembly._division(load(tmp_path / "f").agents["a"].sources[1]))
+    assert (len(found) == 1) == is_the_same
