@@ -169,8 +169,8 @@ class Exec(EventSource):
                     ended = not data
                     waits_since = waits_since if held else time.monotonic()
                     held = self._cut(held + data)
-                is_late = time.monotonic() - waits_since >= self._timeout_seconds
-                held = self._put_lines(processor, held, everything=is_late)
+                is_due = len(held) >= _LONGEST_LINE_BYTES or time.monotonic() - waits_since >= self._timeout_seconds
+                held = self._put_lines(processor, held, everything=is_due)
             if self._stopping.is_set():
                 self._end_group(process)
             if held and (ended or self._stopping.is_set()):

@@ -211,3 +211,10 @@ def test_what_has_no_line_feed_for_long_is_cut_and_not_kept_in_memory(
     assert b"".join([*cut, rest]) == bytes(500_000) and short == b"short"
     assert all(100_000 <= len(body) < 200_000 for body in cut)
     assert "has printed more than 100,000 bytes without a line feed" in caplog.text
+
+
+def test_what_was_cut_is_put_at_once_though_its_batch_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a thousand of them would be in memory at once."""
+    monkeypatch.setattr(exec_module, "_LONGEST_LINE_BYTES", 100_000)
+    kept = run("head -c 500000 /dev/zero", batch_size=1000, batch_timeout=600_000)
+    assert len(kept.batches[0]) == len(kept.bodies()) > 2
