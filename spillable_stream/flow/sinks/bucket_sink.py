@@ -296,7 +296,9 @@ class BucketSink(BatchSink):
         for file in dict.fromkeys([*self._ending, *self._open]):
             if file.stream is None:
                 continue
-            if file.is_published:  # its events are skipped
+            if file.is_published:  # its events are skipped, also where an interrupt came before that was said
+                self.written.add(file.ranges)
+                self._notes.closed(file)
                 self._ending.remove(file)
             else:
                 self._discard(file, file.in_use)

@@ -14,6 +14,7 @@ from spillable_stream.flow.sinks import destinations, output_file
 from spillable_stream.flow.sinks.bucket_sink import BucketSink
 from spillable_stream.flow.sinks.buckets import Names, RollRules, Times
 from spillable_stream.flow.sinks.open_file import Content
+from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.sources.base import Status
 from tests.support.events import numbered, put, take
 
@@ -272,3 +273,30 @@ def test_files_that_cannot_be_closed_at_the_end_are_not_left_to_whoever_forgets_
 def test_a_wrong_escape_is_refused_before_it_is_opened() -> None:
     with pytest.raises(OptionError):
         sink("/out/%[planet]", can_be_cut=True)
+
+
+def test_the_events_of_a_file_that_was_interrupted_when_it_had_its_name_are_skipped_where_the_group_is_owned_anew(
+    open_channel: Callable[..., Channel], tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    channel, other, made = open_channel(), open_channel(), sink(str(tmp_path / "out"), can_be_cut=False)
+    put(channel, *numbered(0, 2))
+    made.name = "a1.k1"
+    made.open(channel)
+    made.process()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(WrittenEvents, "add", interrupt)
+        made._finish(next(iter(made._open)))
+    (path / "groups" / "default.lock").unlink()
+    other.consumer("default").claim(2)
+    other.close()
+    assert made._consumer is not None
+    with pytest.raises(GroupOwnedError):
+        made._consumer.require_owner()
+    while made.process() is Status.READY:
+        pass
+    made.close()
+    assert [p.read_bytes() for p in (tmp_path / "out").glob("f.*")] == [b"[01]"]
+    assert channel.stats().channel_size == 0
