@@ -38,13 +38,19 @@ class BucketFiles:
         """Return a file of a place that is yet to be created: the note must know it first."""
         while True:
             final = self._final(place)
-            in_use = self._names.in_use(final)
-            if not self._can_be_cut:
-                in_use = self._files.temporary(in_use, final)
+            in_use = self._in_use(final)
             # In this order: a file of another sink may get its final name in between.
             if not self._files.exists(in_use) and not self._files.exists(final):
                 now = time.monotonic()
                 return OpenFile(place, final, in_use, self._content(), opened_at=now, written_at=now)
+
+    def takes(self, place: str) -> bool:
+        """Tell whether files of a place can have their names, as far as these alone can say."""
+        return self._files.takes(self._in_use(self._names.final(place, self._counter)))
+
+    def _in_use(self, final: str) -> str:
+        in_use = self._names.in_use(final)
+        return in_use if self._can_be_cut else self._files.temporary(in_use, final)
 
     def _final(self, place: str) -> str:
         self._counter += 1

@@ -108,9 +108,9 @@ class BucketSink(BatchSink):
         found = self.resolve()
         self._files: Files = found.files
         self._appends = found.is_local and self._can_be_cut
-        self._bucketing = Bucketing(f"{found.path.rstrip('/')}/{self._prefix}", self._times)
         counter = int(self.now() * 1000)
         self._made = BucketFiles(found.files, self._names, self._content, counter, can_be_cut=self._appends)
+        self._bucketing = Bucketing(f"{found.path.rstrip('/')}/{self._prefix}", self._times, self._made.takes)
         self._open.clear()
         self._ending.clear()
         self._failed = None

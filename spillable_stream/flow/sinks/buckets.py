@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,8 +23,6 @@ _NO_TIME = (
     "the path needs a time, and they have no header timestamp: add the interceptor timestamp, or set useLocalTimeStamp"
 )
 _TOO_LONG = "their headers make a name of the path longer than a file system takes: shorten them with an interceptor"
-_MOST_NAME_BYTES = 255
-_MOST_PREFIX_BYTES = 200  # the rest of a file's name follows
 
 
 class BucketPart(NamedTuple):
@@ -72,12 +69,14 @@ class Bucketing:
     Args:
         path: the directory and the beginning of names, with escapes.
         times: which time it shows.
+        takes: whether files can have the names that a place gives them.
 
     Raises:
         OptionError: there is no such zone, or the path or the rounding is not valid.
     """
 
-    def __init__(self, path: str, times: Times) -> None:
+    def __init__(self, path: str, times: Times, takes: Callable[[str], bool] = lambda place: True) -> None:
+        self._takes = takes
         self._escapes = PathEscapes(path, zone=times.zone, rounding=times.rounding, use_local_timestamp=times.is_clock)
 
     def divide(self, batch: pa.RecordBatch, ids: pa.Array) -> tuple[list[BucketPart], list[tuple[BucketPart, str]]]:
@@ -95,16 +94,9 @@ class Bucketing:
         if len(found.untimed):
             misfits.append((BucketPart("", batch.take(found.untimed), ids.take(found.untimed)), _NO_TIME))
         if self._escapes.has_headers:
-            misfits += [(part, _TOO_LONG) for part in parts if _is_too_long(part.place)]
-            parts = [part for part in parts if not _is_too_long(part.place)]
+            misfits += [(part, _TOO_LONG) for part in parts if not self._takes(part.place)]
+            parts = [part for part in parts if self._takes(part.place)]
         return parts, misfits
-
-
-def _is_too_long(place: str) -> bool:
-    *directories, name = place.split("/")
-    return len(place) > _MOST_PREFIX_BYTES and (
-        len(os.fsencode(name)) > _MOST_PREFIX_BYTES or any(len(os.fsencode(d)) > _MOST_NAME_BYTES for d in directories)
-    )
 
 
 @dataclass(frozen=True, slots=True)

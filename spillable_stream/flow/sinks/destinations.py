@@ -28,6 +28,8 @@ _SCHEMES = {
     "viewfs": "viewfs",
 }
 _HADOOP = ("hdfs", "viewfs")
+_MOST_NAME_BYTES = 255
+_MOST_PATH_BYTES = 4095
 _LOCAL_ADVICE = "check the directory, and free some space"
 _STORE_ADVICE = "check the address and the credentials"
 _HADOOP_ADVICE = "check that the name node is up and not in safe mode, and that this user may write there"
@@ -101,6 +103,9 @@ class Files(Protocol):
         It is not the final one, but in a store: there no file is seen before it is whole.
         """
 
+    def takes(self, path: str) -> bool:
+        """Tell whether the names in a path are as short as they must be, where that is known."""
+
 
 def _reason(error: OSError) -> str:
     """Return what a file system says, in a line."""
@@ -160,6 +165,11 @@ class LocalFiles:
     def temporary(self, path: str, final: str) -> str:
         """See `Files.temporary`."""
         return path if path != final else _hidden(final)
+
+    def takes(self, path: str) -> bool:
+        """See `Files.takes`."""
+        in_bytes = os.fsencode(path)
+        return len(in_bytes) <= _MOST_PATH_BYTES and all(len(n) <= _MOST_NAME_BYTES for n in in_bytes.split(b"/"))
 
 
 class ArrowFiles:
@@ -227,6 +237,10 @@ class ArrowFiles:
         if self._is_store:
             return final
         return path if path != final else _hidden(final)
+
+    def takes(self, path: str) -> bool:
+        """See `Files.takes`: a store's keys and Hadoop's names have limits of their own."""
+        return True
 
 
 def _hidden(path: str) -> str:

@@ -60,3 +60,12 @@ def test_files_that_failed_are_removed_again_and_again_until_they_are_gone(
         made.remove_failed()
     made.remove_failed()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("can_be_cut", [True, False])
+def test_a_place_is_taken_if_its_longest_name_is_one_of_a_local_file(tmp_path: Path, can_be_cut: bool) -> None:
+    made, longest = bucket_files(can_be_cut=can_be_cut), 255 - len(".7.txt.tmp")
+    assert made.takes(f"{tmp_path}/{'x' * longest}") and not made.takes(f"{tmp_path}/{'x' * (longest + 1)}")
+    assert made.takes(f"/{'x' * 255}/f") and not made.takes(f"/{'ä' * 128}/f")
+    assert not made.takes("/x" * 2500)
+    made.create(made.new(f"{tmp_path}/{'x' * longest}"))

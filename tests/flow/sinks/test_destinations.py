@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from pyarrow.fs import FileInfo, FileType
+from pyarrow.fs import FileInfo, FileType, LocalFileSystem
 
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.sinks.destinations import ArrowFiles, LocalFiles, resolve
@@ -176,3 +176,9 @@ def test_a_local_file_has_its_name_when_it_is_published(tmp_path: Path) -> None:
     files.remove(final)
     with pytest.raises(StorageError, match="can't create"):
         files.create("/proc/none/x")
+
+
+def test_only_names_of_this_host_are_measured() -> None:
+    """The key of an object in S3 has 1,024 bytes."""
+    assert not LocalFiles().takes("x" * 256)
+    assert ArrowFiles(LocalFileSystem(), is_store=True).takes("x" * 256)

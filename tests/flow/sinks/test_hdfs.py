@@ -229,3 +229,11 @@ def test_two_sinks_of_one_directory_never_replace_each_others_files(
     for sink in sinks:
         sink.close()
     assert sorted(lines(tmp_path)) == ["1", "2"]
+
+
+def test_a_prefix_that_leaves_no_room_but_for_the_rest_of_the_name_is_written(channel: Channel, tmp_path: Path) -> None:
+    put(channel, "1", app="x" * 246)
+    sink = opened(channel, tmp_path, file_prefix="%{app}", **NO_ROLLS)
+    drain(sink)
+    assert files(tmp_path) == {f"{'x' * 246}.1000.tmp": "1\n"}
+    sink.close()
