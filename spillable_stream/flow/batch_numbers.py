@@ -9,7 +9,7 @@ another one now, which has the number, and would take it for stored.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from spillable_stream.channel.channel import Channel
@@ -58,8 +58,12 @@ class BatchNumbers:
         self._ahead: dict[str, int] = {}  # of those that can't join yet
         self._parts_before: Mapping[str, int] = {}  # of the newest batch
 
-    def claim(self) -> None:
+    def claim(self, is_settled: Callable[[int], bool] | None = None) -> None:
         """Claim the name in every channel that is not optional, and look what they have of it; once.
+
+        Args:
+            is_settled: whether the source knows of a batch that all of its channels had their parts, by its number;
+                None if it never knows. It is asked of one that had events for a channel that is no more among these.
 
         Raises:
             ProducerBusyError: another live processor or producer has the name in one of the channels.
@@ -73,7 +77,7 @@ class BatchNumbers:
         try:
             for name in required:
                 self._claim(name)
-            self._look(required)
+            self._look(required, is_settled)
         except BaseException:
             self.release()
             raise
@@ -134,7 +138,7 @@ class BatchNumbers:
             if other != name:
                 raise OptionError(f"{other} and {name} are one channel, {channel.path}; name it once")
 
-    def _look(self, channels: Iterable[str]) -> None:
+    def _look(self, channels: Iterable[str], is_settled: Callable[[int], bool] | None) -> None:
         found = {name: self._channels[name].last_batch(self.producer) for name in channels}
         self._last = {name: last.sequence for name, last in found.items()}
         number = max(self._last.values(), default=0)
@@ -142,34 +146,40 @@ class BatchNumbers:
             note = next(last.note for last in found.values() if last.sequence == number)
             noted = _read_note(note)
             missing = [name for name in noted.parts if self._last.get(name, number) < number]
-            if missing and self.division and noted.division not in ("", self.division):
-                self._say_divided_anew(number, noted.parts, missing)
+            gone = {name: count for name, count in noted.parts.items() if name not in self._last}
+            if is_settled is not None and gone and is_settled(number):
+                gone = {}
+            can_be_anew = self.division and noted.division not in ("", self.division)
+            if can_be_anew and (missing or (gone and is_settled is not None)):
+                self._say_divided_anew(number, noted.parts, missing, gone)
                 self.newest = Noted(number + 1, noted.of_source, complete=False)
                 return
-            self._say_what_cannot_be_told(number, noted.parts)
+            if gone:
+                self._say_what_cannot_be_told(number, gone)
             self._parts_before = noted.parts
             self.newest = Noted(number, noted.of_source, complete=not missing)
 
-    def _say_what_cannot_be_told(self, number: int, parts: Mapping[str, int]) -> None:
-        gone = {name: count for name, count in parts.items() if name not in self._last}
-        if gone:
-            _log.warning(
-                "batch %d of %s had events for channels into which it does not put any more: %s. If the agent did not "
-                "end as it should, check that they have them",
-                number,
-                self.producer,
-                gone,
-                extra=fields(component=self.producer),
-            )
-
-    def _say_divided_anew(self, number: int, parts: Mapping[str, int], missing: Collection[str]) -> None:
+    def _say_what_cannot_be_told(self, number: int, gone: Mapping[str, int]) -> None:
         _log.warning(
-            "batch %d of %s is not in %s, and the configuration has changed since it was divided. So all of it is put "
+            "batch %d of %s had events for channels that it need not put into any more: %s. Where one of them had "
+            "refused them, or the agent was killed before it had them, they are lost: check that it has them",
+            number,
+            self.producer,
+            gone,
+            extra=fields(component=self.producer),
+        )
+
+    def _say_divided_anew(
+        self, number: int, parts: Mapping[str, int], missing: Collection[str], gone: Collection[str]
+    ) -> None:
+        _log.warning(
+            "batch %d of %s %s not in %s, and the configuration has changed since it was divided. So all of it is put "
             "once more, as batch %d, by the present configuration: of its events, those that channels have already may "
             "be duplicated: %s",
             number,
             self.producer,
-            ", ".join(missing),
+            "is perhaps" if gone else "is",
+            ", ".join([*missing, *gone]),
             number + 1,
             {name: count for name, count in parts.items() if name not in missing},
             extra=fields(component=self.producer),

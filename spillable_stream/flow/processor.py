@@ -14,7 +14,7 @@ when all have it. The source reads that one again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
@@ -204,8 +204,12 @@ class ChannelProcessor:
 
     # ── numbers ─────────────────────────────────────────────────────────────────────────────
 
-    def newest(self) -> Noted | None:
+    def newest(self, is_settled: Callable[[int], bool] | None = None) -> Noted | None:
         """Return the newest numbered batch that one of the channels has, as the processor found it at its first look.
+
+        Args:
+            is_settled: whether the source knows of a batch, by its number, that all of its channels had their parts,
+                also those that are not among these any more; None if it can't know.
 
         Returns:
             Its number, its note, and whether it is complete; None if no channel has any.
@@ -215,13 +219,13 @@ class ChannelProcessor:
             OptionError: the processor was given no producer, or two of the channels are one.
         """
         with self._mutex:
-            return self._claimed().newest
+            return self._claimed(is_settled).newest
 
-    def _claimed(self) -> BatchNumbers:
+    def _claimed(self, is_settled: Callable[[int], bool] | None = None) -> BatchNumbers:
         """Return the numbers, claimed; the caller has the mutex."""
         if self._numbers is None:
             raise OptionError("batches with numbers need a producer's name; give one to the ChannelProcessor")
-        self._numbers.claim()
+        self._numbers.claim(is_settled)
         return self._numbers
 
     # ── batches ─────────────────────────────────────────────────────────────────────────────

@@ -258,8 +258,13 @@ a1.sources.r1.selector.mapping.b = c2
 )
 
 
-def test_a_batch_that_one_channel_did_not_take_is_divided_anew_by_a_changed_selector_and_nothing_is_lost(
-    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+ALL_TO_C1 = BY_FIRST_LETTER.replace("mapping.b = c2", "mapping.b = c1")
+WITHOUT_C2 = ALL_TO_C1.replace("r1.channels = c1 c2", "r1.channels = c1")
+
+
+@pytest.mark.parametrize("changed", [ALL_TO_C1, WITHOUT_C2], ids=["selector", "channels"])
+def test_a_batch_that_one_channel_did_not_take_is_divided_anew_by_a_changed_file_and_nothing_is_lost(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, changed: str
 ) -> None:
     """As where a channel stays full, and somebody sends its events elsewhere."""
     put = PartPuts.put
@@ -274,9 +279,23 @@ def test_a_batch_that_one_channel_did_not_take_is_divided_anew_by_a_changed_sele
     with agent(place) as running, monkeypatch.context() as patch:
         patch.setattr(PartPuts, "put", refuse_c2)
         wait_until(lambda: written(place) == ["a1"] and "it is full" in str(running.troubles()))
-        write(place, BY_FIRST_LETTER.replace("mapping.b = c2", "mapping.b = c1"))
+        write(place, changed)
         assert running.reload() is not None
         wait_until(lambda: "b1" in written(place))
         log(place, "a2", "b2")
         wait_until(lambda: written(place) == ["a1", "a1", "b1", "a2", "b2"])
-    assert "be duplicated: {'c1': 1}" in caplog.text
+    assert "be duplicated: {'c1': 1" in caplog.text
+
+
+def test_a_channel_that_a_source_has_no_more_makes_nothing_come_twice_where_it_had_all(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(place, BY_FIRST_LETTER)
+    log(place, "a1", "b1")
+    with agent(place) as running:
+        wait_until(lambda: written(place) == ["a1"] and written(place, "out2") == ["b1"])
+        write(place, WITHOUT_C2)
+        assert running.reload() is not None
+        log(place, "a2", "b2")
+        wait_until(lambda: written(place) == ["a1", "a2", "b2"])
+    assert "batch 1 of a1.r1" not in caplog.text

@@ -173,12 +173,28 @@ def test_a_batch_that_is_in_all_channels_is_complete_by_whatever_division(channe
     numbers.release()
 
 
-def test_a_channel_that_is_no_more_is_named_if_the_last_batch_had_events_for_it(
-    channels: dict[str, Channel], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("began", "is_settled", "newest", "says"),
+    [
+        ("x", None, Noted(1, b"", complete=True), "need not put into any more: {'c9': 2}. Where one"),
+        ("", False, Noted(1, b"", complete=True), "they are lost"),
+        ("x", False, Noted(2, b"", complete=False), "is perhaps not in c9, and the configuration"),
+        ("x", True, Noted(1, b"", complete=True), ""),
+    ],
+)
+def test_a_batch_of_a_channel_that_is_no_more_is_put_anew_unless_the_source_knows_that_it_was_there(
+    channels: dict[str, Channel],
+    caplog: pytest.LogCaptureFixture,
+    began: str,
+    is_settled: bool | None,
+    newest: Noted,
+    says: str,
 ) -> None:
-    put(channels["c1"], NumberedBatch("p", Numbers(1, 1, BY_PRODUCER), write_note({"c1": 3, "c9": 2}, b"", "x")))
-    numbers = BatchNumbers("p", channels, division="y")
-    numbers.claim()
-    assert numbers.newest == Noted(1, b"", complete=True)
-    assert "into which it does not put any more: {'c9': 2}" in caplog.text
+    """What a source can't know is said."""
+    put(channels["c1"], NumberedBatch("p", Numbers(1, 1, BY_PRODUCER), write_note({"c1": 3, "c9": 2}, b"", began)))
+    numbers, asked = BatchNumbers("p", channels, division="y"), list[int]()
+    numbers.claim(None if is_settled is None else lambda number: (asked.append(number), bool(is_settled))[1])
+    assert numbers.newest == newest
+    assert says in caplog.text if says else not caplog.records
+    assert asked == ([] if is_settled is None else [1])
     numbers.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ class KeptBatches:
         self._numbers = [0] * self.channels
         self._note = b""
 
-    def newest(self) -> Noted | None:
+    def newest(self, is_settled: Callable[[int], bool] | None = None) -> Noted | None:
         """As a new process: what was pending is known by what the channels have."""
         self._pending = None
         number = max(self._numbers)

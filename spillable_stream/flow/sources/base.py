@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Protocol
 
@@ -48,7 +48,7 @@ class BatchProcessor(Protocol):
     def most_events(self) -> int:
         """How many events a batch can have at most."""
 
-    def newest(self) -> Noted | None:
+    def newest(self, is_settled: Callable[[int], bool] | None = None) -> Noted | None:
         """Return the newest numbered batch that one of the channels has."""
 
     def process(self, events: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> object:

@@ -144,6 +144,7 @@ class TailDir(NumberedSource[_FileBatch]):
         self._held = None
         self._batches_of_file = 0
         self._number = 0
+        self._settled = 0  # the number of the last batch that is in all channels
         self._base = 0  # the number in the position file
         self._changed: dict[int, FilePosition] = {}  # since then
         self._written_at = 0.0
@@ -159,7 +160,8 @@ class TailDir(NumberedSource[_FileBatch]):
         """
         self._reset()
         self._positions.source = self.name
-        newest = processor.newest()  # first: the agent that had the name until now may have written positions
+        # First: the agent that had the name until now may have written positions.
+        newest = processor.newest(lambda number: self._positions.read().number >= number)
         positions = self._positions.read()
         files = dict(positions.files)
         span, self._number = None, positions.number
@@ -174,6 +176,7 @@ class TailDir(NumberedSource[_FileBatch]):
         self._files.begin(self.name, files, only_flume=positions.only_flume)
         if newest is not None and span is not None and not newest.complete:
             self._held = self._again(span, newest.note, changed[span.inode].mark)
+        self._settled = self._number if self._held is None else positions.number
         self._save_all()  # also what an agent that was killed has written and not synced
 
     def _again(self, span: Span, note: bytes, after: Mark) -> _FileBatch | None:
@@ -226,6 +229,7 @@ class TailDir(NumberedSource[_FileBatch]):
 
     def _was_stored(self, held: _FileBatch) -> None:
         """See `NumberedSource._was_stored`."""
+        self._settled = self._number
         if held.file is not None:
             held.file.mark = held.after
             self._changed[held.after.inode] = FilePosition(held.file.path, held.after)
@@ -330,23 +334,20 @@ class TailDir(NumberedSource[_FileBatch]):
     def _write_positions(self) -> None:
         """Write the position file where it is old: all batches up to the last one are in it then."""
         self._written_at = self._now()
-        is_old = self._changed or self._files.has_unsaved or self._base != self._last_number()
+        is_old = self._changed or self._files.has_unsaved or self._base != self._settled
         if is_old or self._positions.has_added or not self._positions.marks.exists():
             self._save_all()
 
-    def _last_number(self) -> int:
-        return self._number if self._held is None else self._number - 1
-
     def _save_all(self) -> None:
         files = {f.mark.inode: FilePosition(f.path, f.mark) for f in self._files if not f.copy_of}
-        self._positions.write(SavedPositions(files, self._last_number()))
-        self._base, self._changed, self._files.has_unsaved = self._last_number(), {}, False
+        self._positions.write(SavedPositions(files, self._settled))
+        self._base, self._changed, self._files.has_unsaved = self._settled, {}, False
 
     def _save_changes(self) -> None:
         """Have the positions that have changed in the position file, so that batches need not carry them."""
-        if not self._positions.add(self._changed.values(), self._last_number()):
+        if not self._positions.add(self._changed.values(), self._settled):
             self._save_all()
-        self._base, self._changed = self._last_number(), {}
+        self._base, self._changed = self._settled, {}
 
 
 def _bodies(data: bytes) -> tuple[pa.Array, np.ndarray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources import position_file
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.sources.position_file import PositionFile
+from tests.support.events import peek
+from tests.support.failing_puts import Faulty
 from tests.support.flow_processors import KeptBatches
 from tests.support.taildir import Clock, append, opened, read_all, source
 
@@ -150,6 +153,27 @@ def test_a_crash_at_any_commit_leaves_each_line_once_in_both_channels(logs: Path
     for name in ("a", "b"):
         with Channel(logs.parent / name) as channel, channel.take_transaction() as tx:
             assert sorted(int(e.body) for e in tx.take_many(100)) == list(range(12)), name
+
+
+def test_a_batch_that_a_removed_channel_lacked_is_put_anew_though_the_agent_is_killed_before_that_is_done(
+    logs: Path,
+) -> None:
+    """The first start by the changed file writes positions: they must not say that all channels had the batch."""
+    append(logs / "app.log", "1\n2\n")
+    with Channel(logs.parent / "a") as a, Channel(logs.parent / "b") as b:
+        both: dict[str, Any] = {"a": a, "b": Faulty(b, ["full"])}
+        with ChannelProcessor(both, producer="a1.r1", division="x") as processor, pytest.raises(DeliveryError):
+            opened(source(logs), processor).poll(processor)
+        for _ in range(2):
+            with ChannelProcessor({"a": a}, producer="a1.r1", division="y") as processor:
+                opened(source(logs), processor)
+                newest = processor.newest()
+                assert newest is not None and (newest.number, newest.complete) == (2, False)
+        with ChannelProcessor({"a": a}, producer="a1.r1", division="y") as processor:
+            tail = opened(source(logs), processor)
+            read_all(tail, processor)
+            tail.close()
+        assert peek(a) == [b"1", b"2", b"1", b"2"]
 
 
 class NotedBytes(KeptBatches):
@@ -289,11 +313,11 @@ def test_positions_that_an_agent_writes_at_its_end_count_for_one_that_waits_for_
     kept = KeptBatches()
     first, second, newest = opened(source(logs), kept), source(logs), kept.newest
 
-    def wait_and_claim() -> Noted | None:
+    def wait_and_claim(is_settled: Callable[[int], bool]) -> Noted | None:
         assert first.poll(kept) is Status.READY
         first._write_positions()
         assert first.poll(kept) is Status.READY
-        return newest()
+        return newest(is_settled)
 
     monkeypatch.setattr(kept, "newest", wait_and_claim)
     read_all(opened(second, kept), kept)
