@@ -13,7 +13,7 @@ from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sinks.written import Note, NoteFile
 from spillable_stream.flow.slot_file import newest_value
-from spillable_stream.flow.sources.position_file import FilePosition, PositionFile, Positions
+from spillable_stream.flow.sources.position_file import FilePosition, PositionFile, SavedPositions
 from spillable_stream.flow.sources.tail_note import Span, read_note
 from spillable_stream.flow.sources.tailed_file import Mark
 from tests.golden.make import NOTES
@@ -72,7 +72,7 @@ def test_the_newest_note_of_a_checkpoint_alone_is_there(channel: Path) -> None:
 
 
 def test_positions_of_files_are_byte_for_byte_what_they_were(tmp_path: Path) -> None:
-    positions = Positions({1001: FilePosition("/var/log/a.log", MARK)}, 2)
+    positions = SavedPositions({1001: FilePosition("/var/log/a.log", MARK)}, 2)
     file = PositionFile(tmp_path / "positions.json")
     file.write(positions)
     assert file.marks.read_bytes() == MARKS + b"\n"  # since positions are added behind it
