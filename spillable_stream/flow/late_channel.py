@@ -20,7 +20,7 @@ from typing import Any
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.error_text import text_of
-from spillable_stream.errors import ChannelError, StorageError
+from spillable_stream.errors import ChannelBusyError, ChannelError, LockTimeoutError, StorageError
 from spillable_stream.log_records import fields, log_of
 
 __all__ = ["ChannelAwayError", "LateChannel", "asking", "is_open", "is_optional", "require_open"]
@@ -29,6 +29,7 @@ _log = log_of("spillable_stream.flow")
 
 _FIRST_RETRY_SECONDS = 3.0
 _LONGEST_RETRY_SECONDS = 60.0
+_AWAY = (ChannelBusyError, LockTimeoutError, StorageError)
 
 
 class ChannelAwayError(ChannelError):
@@ -193,11 +194,11 @@ def asking(channel: Channel) -> Iterator[None]:
         channel: the channel.
 
     Raises:
-        ChannelAwayError: it is optional, and not open yet, or its storage refuses.
+        ChannelAwayError: it is optional, and not open yet, or its storage refuses or others keep it for too long.
     """
     try:
         yield
-    except StorageError as e:
+    except _AWAY as e:
         if not isinstance(channel, LateChannel):
             raise
         raise ChannelAwayError(f"the optional channel {channel.name} is away: {text_of(e)}") from e

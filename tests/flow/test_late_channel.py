@@ -13,16 +13,16 @@ import pytest
 
 from spillable_stream import Channel, flow
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.errors import ChannelError, NotAChannelError, StorageError
+from spillable_stream.errors import ChannelBusyError, ChannelError, LockTimeoutError, NotAChannelError, StorageError
 from spillable_stream.flow import assembly, sink_runner, wired
 from spillable_stream.flow.assembly import opened_processor
-from spillable_stream.flow.late_channel import LateChannel, is_open
+from spillable_stream.flow.late_channel import ChannelAwayError, LateChannel, asking, is_open
 from spillable_stream.flow.loading import load
 from spillable_stream.format.batch import EVENT_SCHEMA
 from tests.support.events import peek
 from tests.support.flow_agents import CONFIGURATION, agent, log, write, written
 from tests.support.flow_batches import batch_of
-from tests.support.late_channels import OPTIONAL, away
+from tests.support.late_channels import OPTIONAL, away, opened_late
 from tests.support.waiting import wait_until
 
 # ── an agent ────────────────────────────────────────────────────────────────────────────────────
@@ -398,3 +398,13 @@ def test_an_optional_channel_that_cannot_delay_its_events_is_not_opened_and_the_
         log(place, "1")
         wait_until(lambda: "the optional channel c2 did not get 1 event: c2 is not open yet, and is" in caplog.text)
         wait_until(lambda: written(place) == ["1"])
+
+
+@pytest.mark.parametrize("error", [ChannelBusyError("x"), LockTimeoutError("x"), StorageError("x")], ids=repr)
+def test_an_optional_channel_that_keeps_everybody_waiting_is_away_and_a_required_one_is_not(
+    place: Path, error: ChannelError
+) -> None:
+    with Channel(place / "c1") as channel:
+        for used, raised in ((opened_late(lambda: channel), ChannelAwayError), (channel, type(error))):
+            with pytest.raises(raised), asking(used):
+                raise error
