@@ -30,6 +30,7 @@ _SCHEMES = {
 _HADOOP = ("hdfs", "viewfs")
 _MOST_NAME_BYTES = 255
 _MOST_PATH_BYTES = 4095
+_MOST_KEY_LENGTH = 1024  # of an object: characters, or bytes
 _LOCAL_ADVICE = "check the directory, and free some space"
 _STORE_ADVICE = "check the address and the credentials"
 _HADOOP_ADVICE = "check that the name node is up and not in safe mode, and that this user may write there"
@@ -239,8 +240,8 @@ class ArrowFiles:
         return path if path != final else _hidden(final)
 
     def takes(self, path: str) -> bool:
-        """See `Files.takes`: a store's keys and Hadoop's names have limits of their own."""
-        return True
+        """See `Files.takes`: a name node has a limit of its own."""
+        return not self._is_store or len(path.partition("/")[2]) <= _MOST_KEY_LENGTH
 
 
 def _hidden(path: str) -> str:

@@ -178,7 +178,8 @@ def test_a_local_file_has_its_name_when_it_is_published(tmp_path: Path) -> None:
         files.create("/proc/none/x")
 
 
-def test_only_names_of_this_host_are_measured() -> None:
-    """The key of an object in S3 has 1,024 bytes."""
-    assert not LocalFiles().takes("x" * 256)
-    assert ArrowFiles(LocalFileSystem(), is_store=True).takes("x" * 256)
+def test_names_of_this_host_and_keys_of_a_store_have_a_length_and_others_are_not_measured() -> None:
+    store, hadoop = (ArrowFiles(LocalFileSystem(), is_store=is_store) for is_store in (True, False))
+    assert LocalFiles().takes("x" * 255) and not LocalFiles().takes("x" * 256)
+    assert store.takes("bucket/" + "x" * 1024) and not store.takes("bucket/" + "x" * 1025)
+    assert hadoop.takes("x" * 2000)
