@@ -99,21 +99,13 @@ def python_calls(work: Callable[[], None]) -> int:
 
 def unpacking_calls(work: Callable[[], None]) -> int:
     """Return how many calls are made with ``*`` or ``**``."""
-    unpacking = dis.opmap["CALL_FUNCTION_EX"]
-    return opcodes(work, lambda frame: frame.f_code.co_code[frame.f_lasti] == unpacking)
+    name = "CALL_FUNCTION_EX"
+    return opcodes(work, lambda code, _: {i.offset for i in dis.get_instructions(code) if i.opname == name})
 
 
 def enum_lookups(work: Callable[[], None]) -> int:
     """Return how often a member of an enum is asked for as an attribute of its class."""
-    places: dict[CodeType, set[int]] = {}
-
-    def looks_up(frame: FrameType) -> bool:
-        code = frame.f_code
-        if code not in places:
-            places[code] = set(_enum_lookups_in(code, frame.f_globals))
-        return frame.f_lasti in places[code]
-
-    return opcodes(work, looks_up)
+    return opcodes(work, lambda code, names: set(_enum_lookups_in(code, names)))
 
 
 def _enum_lookups_in(code: CodeType, names: dict[str, object]) -> Iterator[int]:

@@ -278,7 +278,7 @@ def test_targets_take_turns(produce: MakeProducer, target: FakeTarget) -> None:
 
 def steps(work: Callable[[], object]) -> int:
     """Return how many instructions of the producer's are executed."""
-    return opcodes(work, lambda frame: "spillable_stream/producer/" in frame.f_code.co_filename)
+    return opcodes(work, within="spillable_stream/producer/")
 
 
 def _release(producer: Producer) -> None:

@@ -56,11 +56,12 @@ class Interrupts:
         self._within = within
         self._handler = handler
         self._error = error
+        self._files: dict[str, bool] = {}
         self.hit = False
 
     def run(self, do: Callable[[], object]) -> None:
         before = sys.gettrace()
-        sys.settrace(self._trace)
+        sys.settrace(self._enter)
         try:
             do()
         except self._error:
@@ -68,15 +69,28 @@ class Interrupts:
         finally:
             sys.settrace(before)
 
-    def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if not any(part in frame.f_code.co_filename for part in self._within):
+    def _enter(self, frame: FrameType, _: str, __: Any) -> Any:
+        """Trace a call if it is in one of the files: whatever costs is done once a call, not once an instruction."""
+        code = frame.f_code
+        if (is_within := self._files.get(code.co_filename)) is None:
+            is_within = self._files[code.co_filename] = any(part in code.co_filename for part in self._within)
+        if not is_within:
             return None
-        frame.f_trace_opcodes = True
-        if event == "opcode" and frame.f_lasti in _places(frame.f_code):
-            self._left -= 1
-            if self._left == 0:
-                self.hit = True
-                if self._handler is None:
-                    raise self._error
-                self._handler()
-        return self._trace
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        places = _places(code)
+
+        def trace(frame: FrameType, event: str, _: Any) -> Any:
+            if event == "opcode" and frame.f_lasti in places:
+                self._left -= 1
+                if self._left == 0:
+                    self._interrupt()
+            return trace
+
+        return trace
+
+    def _interrupt(self) -> None:
+        self.hit = True
+        if self._handler is None:
+            raise self._error
+        self._handler()
+        sys.settrace(None)

@@ -140,8 +140,10 @@ def test_of_two_threads_one_is_told_wherever_the_other_one_begins(untold: Untold
 
     def trace(frame: FrameType, event: str, argument: object) -> object:
         nonlocal left
+        if frame.f_code is not UntoldLoss.tell.__code__:
+            return None
         frame.f_trace_opcodes = True
-        if frame.f_code is UntoldLoss.tell.__code__ and event == "opcode":
+        if event == "opcode":
             left -= 1
             if not left:
                 other.start()

@@ -114,9 +114,7 @@ SHAPES: dict[str, Callable[[int], str]] = {
 def test_the_work_grows_with_the_lines_of_one_agent_and_not_with_their_square(shape: str) -> None:
     def work(count: int) -> int:
         text = SHAPES[shape](count)
-        return opcodes(
-            lambda: read_agents(files(text), world()), lambda frame: "configuration" in frame.f_code.co_filename
-        )
+        return opcodes(lambda: read_agents(files(text), world()), within="configuration")
 
     work(1)  # what is done but once
     count = 250 if shape == "sources that are not described" else 60  # each is compared to 200 names at most
