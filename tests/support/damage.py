@@ -74,9 +74,10 @@ def lose_memory(path: Path) -> None:
 
 def remove_memory_under(directory: Path) -> None:
     """Remove the memory tiers of the channels in a directory, of those that were killed and never closed."""
-    for link in directory.rglob("memory"):
-        if link.is_symlink():
-            shutil.rmtree(link.readlink(), ignore_errors=True)
+    for place, directories, files in os.walk(directory):  # each test does this: pathlib's way takes five times as long
+        link = os.path.join(place, "memory")
+        if ("memory" in directories or "memory" in files) and os.path.islink(link):
+            shutil.rmtree(os.readlink(link), ignore_errors=True)
 
 
 def log_file(path: Path, file_id: int = 1) -> Path:
