@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 
 import pytest
 
@@ -12,7 +13,7 @@ from spillable_stream import Channel, CommitOutcomeUnknownError, Event, Spillabl
 from spillable_stream.objects.store import Store
 from tests.lab.size import sized
 from tests.support.delays import clock_of, deliver_all
-from tests.support.faulty_store import Fault, FaultyStore, Request, at
+from tests.support.faulty_store import APPLICABLE, Fault, FaultyStore, Request, at
 from tests.support.object_channels import URL, stores_in_memory
 from tests.support.store_limits import set_limits
 
@@ -86,12 +87,12 @@ def take(channel: Channel, told: Told) -> None:
         raise
 
 
-def run(of: Program, number: int, fault: Fault) -> int:
-    """Run a program with a fault at one request, then look what is there; return how many requests there were."""
+def run(of: Program, number: int, fault: Fault) -> list[Request]:
+    """Run a program with a fault at one request, then look what is there; return the program's requests."""
     return check(of, lambda store: FaultyStore(store, at(number, fault), late_by=lambda _: 3), SpillableError)
 
 
-def run_killed(of: Program, number: int, *, is_done: bool) -> int:
+def run_killed(of: Program, number: int, *, is_done: bool) -> list[Request]:
     """Kill a program at one request, which is done or not, then look what is there."""
 
     def kill_from(request: Request) -> None:
@@ -110,7 +111,7 @@ class Killed(BaseException):
     """The process is no more: whatever it asks of the store from now on does not arrive."""
 
 
-def check(of: Program, failing: Callable[[Store], FaultyStore], ending: type[BaseException]) -> int:
+def check(of: Program, failing: Callable[[Store], FaultyStore], ending: type[BaseException]) -> list[Request]:
     """Run a program on such a store, and prove by what is there what it was told."""
     told, stores = Told(), list[FaultyStore]()
 
@@ -123,7 +124,7 @@ def check(of: Program, failing: Callable[[Store], FaultyStore], ending: type[Bas
         set_limits(patch, worth_a_trim=1, many_slots=2, quiet_seconds=0, many_puts=3, many_of_a_stretch=3, soon_ms=0)
         with suppress(ending):
             of(told)
-        count = len(stores[0].requests)
+        requests = list(stores[0].requests)
         stores[0].schedule, stores[0].after = None, lambda _: None
         stores[0].release()
         with Channel(URL, commit_interval=0) as channel:
@@ -142,11 +143,20 @@ def check(of: Program, failing: Callable[[Store], FaultyStore], ending: type[Bas
         assert told.put - set(told.maybe_taken) <= set(there), "an acknowledged put is lost"
         assert not told.refused & set(there), "a refused put is there"
         assert [int(body[:1]) for body in there] == sorted(int(body[:1]) for body in there)
-    return count
+    return requests
 
 
-def requests_of_one_run(of: Program) -> int:
+@cache
+def requests_of_one_run(of: Program) -> list[Request]:
     return run(of, 10**9, Fault.LOST)
+
+
+def of_each_kind(requests: Iterable[Request], turn: int = 0) -> list[int]:
+    """Return the number of one request of each kind and for each kind of object; each turn chooses others."""
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for request in requests:
+        kinds.setdefault((request.kind, request.key.partition("/")[0]), []).append(request.number)
+    return [numbers[turn % len(numbers)] for numbers in kinds.values()]
 
 
 PROGRAMS = pytest.mark.parametrize("of", [program, delaying_program])
@@ -155,15 +165,19 @@ PROGRAMS = pytest.mark.parametrize("of", [program, delaying_program])
 @PROGRAMS
 @pytest.mark.parametrize(("turn", "fault"), list(enumerate(Fault)))
 def test_a_request_that_fails_costs_nothing_that_was_acknowledged(of: Program, turn: int, fault: Fault) -> None:
-    """Each way begins at another request."""
-    for number in range(1 + 3 * turn, requests_of_one_run(of) + 1, 29):
+    """Each way another one of each kind."""
+    possible = [request for request in requests_of_one_run(of) if fault in APPLICABLE[request.kind]]
+    for number in of_each_kind(possible, turn):
         run(of, number, fault)
 
 
 @PROGRAMS
 @pytest.mark.parametrize("is_done", [True, False])
 def test_a_kill_at_any_request_costs_nothing_that_was_acknowledged(of: Program, is_done: bool) -> None:
-    for number in range(1, requests_of_one_run(of) + 1, 7):
+    """After each that changes the store, which also is before the next one; before one of each kind."""
+    requests = requests_of_one_run(of)
+    changes = [request.number for request in requests if request.kind not in ("get", "get_range", "list")]
+    for number in changes if is_done else of_each_kind(requests):
         run_killed(of, number, is_done=is_done)
 
 
@@ -171,7 +185,7 @@ def test_a_kill_at_any_request_costs_nothing_that_was_acknowledged(of: Program, 
 @PROGRAMS
 @pytest.mark.parametrize("is_done", [True, False])
 def test_a_kill_at_each_request_costs_nothing_that_was_acknowledged(of: Program, is_done: bool) -> None:
-    for number in range(1, requests_of_one_run(of) + 1):
+    for number in range(1, len(requests_of_one_run(of)) + 1):
         run_killed(of, number, is_done=is_done)
 
 
@@ -181,5 +195,5 @@ def test_a_kill_at_each_request_costs_nothing_that_was_acknowledged(of: Program,
 def test_any_request_that_fails_costs_nothing_that_was_acknowledged(of: Program, turn: int, fault: Fault) -> None:
     """In CI each request fails in a seventh of all ways, each way at a seventh of all requests."""
     every = sized(ci=7, full=1)
-    for number in range(1 + turn % every, requests_of_one_run(of) + 1, every):
+    for number in range(1 + turn % every, len(requests_of_one_run(of)) + 1, every):
         run(of, number, fault)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from spillable_stream.objects.slots import slot_key
 from spillable_stream.state.ranges import RangeSet
 from tests.support.events import numbered, put, take
 from tests.support.examples import examples
-from tests.support.faulty_store import Fault, FaultyStore, Request, at
+from tests.support.faulty_store import APPLICABLE, Fault, FaultyStore, Request, at
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, collect_now, kill, stores_in_memory
 from tests.support.object_damage import (
@@ -35,41 +36,87 @@ from tests.support.object_damage import (
 )
 
 
-@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])  # at every one in the end
-@pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.LOST, Fault.ANSWER_LOST])
-@pytest.mark.parametrize("place", ["a hole", "the newest"])
-def test_a_repair_that_fails_at_any_request_is_completed_by_the_next(
-    store: MemoryStore, fault: Fault, place: str, step: int
-) -> None:
+def fill_and_damage(store: MemoryStore, place: str) -> Contents:
+    """Fill a channel, and damage it; return what was in it."""
     fill_store()
     before = contents_of()
     if place == "a hole":
         damage_object(store, slot_key(3), DAMAGES["missing"])
     else:
         damage_object(store, keys_of("log/", store)[-1], DAMAGES["nonsense"])
+    return before
+
+
+def requests_of_a_repair(damaged: dict[str, bytes]) -> list[Request]:
+    faulty = FaultyStore(MemoryStoreOf(dict(damaged)))
+    with stores_in_memory(lambda _: faulty):
+        ss.repair(URL)
+    return faulty.requests
+
+
+def is_write(request: Request) -> bool:
+    return request.kind not in ("get", "get_range", "list")
+
+
+def chosen(requests: list[Request], fault: Fault) -> list[int]:
+    """Return the numbers of those that write, but one for all copies, and of the first read of each kind of object."""
+    kinds: dict[tuple[str, str, str], int] = {}
+    for request in requests:
+        place, _, name = request.key.partition("/")
+        is_one_of_many = not is_write(request) or (place == "quarantine" and "/files/" in name)
+        kinds.setdefault((request.kind, place, "" if is_one_of_many else name), request.number)
+    numbers = {request.number: request for request in requests}
+    return [n for n in kinds.values() if fault in APPLICABLE[numbers[n].kind]]
+
+
+@pytest.mark.parametrize("place", ["a hole", "the newest"])
+def test_a_repair_writes_in_the_order_in_which_each_step_needs_the_one_before(store: MemoryStore, place: str) -> None:
+    fill_and_damage(store, place)
+    damage_object(store, "channel.json", DAMAGES["nonsense"])
+    last, checkpoints = int(keys_of("log/", store)[-1][-20:]), keys_of("checkpoints/", store)
+    writes = list(filter(is_write, requests_of_a_repair(store.objects)))
+    copies = [write.key for write in writes if write.key.startswith("quarantine/")]
+    assert copies[-1].endswith("/report.json") and len(copies) > len(checkpoints)
+    slots = [slot_key(3), slot_key(last + 1)] if place == "a hole" else [slot_key(last + 1), slot_key(last + 2)]
+    assert [(write.kind, write.key) for write in writes] == [
+        *[("replace", key) for key in copies],
+        *[("create", key) for key in slots],
+        ("create", f"checkpoints/{slots[-1][-20:]}"),
+        ("replace", "hint"),
+        *[("delete", key) for key in checkpoints],
+        ("replace", "channel.json"),
+    ]
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])  # or those that are chosen
+@pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.LOST, Fault.ANSWER_LOST, Fault.RETRIED])
+@pytest.mark.parametrize("place", ["a hole", "the newest"])
+def test_a_repair_that_fails_at_any_request_is_completed_by_the_next(
+    store: MemoryStore, fault: Fault, place: str, every: bool
+) -> None:
+    before = fill_and_damage(store, place)
     damaged = dict(store.objects)
     with stores_in_memory() as others:
         others[URL] = MemoryStoreOf(dict(damaged))
         expected = ss.repair(URL)
         wanted = contents_of()
     assert wanted.gone == [*expected.loss.lost, *expected.loss.doubtful] != []
-    number, is_reached = 0, True
-    while is_reached:
-        number += step
+    for number in count(1) if every else chosen(requests_of_a_repair(damaged), fault):
         inner = MemoryStoreOf(dict(damaged))
         faulty = FaultyStore(inner, at(number, fault))
         with stores_in_memory(lambda _, faulty=faulty: faulty) as others:  # type: ignore[misc]
             others[URL] = inner
             with suppress(ss.StorageError):
                 ss.repair(URL)
-            is_reached = bool(faulty.faults) or number < len(faulty.requests)
         with stores_in_memory() as others:
             others[URL] = inner
             ss.repair(URL)
             found = contents_of()
             assert found == wanted, number
             require_repaired(before, expected, found)
-    assert number > 50
+        if not faulty.faults and number >= len(faulty.requests):
+            break
+    assert number > 50 or not every
 
 
 class Killed(BaseException):
@@ -84,16 +131,26 @@ def dies_at(number: int) -> Callable[[Request], None]:
     return die
 
 
-@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_handle_that_is_open_and_a_repair_that_is_killed_at_any_request_lose_nothing_together(step: int) -> None:
-    number, is_reached = 0, True
-    while is_reached:
-        number += step
-        inner, acknowledged = MemoryStore(URL), list[bytes]()
-        with stores_in_memory() as stores:
-            stores[URL] = inner
-            live = open_here()
-            damaged_take(live, inner)
+def channel_with_a_damaged_take() -> tuple[MemoryStore, ss.Channel]:
+    """Return the store of a channel whose newest slot but one is damaged, and a handle that is open."""
+    inner = MemoryStore(URL)
+    with stores_in_memory() as stores:
+        stores[URL] = inner
+        live = open_here()
+        damaged_take(live, inner)
+    return inner, live
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])  # or those that write
+def test_a_handle_that_is_open_and_a_repair_that_is_killed_at_any_request_lose_nothing_together(every: bool) -> None:
+    inner, live = channel_with_a_damaged_take()
+    writes = [request.number for request in requests_of_a_repair(inner.objects) if is_write(request)]
+    kill(live)
+    assert len(writes) > 5
+    is_reached = True
+    for number in count(1) if every else [1, *writes]:
+        inner, live = channel_with_a_damaged_take()
+        acknowledged = list[bytes]()
         dying = FaultyStore(inner, after=dies_at(number))
         with stores_in_memory(lambda _, dying=dying: dying):  # type: ignore[misc]
             try:
@@ -115,6 +172,8 @@ def test_a_handle_that_is_open_and_a_repair_that_is_killed_at_any_request_lose_n
             # A checkpoint that the handle made before the repair came to its slot says the take, too.
             assert found in ([*numbered(0, 10), *rest], rest), number
             assert ss.verify(URL).healthy, number
+        if not is_reached:
+            break
     assert number > 30
 
 
