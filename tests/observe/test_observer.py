@@ -168,7 +168,7 @@ def test_a_close_does_not_wait_for_a_channel_that_is_gone_and_hangs(
     assert is_there.wait(60)
     closing = threading.Thread(target=observer.close, daemon=True)
     closing.start()
-    closing.join(5)
+    closing.join(30)  # less than what hangs
     is_waiting = closing.is_alive()
     for gate in gates.values():
         gate.set()
@@ -270,7 +270,7 @@ def test_a_close_does_not_wait_for_a_search_that_hangs(tmp_path: Path, monkeypat
     assert "has not been found out yet" in observer.observe()[0].problem
     closing = threading.Thread(target=observer.close, daemon=True)
     closing.start()
-    closing.join(5)
+    closing.join(30)  # less than what hangs
     is_hanging = closing.is_alive()
     free.set()
     closing.join(60)
