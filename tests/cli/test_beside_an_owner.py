@@ -103,16 +103,18 @@ def all_once(owner: Owner, path: Path) -> bool:
 
 LOOKS = [
     ["stats"],
+    ["tail", "-n", "3"],
+    ["verify"],
+]
+SLOW_LOOKS = [
     ["stats", "--json"],
     ["describe"],
     ["groups", "list"],
-    ["tail", "-n", "3"],
     ["top", "--once", "--interval", "0.1"],
-    ["verify"],
 ]
 
 
-@pytest.mark.parametrize("verb", LOOKS, ids=" ".join)
+@pytest.mark.parametrize("verb", [*LOOKS, *(pytest.param(v, marks=pytest.mark.slow) for v in SLOW_LOOKS)], ids=" ".join)
 def test_a_look_works_while_the_group_is_owned_and_after_a_kill(verb: list[str], owner: Owner, path: Path) -> None:
     looked = [part for part in verb[:2] if not part.startswith("-")] if verb[0] == "groups" else verb[:1]
     for _ in range(2):
@@ -128,10 +130,12 @@ def test_a_look_works_while_the_group_is_owned_and_after_a_kill(verb: list[str],
     ("verb", "refused", "status"),
     [
         (["groups", "seek", "{path}", "g", "earliest"], "is owned by pid", 1),
-        (["groups", "seek", "{path}", "g", "latest", "--yes"], "is owned by pid", 1),
+        pytest.param(
+            ["groups", "seek", "{path}", "g", "latest", "--yes"], "is owned by pid", 1, marks=pytest.mark.slow
+        ),
         (["groups", "drop", "{path}", "g", "--yes"], "is owned by pid", 1),
         (["repair", "{path}", "--yes"], "close it everywhere, then repair it", 2),
-        (["restore", "{copy}", "{path}", "--new-identity"], "is there", 1),
+        pytest.param(["restore", "{copy}", "{path}", "--new-identity"], "is there", 1, marks=pytest.mark.slow),
         (["restore", "{copy}", "{path}-2"], "two channels of one identity", 1),
     ],
     ids=["seek back", "seek forward", "drop", "repair", "restore over it", "restore beside it"],
@@ -162,15 +166,15 @@ def test_a_take_as_the_same_group_is_refused_until_the_owner_is_killed(owner: Ow
 @pytest.mark.parametrize(
     ("verb", "comes_again"),
     [
-        (["groups", "seek", "{path}", "g", "earliest"], EVENTS),
+        pytest.param(["groups", "seek", "{path}", "g", "earliest"], EVENTS, marks=pytest.mark.slow),
         (["groups", "seek", "{path}", "g", "16"], EVENTS - 15),
-        (["groups", "seek", "{path}", "g", "latest", "--yes"], 0),
+        pytest.param(["groups", "seek", "{path}", "g", "latest", "--yes"], 0, marks=pytest.mark.slow),
         (["groups", "drop", "{path}", "g", "--yes"], 0),
         (["repair", "{path}"], EVENTS - 20),
-        (["alter", "{path}", "-o", "keepAlive=5"], EVENTS - 20),
+        pytest.param(["alter", "{path}", "-o", "keepAlive=5"], EVENTS - 20, marks=pytest.mark.slow),
         (["backup", "{path}", "{copy}"], EVENTS - 20),
-        (["export", "{path}", "{copy}.parquet"], EVENTS - 20),
-        (["groups", "create", "{path}", "other"], EVENTS - 20),
+        pytest.param(["export", "{path}", "{copy}.parquet"], EVENTS - 20, marks=pytest.mark.slow),
+        pytest.param(["groups", "create", "{path}", "other"], EVENTS - 20, marks=pytest.mark.slow),
     ],
     ids=["seek back", "seek to an ID", "seek forward", "drop", "repair", "alter", "backup", "export", "create a group"],
 )

@@ -277,10 +277,24 @@ sys.meta_path.insert(0, Signals())
 OF_THE_CONSOLE = "import spillable_stream.__main__ as entry; entry.main()"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
-@pytest.mark.parametrize("door", [["-m", "spillable_stream"], ["-c", OF_THE_CONSOLE]], ids=["module", "script"])
+DOORS = {"module": ["-m", "spillable_stream"], "script": ["-c", OF_THE_CONSOLE]}
+PLACES = ("spillable_stream.cli", "spillable_stream.cli.describe", "pyarrow.lib", "spillable_stream.channel.channel")
+
+
 @pytest.mark.parametrize(
-    "at", ["spillable_stream.cli", "spillable_stream.cli.describe", "pyarrow.lib", "spillable_stream.channel.channel"]
+    ("at", "door", "number"),
+    [
+        pytest.param(
+            at,
+            DOORS[door],
+            number,
+            id=f"{at}-{door}-{number.name}",
+            marks=[] if at == PLACES[0] or (door, number) == ("module", signal.SIGINT) else [pytest.mark.slow],
+        )
+        for at in PLACES
+        for door in DOORS
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    ],
 )
 def test_a_signal_amid_the_imports_ends_a_verb_as_one_does_later(
     tmp_path: Path, at: str, door: list[str], number: signal.Signals

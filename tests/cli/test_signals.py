@@ -150,8 +150,19 @@ def test_a_verb_that_is_cut_short_ends_with_128_and_the_signal_and_one_without_a
         assert "interrupted" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("row", [pytest.param(row, id=f"{row.verb}: {row.at}") for row in ROWS if row.has_json])
+@pytest.mark.parametrize(
+    ("row", "number"),
+    [
+        pytest.param(
+            row,
+            number,
+            id=f"{row.verb}: {row.at}, {number.name}",
+            marks=[] if number is (signal.SIGINT, signal.SIGTERM)[turn % 2] else [pytest.mark.slow],
+        )
+        for turn, row in enumerate(row for row in ROWS if row.has_json)
+        for number in (signal.SIGINT, signal.SIGTERM)
+    ],
+)
 def test_a_verb_that_is_cut_short_prints_one_object_with_json(place: Path, row: Row, number: signal.Signals) -> None:
     done = interrupted(f"{row.verb} --json", row.at, number)
     (line,) = done.stdout.splitlines()

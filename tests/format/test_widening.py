@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -34,8 +33,8 @@ def is_kept(column: pa.Array, target: pa.DataType) -> bool:
         return False
 
 
-def pairs(types: list[pa.DataType]) -> Iterator[Any]:
-    return (pytest.param(a, b, id=f"{a} into {b}") for a in types for b in types)
+def pairs(types: list[pa.DataType]) -> list[Any]:
+    return [pytest.param(a, b, id=f"{a} into {b}") for a in types for b in types]
 
 
 @pytest.mark.parametrize(("source", "target"), pairs(NUMBERS))
