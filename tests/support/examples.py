@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: all in `make crash`, a fifth of them in CI, a tenth in `make test`."""
+"""How many examples a property is tried with: all in `make crash`, a fifth in CI, and a twentieth in `make test`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis.internal.conjecture import providers
 
 __all__ = ["examples", "register_profiles"]
 
-_PROFILES = {"quick": 10, "ci": 20, "full": 100}
+_PROFILES = {"quick": 5, "ci": 20, "full": 100}
 
 
 def register_profiles() -> None:
