@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import spillable_stream as ss
-from spillable_stream.engine.local.local_engine import LocalEngine
+from spillable_stream.engine.local.leaving import Leaving
 from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.repair import repair
 from spillable_stream.spark import channel_pool as module
@@ -202,7 +202,7 @@ def test_a_visit_does_what_it_is_for_though_the_move_to_disk_fails(
 
     path = tmp_path / "c"
     with monkeypatch.context() as patched:
-        patched.setattr(LocalEngine, "flush", fail)
+        patched.setattr(Leaving, "flush", fail)
         with visit(str(path), memory_capacity=100, minimum_required_space=0) as visitor:
             put(visitor, *numbered(0, 3))
     assert "was not left cleanly: no space left" in caplog.text

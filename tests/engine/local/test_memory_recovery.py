@@ -435,7 +435,7 @@ def test_a_file_of_memory_that_was_removed_takes_no_other_file_with_it(
     sorted(memory_of(path).glob("memory-*"))[which].unlink()
     for _ in range(2):
         for readonly in (False, True):
-            with pytest.raises(DataLossError, match=r"memory-\d+-\d+.*; restore it, or let 'spillable repair'"):
+            with pytest.raises(DataLossError, match=r"memory-\d+-\d+.*; restore it, or let 'spillable repair "):
                 Channel(path, readonly=readonly, create=False)
     assert lost in verify(path).loss.lost
     assert lost in repair(path).loss.lost

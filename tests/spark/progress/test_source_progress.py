@@ -68,7 +68,15 @@ def test_the_group_that_a_stream_created_for_itself_is_in_its_offset() -> None:
 def test_an_offset_with_every_key_that_a_source_gives_is_a_channels() -> None:
     """As the first one of a query on a restored channel is, which begins with a reset."""
     whole = Offset(
-        "c", 7, start_id=3, group="auto-1", reset="-f00d", made_at=(3, 2), restore="token", recovery="another"
+        "c",
+        7,
+        start_id=3,
+        group="auto-1",
+        reset="-f00d",
+        made_at=(3, 2),
+        restore="token",
+        recovery="another",
+        put_us=5,
     )
     assert all(getattr(whole, field.name) for field in fields(whole))
     progress = SimpleNamespace(endOffset=json.dumps(whole.to_json()), latestOffset="null")
