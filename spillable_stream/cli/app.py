@@ -372,17 +372,29 @@ def confirm(path: str, question: str, yes: bool) -> None:
     """
     if yes:
         return
-    run = _run.get()
-    as_json = run is not None and run.as_json
     if not is_terminal():
         text = f"{question} Nothing was changed: give --yes where nobody can be asked"
-        _end_unconfirmed(path, text, as_json, UNKNOWN, error=OptionError.__name__)
+        _end_unconfirmed(path, text, _is_as_json(), UNKNOWN, error=OptionError.__name__)
+    if not ask(path, question):
+        _end_unconfirmed(path, "nothing was changed", _is_as_json(), UNHEALTHY, declined=True)
+
+
+def ask(path: str, question: str) -> bool:
+    """Ask whoever is at the terminal, before anything is changed, and tell whether the answer is yes.
+
+    Args:
+        path: the channel, as it was given.
+        question: what will happen, as a question.
+    """
     try:
-        is_confirmed = typer.confirm(question, err=True)
+        return typer.confirm(question, err=True)
     except typer.Abort as e:  # Ctrl-C, or the end of the input
         say("")
         if isinstance(e.__context__, KeyboardInterrupt):
-            raise cut_short(e.__context__, "nothing was changed", path, as_json=as_json) from None
-        is_confirmed = False
-    if not is_confirmed:
-        _end_unconfirmed(path, "nothing was changed", as_json, UNHEALTHY, declined=True)
+            raise cut_short(e.__context__, "nothing was changed", path, as_json=_is_as_json()) from None
+        return False
+
+
+def _is_as_json() -> bool:
+    run = _run.get()
+    return run is not None and run.as_json

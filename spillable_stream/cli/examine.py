@@ -18,9 +18,11 @@ from spillable_stream.cli.app import (
     AsJson,
     ChannelPath,
     Yes,
+    ask,
     confirm,
     cut_short,
     fail,
+    is_terminal,
     print_object,
     refuse_empty,
 )
@@ -69,7 +71,8 @@ def repair(path: ChannelPath, yes: Yes = False, as_json: AsJson = False) -> None
     """Make a damaged channel whole again. Copies of everything it changes go to PATH/quarantine.
 
     A healthy channel is not touched. Nobody may have the channel open; in an object store nothing can tell that. If
-    events can't be saved, it says so, and asks first.
+    events can't be saved, it says so, and asks first. So it does where the directory of backupCheckpointDir has no
+    owner.json, as one whose disk is not mounted: a no leaves that alone, and repairs the rest.
 
     Example: `spillable repair /data/orders`
 
@@ -77,13 +80,16 @@ def repair(path: ChannelPath, yes: Yes = False, as_json: AsJson = False) -> None
     """
     from spillable_stream.integrity.repair import repair as repair_channel
 
+    claim_backup = yes
     if not yes:
-        _confirm_loss(path, _verified(path, as_json))
+        found = _verified(path, as_json)
+        _confirm_loss(path, found)
+        claim_backup = found.unowned_backup is not None and _may_claim(path, found.unowned_backup)
     with (
         _reporting(path, as_json, "run it again: a repair that was interrupted starts over"),
         shown_progress("repair") as progress,
     ):
-        report = repair_channel(path, progress=progress)
+        report = repair_channel(path, claim_backup=claim_backup, progress=progress)
     if as_json:
         print_object(report.as_dict())
     elif report.quarantine is None:
@@ -130,6 +136,15 @@ def _confirm_loss(path: str, report: Report) -> None:
     ]
     if given_up and not report.unrepairable:
         confirm(path, f"A repair of {path} gives up {'; and '.join(given_up)}. Repair it?", yes=False)
+
+
+def _may_claim(path: str, backup: Path) -> bool:
+    """Ask whether the channel may have a directory for copies of checkpoints that does not say whose it is."""
+    return is_terminal() and ask(
+        path,
+        f"{backup}, for copies of the checkpoints of {path}, has no owner.json, as if its disk were not mounted. "
+        "Is its disk mounted, and is the channel to have it?",
+    )
 
 
 def _verified(path: str, as_json: bool) -> Report:

@@ -18,7 +18,7 @@ from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["check_owners", "find_identity", "missing_directory", "usual_layout"]
+__all__ = ["check_owners", "find_identity", "missing_directory", "unowned_backup", "usual_layout"]
 
 _LARGEST_HEADER_BYTES = 64 << 20
 
@@ -76,10 +76,16 @@ def _layout_of_owner(fs: FileSystem, path: Path) -> Layout | None:
         return None
 
 
-def check_owners(fs: FileSystem, layout: Layout, findings: Findings) -> bool:
+def check_owners(fs: FileSystem, layout: Layout, findings: Findings, *, claim_backup: bool = False) -> bool:
     """Add the directories to the findings that are not proven to be the channel's, and tell whether there are any.
 
     Channels of the first releases have no owner files until they are opened.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+        findings: where they are added.
+        claim_backup: whether an `unowned_backup` is one of them; else it is left alone.
     """
     if not layout.owned:
         return False
@@ -94,8 +100,9 @@ def check_owners(fs: FileSystem, layout: Layout, findings: Findings) -> bool:
         if found is None and role == CHECKPOINT and directory.is_relative_to(layout.path):
             continue  # the next open makes it
         if (fault := ownership_fault(fs, layout, role, directory, found, owner)) is not None:
-            findings.damage(directory / OWNER_FILE, _unproven(directory, fault))
-    if layout.backup_checkpoint_dir is not None:
+            text = _unproven(directory, fault) + (". Is its disk mounted?" if found is None and role != HOME else "")
+            findings.damage(directory / OWNER_FILE, text)
+    if layout.backup_checkpoint_dir is not None and (claim_backup or unowned_backup(fs, layout) is None):
         _check_owner_of_backup(fs, layout, layout.backup_checkpoint_dir, findings)
     return len(findings.all()) > before
 
@@ -106,6 +113,23 @@ def _check_owner_of_backup(fs: FileSystem, layout: Layout, backup: Path, finding
         fault = backup_fault(fs, layout, backup) if fs.exists(backup) else None
         if fault is not None and claim_fault(fs, layout, BACKUP, backup) is None:
             findings.warn(backup / OWNER_FILE, _unproven(backup, fault))
+
+
+def unowned_backup(fs: FileSystem, layout: Layout) -> Path | None:
+    """Return the directory of ``backupCheckpointDir`` if it is there without an owner file, and a repair may have it.
+
+    It may be the mount point of a disk that is not mounted, so a repair takes it only where somebody said so.
+    """
+    backup = layout.backup_checkpoint_dir
+    if backup is not None and layout.owned:
+        with contextlib.suppress(StorageError):  # nothing depends on that directory
+            if (
+                fs.exists(backup)
+                and not fs.exists(backup / OWNER_FILE)
+                and claim_fault(fs, layout, BACKUP, backup) is None
+            ):
+                return backup
+    return None
 
 
 def _unproven(directory: Path, fault: str) -> str:

@@ -14,7 +14,12 @@ from spillable_stream.format.frame import file_seed
 from spillable_stream.integrity.delayed_check import DelaysOfDisk, readable_delays
 from spillable_stream.integrity.event_check import EventCheck, FilesOfDisk, has_misfit
 from spillable_stream.integrity.findings import Findings, Loss, Severity
-from spillable_stream.integrity.identity_evidence import check_owners, find_identity, missing_directory
+from spillable_stream.integrity.identity_evidence import (
+    check_owners,
+    find_identity,
+    missing_directory,
+    unowned_backup,
+)
 from spillable_stream.integrity.inventory import Inventory, LogFile, opened, take_inventory
 from spillable_stream.integrity.log_steps import LogSteps
 from spillable_stream.integrity.losses import UNKNOWN_IDS, kept_and_gone, unexplained
@@ -59,6 +64,7 @@ class Inspection:
         files: how many files were read.
         frames: how many whole frames were read.
         read_bytes: the size of these frames.
+        unowned_backup: the directory for copies of checkpoints that a repair has only by somebody's word, or None.
     """
 
     layout: Layout
@@ -73,6 +79,7 @@ class Inspection:
     files: int
     frames: int
     read_bytes: int
+    unowned_backup: Path | None
 
     @property
     def log_damaged(self) -> bool:
@@ -170,6 +177,7 @@ class _Inspector:
             len(self._walked) + event_check.files,
             self._frames + event_check.frames,
             self._read_bytes + event_check.read_bytes,
+            unowned_backup(self._fs, self._layout),
         )
 
     # ── replaying ───────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ is read like any other.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -37,6 +37,7 @@ from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.directory_ownership import is_held
 from spillable_stream.log.frames import LocatedFrame, walk
 from spillable_stream.log.layout import Layout
+from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.log.recovery import is_of_another_history
 from spillable_stream.log.tail import find_tail, pass_over
 from spillable_stream.log.wal import Position
@@ -206,7 +207,7 @@ def _read_or_empty(fs: FileSystem, path: Path) -> bytes:
 
 
 def _read_checkpoints(fs: FileSystem, layout: Layout, findings: Findings) -> tuple[list[ValidCheckpoint], list[Path]]:
-    reader = Checkpoints(fs, layout, lambda e: _report_backup(layout, e, findings))
+    reader = Checkpoints(fs, layout, lambda e: _report_backup(fs, layout, e, findings))
     valid, bad = [], []
     for path in reader.foreign():
         findings.note(path, "the checkpoint belongs to another channel, or its header is damaged; it is left alone")
@@ -229,18 +230,20 @@ def _read_checkpoints(fs: FileSystem, layout: Layout, findings: Findings) -> tup
         except StorageError as e:
             if path.parent != layout.backup_checkpoint_dir:
                 raise
-            _report_backup(layout, e, findings)
+            _report_backup(fs, layout, e, findings)
         else:
             valid.append(ValidCheckpoint(position, path, image))
     return sorted(valid, key=lambda c: c.position), bad
 
 
-def _report_backup(layout: Layout, cause: StorageError, findings: Findings) -> None:
+def _report_backup(fs: FileSystem, layout: Layout, cause: StorageError, findings: Findings) -> None:
     path = layout.backup_checkpoint_dir or layout.checkpoint_dir
-    findings.note(
-        path,
-        f"{named('backupCheckpointDir')} can't be used, and checkpoints have no copies; nothing needs them: {cause}",
-    )
+    text = f"{named('backupCheckpointDir')} can't be used, and checkpoints have no copies; nothing needs them: {cause}"
+    with suppress(StorageError):
+        if not fs.exists(path / OWNER_FILE):
+            repair = f"'spillable repair {layout.path}'"
+            text += f". Is its disk mounted? If it is new, {repair} asks whether it is the channel's"
+    findings.note(path, text)
 
 
 def _read_log_file(fs: FileSystem, layout: Layout, file_id: int) -> LogFile:

@@ -11,8 +11,8 @@ it says which events are gone. In this order, each step durable before the next:
 4. checkpoints and the head, which speak of the old log, and are removed;
 5. the identity file is written, if it was damaged.
 
-Before all that, directories that are not proven to be the channel's become so, unless another one has them. What
-they hold is examined only then.
+Before all that, directories that are not proven to be the channel's become so, unless another one has them, or one for
+copies of checkpoints has no owner file and nobody said that it is the channel's. What they hold is examined only then.
 
 Killed in between, the channel is as it was, or refused, and the next repair does it all again.
 """
@@ -64,11 +64,19 @@ from spillable_stream.storage.lock import FileLock
 __all__ = ["repair"]
 
 
-def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progress: OnProgress | None = None) -> Report:
+def repair(
+    path: str | os.PathLike[str],
+    *,
+    claim_backup: bool = False,
+    fs: FileSystem | None = None,
+    progress: OnProgress | None = None,
+) -> Report:
     """Make a damaged channel whole again, without the events that can't be read; a healthy one is not touched.
 
     Args:
         path: the channel's directory, or its address in an object store.
+        claim_backup: let the channel have the directory of ``backupCheckpointDir`` though it has no owner file: it is
+            new, and not the mount point of a disk that is not mounted.
         fs: the file system, for tests.
         progress: is told how far it is, in bytes: a verify, then the repair, which reads all again. If it raises, the
             channel is as it was, but for owner files.
@@ -96,12 +104,13 @@ def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progre
     with _alone(fs, path, make=False):
         inspection = examine(fs, path, meter)
         meter.end()
-        if report_of(inspection).healthy:
-            return report_of(inspection)
+        report = report_of(inspection)
+        if report.healthy and not (claim_backup and report.unowned_backup):
+            return report
     meter = Meter("repair", "bytes", progress)
     with _alone(fs, path, make=True):
         owners = Findings()
-        copies = _own_again(fs, path, owners)
+        copies = _own_again(fs, path, owners, claim_backup=claim_backup)
         inspection = examine(fs, path, meter)
         for found in owners.all():
             inspection.findings.add(found)
@@ -116,26 +125,27 @@ def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progre
         return report
 
 
-def _own_again(fs: FileSystem, path: Path, findings: Findings) -> RepairCopies | None:
+def _own_again(fs: FileSystem, path: Path, findings: Findings, *, claim_backup: bool) -> RepairCopies | None:
     """Make all directories proven to be the channel's.
 
     Args:
         fs: the file system.
         path: the channel's directory.
         findings: what proves no directory is added.
+        claim_backup: whether an unowned backup directory becomes the channel's, too.
 
     Returns:
         The copies of the owner files as they were; None if all directories are proven.
     """
     layout, _ = find_identity(fs, path, Findings())
-    if not check_owners(fs, layout, findings) and fs.exists(path / OWNER_FILE):
+    if not check_owners(fs, layout, findings, claim_backup=claim_backup) and fs.exists(path / OWNER_FILE):
         return None
     _require_repairable(path, missing_directory(fs, layout))
     copies = RepairCopies(fs, layout)
     report = Report(path, layout.channel, findings.all(), Loss(), 0, 0, 0, quarantine=copies.path)
     backup = [layout.backup_checkpoint_dir] if layout.backup_checkpoint_dir else []
     copies.keep(report, [d / OWNER_FILE for d in [path, *layout.directories().values(), *backup]])
-    own_again(fs, layout)
+    own_again(fs, layout, claim_backup=claim_backup)
     return copies
 
 

@@ -31,8 +31,13 @@ __all__ = ["make_directories", "make_missing", "own_again", "own_backup", "requi
 _log = log_of(__name__)
 
 
-def own_again(fs: FileSystem, layout: Layout) -> None:
+def own_again(fs: FileSystem, layout: Layout, *, claim_backup: bool) -> None:
     """Let a channel have its directories by the word of whoever repairs it; nobody has it open.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+        claim_backup: whether it may have the backup directory though that has no owner file.
 
     Raises:
         ForeignDirectoryError: one is another channel's, or that of the original of this copy, which is there.
@@ -45,14 +50,14 @@ def own_again(fs: FileSystem, layout: Layout) -> None:
                 held.callback(lock.close)
                 if not lock.try_acquire():
                     raise ChannelBusyError(f"{directory} is held by another copy of {layout.path}; close that first")
-        _own_again(fs, layout)
+        _own_again(fs, layout, claim_backup=claim_backup)
 
 
-def _own_again(fs: FileSystem, layout: Layout) -> None:
+def _own_again(fs: FileSystem, layout: Layout, *, claim_backup: bool) -> None:
     for role, directory in layout.directories().items():
         if (fault := claim_fault(fs, layout, role, directory)) is not None:
             raise ForeignDirectoryError(f"{directory} can't be given to the channel {layout.path}: {fault}")
-    backup = _free_backup(fs, layout)  # by what the owner files say now
+    backup = _free_backup(fs, layout, claim_backup=claim_backup)  # by what the owner files say now
     home, inode = whereabouts(fs, layout)
     owner = DirectoryOwner(layout.channel, HOME, uuid.uuid4().hex, home, inode, layout=identity_of(layout))
     for role, directory in layout.directories().items():
@@ -66,16 +71,17 @@ def _own_again(fs: FileSystem, layout: Layout) -> None:
     write_owner(fs, layout.path, owner)
     if backup is not None:
         with _without_backup(layout):
-            fs.make_directory(backup)
             fs.share_directory(backup)
             write_owner(fs, backup, replace(owner, role=BACKUP, layout=None))
 
 
-def _free_backup(fs: FileSystem, layout: Layout) -> Path | None:
+def _free_backup(fs: FileSystem, layout: Layout, *, claim_backup: bool) -> Path | None:
     """Return the backup directory if a repair may give it to the channel, else None; that is logged."""
     backup = layout.backup_checkpoint_dir
     if backup is not None:
         with _without_backup(layout):
+            if not fs.exists(backup / OWNER_FILE) and not (claim_backup and fs.exists(backup)):
+                raise StorageError(f"{backup} has no {OWNER_FILE}, as one whose disk is not mounted; it is left alone")
             _require_none(claim_fault(fs, layout, BACKUP, backup))
             return backup
     return None

@@ -14,7 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from spillable_stream import Channel
-from spillable_stream.cli import app
+from spillable_stream.cli import app, examine
 from spillable_stream.format.frame import FrameType
 from spillable_stream.objects import open_store
 from spillable_stream.objects.slots import slot_key
@@ -117,6 +117,7 @@ def test_json_is_one_object_of_a_stable_shape(path: Path) -> None:
     assert done.exit_code == 1
     assert set(said) == {
         "path", "channel", "healthy", "findings", "loss", "checked", "unrepairable", "quarantine",
+        "unowned_backup",
     }  # fmt: skip
     (finding,) = said["findings"]
     assert finding == {
@@ -230,6 +231,28 @@ def test_a_repair_that_gives_up_events_needs_a_yes(path: Path) -> None:
     done = run("repair", path)
     assert done.exit_code == 2 and not (path / "quarantine").exists()
     assert f"A repair of {path} gives up 2 events, 3 to 4, that can't be read. Repair it?" in done.stderr
+
+
+@pytest.mark.parametrize("answer", ["y", "n", "", "--yes", "no terminal"])
+def test_a_directory_for_copies_of_checkpoints_without_an_owner_is_the_channels_only_by_a_yes(
+    tmp_path: Path, answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, backup = tmp_path / "channel", tmp_path / "backup"
+    with Channel(path, backup_checkpoint_dir=str(backup)) as channel:
+        put(channel, b"a")
+    backup.rename(tmp_path / "disk")
+    backup.mkdir()
+    if answer == "n":
+        (checkpoint,) = (path / "checkpoint").glob("checkpoint-*")
+        flip(checkpoint, 60)
+    assert run("verify", path).exit_code == (1 if answer == "n" else 0)
+    monkeypatch.setattr(examine, "is_terminal", lambda: answer != "no terminal")
+    arguments = ["repair", str(path), *(["--yes"] if answer == "--yes" else [])]
+    done = CliRunner().invoke(app, arguments, input=answer)
+    assert done.exit_code == 0, done.output
+    assert (f"{backup}, for copies" in done.stderr) is (answer in ("y", "n", ""))
+    assert (backup / "owner.json").exists() is (answer in ("y", "--yes"))
+    assert run("verify", path).exit_code == 0
 
 
 @pytest.mark.parametrize("verb", ["verify", "repair", "check-store"])

@@ -71,7 +71,7 @@ def test_one_repair_mends_the_owner_file_and_a_damaged_copy_of_a_checkpoint(
         (tmp_path / whose / OWNER_FILE).write_bytes(b"{")
     else:
         (tmp_path / whose / OWNER_FILE).unlink()
-    report = repair(path)
+    report = repair(path, claim_backup=True)
     assert copy in {found.path for found in report.findings}
     assert verify(path).healthy
     assert first_bytes(path) == [b"a", b"b"]
@@ -92,7 +92,7 @@ def test_a_directory_for_copies_of_checkpoints_that_the_warning_leaves_to_a_repa
         write_owner(FileSystem(), backup, replace(owner, token="0" * 32))
     with pytest.warns(BackupCheckpointWarning, match="not proven to be .*'spillable repair "), Channel(path) as channel:
         channel.checkpoint()
-    report = repair(path)
+    report = repair(path, claim_backup=True)
     assert [found.path for found in report.findings if found.severity == "warning"] == [backup / OWNER_FILE]
     assert verify(path).healthy and repair(path).quarantine is None
     with warnings.catch_warnings():
@@ -100,6 +100,74 @@ def test_a_directory_for_copies_of_checkpoints_that_the_warning_leaves_to_a_repa
         with Channel(path) as channel:
             channel.checkpoint()
     assert [*backup.glob("checkpoint-*")]
+
+
+def unmount(backup: Path, *, leave_mount_point: bool = True) -> Path:
+    """Put what is in a directory elsewhere, as if its disk were not mounted; return where."""
+    away = backup.with_name("disk")
+    backup.rename(away)
+    if leave_mount_point:
+        backup.mkdir()
+    return away
+
+
+def test_a_mount_point_without_its_disk_is_a_note_and_no_repair_takes_it_unless_told_to(
+    tmp_path: Path,
+) -> None:
+    path, backup = with_backup(tmp_path), tmp_path / "backup"
+    unmount(backup)
+    before = snapshot(path)
+    for report in (verify(path), repair(path)):
+        assert report.healthy and report.unowned_backup == backup and report.quarantine is None
+        (note,) = [found for found in report.findings if found.path == backup]
+        assert note.severity == "note" and "has no owner.json. Is its disk mounted?" in note.text
+    assert snapshot(path) == before and not [*backup.iterdir()]
+
+
+@pytest.mark.parametrize("leave_mount_point", [True, False])
+def test_the_repair_of_other_damage_takes_no_mount_point_and_the_disk_is_the_channels_when_it_is_back(
+    tmp_path: Path, leave_mount_point: bool
+) -> None:
+    """The channel was given the mount point, and its disk was refused until a second repair."""
+    path, backup = with_backup(tmp_path), tmp_path / "backup"
+    away = unmount(backup, leave_mount_point=leave_mount_point)
+    flip(tmp_path / "d1" / "log-000001", 60)
+    assert not repair(path).healthy
+    assert not leave_mount_point or not [*backup.iterdir()]
+    if leave_mount_point:
+        backup.rmdir()
+    away.rename(backup)
+    assert verify(path).healthy
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert first_bytes(path) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("leave_mount_point", [True, False])
+def test_a_repair_of_owner_files_leaves_a_mount_point_without_its_disk_alone(
+    tmp_path: Path, leave_mount_point: bool
+) -> None:
+    path, backup = with_backup(tmp_path), tmp_path / "backup"
+    away = unmount(backup, leave_mount_point=leave_mount_point)
+    (path / OWNER_FILE).write_bytes(b"{")
+    repair(path)
+    assert verify(path).healthy
+    assert [*backup.iterdir()] == [] if leave_mount_point else not backup.exists()
+    if leave_mount_point:
+        backup.rmdir()
+    away.rename(backup)
+    assert not verify(path).healthy  # the owner files have a new token since
+    repair(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert first_bytes(path) == [b"a", b"b"]
+
+
+def test_a_directory_of_a_log_without_an_owner_file_may_be_one_whose_disk_is_not_mounted(tmp_path: Path) -> None:
+    path = spread(tmp_path)
+    (tmp_path / "d0" / OWNER_FILE).unlink()
+    (found,) = [found for found in verify(path).findings if found.path == tmp_path / "d0" / OWNER_FILE]
+    assert found.text.endswith("it has no owner.json. Is its disk mounted?")
 
 
 def test_a_damaged_owner_file_of_the_backup_is_mended(tmp_path: Path) -> None:
