@@ -230,6 +230,24 @@ def _promtool_test() -> dict[str, object]:
                 {"spillable_channel_lost_events": "0x100 7x3000 9x100"},
                 {"90m": [], "2h": [{"value": "7"}], "2d": [], "3150m": [{"value": "2"}]},
             ),
+            _test_of(  # another instance serves the channel, and two do at once
+                "SpillableChannelLostEvents",
+                {
+                    'spillable_channel_lost_events{instance="1"}': "7x5000",
+                    'spillable_channel_lost_events{instance="2"}': "_x4000 7x4000",
+                },
+                {"4010m": [], "5100m": [], "6400m": []},
+            ),
+            _test_of(  # nobody served it for half an hour, a day before
+                "SpillableChannelLostEvents",
+                {"spillable_channel_lost_events": "7x2000 stale _x30 7x3000"},
+                {"2020m": [], "3445m": [], "3470m": []},
+            ),
+            _test_of(  # it is watched from now on
+                "SpillableChannelLostEvents",
+                {"spillable_channel_lost_events": "_x2000 7x3000"},
+                {"2010m": [{"value": "7"}], "3500m": []},
+            ),
             _test_of(
                 "SpillableGroupStuck",
                 {"spillable_group_lag_events": "0x30 5x60", "spillable_group_taken_events_total": "0+1x30 30x60"},
@@ -246,16 +264,20 @@ def _rules() -> dict[str, dict[str, Any]]:
 
 def _test_of(alert: str, series: dict[str, str], fires: dict[str, list[dict[str, str]]]) -> dict[str, object]:
     """Return a test of one rule: when it fires for the group g of the channel /bad, and when it does not."""
-    labels = '{channel="/bad",group="g"}' if "spillable_group" in str(_rules()[alert]["expr"]) else '{channel="/bad"}'
+    labels = 'channel="/bad",group="g"' if "spillable_group" in str(_rules()[alert]["expr"]) else 'channel="/bad"'
     rule = _rules()[alert]
     return {
         "interval": "1m",
-        "input_series": [{"series": name + labels, "values": values} for name, values in series.items()],
+        "input_series": [{"series": _labelled(name, labels), "values": values} for name, values in series.items()],
         "alert_rule_test": [
             {"eval_time": at, "alertname": alert, "exp_alerts": [_expected(rule, **more) for more in alerts]}
             for at, alerts in fires.items()
         ],
     }
+
+
+def _labelled(name: str, labels: str) -> str:
+    return name.replace("{", f"{{{labels},") if "{" in name else f"{name}{{{labels}}}"
 
 
 def _expected(rule: dict[str, Any], value: str = "") -> dict[str, dict[str, str]]:
