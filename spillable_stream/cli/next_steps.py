@@ -32,7 +32,9 @@ def next_step(error: Exception) -> str:
         step = _OF_THE_SYSTEM.get(error.errno or 0, "") if is_of_a_file else ""
         return step and f"; {step}"
     if isinstance(error, NotAChannelError) and error.is_missing and "spillable " not in str(error):
-        return "; check the path, and that its disk is mounted; 'spillable create' creates a new one"
+        is_address = "://" in str(error).partition(" is not a channel")[0]
+        check = "check the address" if is_address else f"{_CHECK}, and that its disk is mounted"
+        return f"; {check}; 'spillable create' creates a new one"
     return ""
 
 

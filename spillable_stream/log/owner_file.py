@@ -84,7 +84,7 @@ def parse_owner(directory: Path, data: bytes) -> DirectoryOwner:
     except NONSENSE as e:
         raise ForeignDirectoryError(
             f"{directory / OWNER_FILE}, which says whose directory that is, can't be read ({e}); restore it, or run "
-            "'spillable repair'"
+            "'spillable repair' with the path of the channel whose directory it is"
         ) from e
 
 

@@ -122,7 +122,7 @@ class Checkpoints:
             if later is None or later.tail.number <= tail.number:  # else others deleted it for later ones
                 raise StorageError(
                     f"{self._store.root}/{checkpoint_key(tail.number)} can't be read after it was written; nothing "
-                    "depends on it yet. If it was there before, `spillable repair` moves it aside"
+                    f"depends on it yet. If it was there before, `spillable repair {self._store.root}` moves it aside"
                 )
         return is_created
 

@@ -66,7 +66,7 @@ class Slots:
         if (found := claimed_channel(data)) not in ("", self.channel):
             raise ForeignSlotError(
                 f"a slot of the channel {self.channel} is another channel's, {found}, which was written as that was "
-                "removed; run `spillable repair`, which moves it aside",
+                f"removed; run `spillable repair {self.store.root}`, which moves it aside",
                 self._place(number),
                 0,
             )

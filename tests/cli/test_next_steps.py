@@ -8,6 +8,8 @@ import pytest
 
 from spillable_stream.cli.next_steps import after_damage, next_step
 from spillable_stream.errors import CorruptionError, DataLossError, NotAChannelError, OptionError, StorageError
+from spillable_stream.objects.identity import no_channel
+from tests.support.memory_store import MemoryStore
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,11 @@ def test_the_system_names_no_step_and_the_errors_of_this_package_do(error: Excep
 def test_a_path_without_a_channel_may_be_wrong_not_mounted_or_new() -> None:
     said = next_step(NotAChannelError("a is not a channel: it is missing", is_missing=True))
     assert said == "; check the path, and that its disk is mounted; 'spillable create' creates a new one"
+
+
+def test_an_address_without_a_channel_may_be_wrong_or_new_and_has_no_disk() -> None:
+    said = next_step(no_channel(MemoryStore("s3://bucket/orders")))
+    assert said == "; check the address; 'spillable create' creates a new one"
 
 
 def test_damage_is_verified_in_the_channel_of_the_verb_and_nowhere_else() -> None:

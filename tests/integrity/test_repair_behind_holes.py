@@ -326,7 +326,9 @@ def test_a_slot_that_a_removed_channel_left_in_the_way_is_moved_aside(store: Mem
     with open_here() as channel:
         put(channel, b"one")
         store.objects[slot_key(3)] = late
-        with pytest.raises(ss.CorruptionError, match=r"is another channel's, .* run `spillable repair`") as refused:
+        with pytest.raises(
+            ss.CorruptionError, match=r"is another channel's, .* run `spillable repair s3://bucket/orders`"
+        ) as refused:
             for _ in range(3):
                 put(channel, b"more")
         assert refused.value.path == f"{URL}/{slot_key(3)}"

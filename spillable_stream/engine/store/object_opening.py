@@ -98,7 +98,7 @@ def _refuse_leftovers(store: Store, location: Location) -> None:
         raise NotAChannelError(
             f"{location} has no {IDENTITY}, but slots of a channel that was removed, such as {min(left)}: close the "
             f"handles that may still write to it, and remove what is under {store.root}; or choose another place. "
-            f"spillable repair finds out whether only {IDENTITY} is missing"
+            f"'spillable repair {location}' finds out whether only {IDENTITY} is missing"
         )
     if backup := backup_in(store):
         raise NotAChannelError(f"{location} is not a channel{backup}; choose another place")
