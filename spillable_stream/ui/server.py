@@ -61,9 +61,8 @@ def serve(
 
     def say_where() -> None:
         try:
-            ready(
-                host, listener.getsockname()[1], watch.problems()
-            )  # now uvicorn takes the signals of whoever reads it
+            # from now on uvicorn takes the signals of whoever reads this
+            ready(host, listener.getsockname()[1], watch.problems())
         except Exception as e:  # uvicorn would lose it
             unsaid.append(e)
             server.should_exit = True
