@@ -208,9 +208,11 @@ class Collector:
         And what says that slots which are gone were void.
         """
         keys = [info.key for info in self._store.list(LOG)]
-        for number, token in void_slots(keys):
-            if number <= self.deleted_through:
-                self._store.delete(void_key(number, token))  # which no other object ever has
+        void = [void_key(number, token) for number, token in void_slots(keys) if number <= self.deleted_through]
+        if void:
+            self._require_there()  # behind the listing: no other object ever has one of these keys
+        for key in void:
+            self._store.delete(key)
         names = [key.removeprefix(LOG) for key in keys]
         strays = [int(name) for name in names if name.isdigit() and int(name) <= self.deleted_through]
         return self._delete_numbers(strays, self._delete_slot)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from spillable_stream.errors import NotAChannelError
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.checkpoints import Checkpoints, checkpoint_key
 from spillable_stream.objects.collector import Collector
-from spillable_stream.objects.slots import Slots, slot_key
+from spillable_stream.objects.slots import LOG, Slots, slot_key
 from spillable_stream.objects.staged_object import segment_key
 from spillable_stream.objects.store import StoreError
 from spillable_stream.objects.void_slots import void_key, void_slots
@@ -95,6 +96,23 @@ def test_what_says_that_slots_are_void_goes_behind_them(collecting: Collecting, 
     collecting.collect(trimmed(4))
     assert void_slots(memory.objects) == {(7, bytes(16))}
     assert collecting.deleted().index(void_key(3, bytes(16))) > collecting.deleted().index(slot_key(4))
+
+
+def test_what_says_that_slots_are_void_stays_where_another_channel_is_there_by_now(
+    collecting: Collecting, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This handle slept behind its question, and has listed the other channel's log."""
+    collecting.collector.gc_delay_seconds = 0
+    memory.objects[void_key(3, bytes(16))] = b"void"
+
+    def ask() -> None:
+        if any(request.kind == "list" and request.key == LOG for request in collecting.store.requests):
+            raise NotAChannelError("another channel is there")
+
+    monkeypatch.setattr(collecting.collector, "_require_there", ask)
+    with pytest.raises(NotAChannelError):
+        collecting.collect(trimmed(4))
+    assert void_slots(memory.objects) == {(3, bytes(16))}
 
 
 def test_a_later_trim_waits_for_a_delay_of_its_own(collecting: Collecting, memory: MemoryStore) -> None:
