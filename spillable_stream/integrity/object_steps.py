@@ -2,7 +2,8 @@
 
 Whether a slot counts is in the slot after it, too: its ``previous`` is the token of the last one before it that counts.
 So damage to a header hides only whether the last slots counted, and then they did: no commit is forgotten that may have
-been acknowledged.
+been acknowledged. What a slot's own writer said of it counts less than what others have planned on it: they may have
+seen the lost slot in time.
 """
 
 from __future__ import annotations
@@ -177,11 +178,18 @@ class ObjectSteps:
         return max(known, default=-1)
 
     def _is_void(self, number: int) -> bool:
-        """Tell whether the writer of a slot said that it is void."""
+        """Tell whether a slot is void that was not planned on the one before it."""
         if all(number != said for said, _ in self._void):
             return False
         header = self._header(number)
-        return header is not None and (number, header.token) in self._void
+        return header is not None and self._is_said_void(header)
+
+    def _is_said_void(self, header: SlotHeader) -> bool:
+        """Tell whether the writer of a slot said that it is void, and nobody has planned on it."""
+        if (header.number, header.token) not in self._void:
+            return False
+        following = self._following(header.number)
+        return following is None or following.previous != header.token
 
     def _whole(self, number: int, data: bytes) -> Slot | None:
         try:
@@ -228,10 +236,11 @@ class ObjectSteps:
         if found is None:
             self.token, counts = None, self._may_count(number)
         else:
-            self.token, counts = found[0].token, self.counts in (None, found[0].previous)
-            if not counts and (number, self.token) in self._void:
+            self.token, is_next = found[0].token, self.counts == found[0].previous
+            if not is_next and self._is_said_void(found[0]):
                 self._findings.note(file.path, _VOID)
                 return
+            counts = is_next or self.counts is None
             self.counts = self.token
         if not counts and found is None:
             self._findings.damage(file.path, "the slot is damaged; it did not count", 0)
@@ -284,9 +293,18 @@ class ObjectSteps:
 
     def _following(self, number: int) -> SlotHeader | None:
         """Return the next header after a slot that can be read, and is of no void one."""
+        said: list[SlotHeader] = []
+        following: SlotHeader | None = None
         later = {number + 1, *(n for n in self._listed if n > number)}
-        headers = filter(None, map(self._header, sorted(later)))
-        return next((h for h in headers if (h.number, h.token) not in self._void), None)
+        for header in filter(None, map(self._header, sorted(later))):
+            if (header.number, header.token) not in self._void:
+                following = header
+                break
+            said.append(header)
+        for header in reversed(said):
+            if following is not None and following.previous == header.token:
+                following = header
+        return following
 
     # ── what a step says ────────────────────────────────────────────────────────────────────────
 

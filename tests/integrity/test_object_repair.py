@@ -68,6 +68,60 @@ def test_a_repair_that_comes_to_a_void_slot_passes_it(store: MemoryStore) -> Non
     assert ss.verify(URL).healthy
 
 
+def put_in_vain_behind(store: MemoryStore, channel: ss.Channel) -> bytes:
+    """Lose the newest slot, let its handle leave a void one behind it, and return the lost one."""
+    lost = store.objects.pop(keys_of("log/", store)[-1])
+    with pytest.raises((ss.CommitOutcomeUnknownError, ss.UnsafeStoreError)):
+        put(channel, b"void")
+    kill(channel)
+    return lost
+
+
+@pytest.mark.parametrize("is_filled", [False, True])
+def test_a_slot_that_others_have_planned_on_counts_whatever_its_writer_has_said(
+    store: MemoryStore, is_filled: bool
+) -> None:
+    """The lost slot was there again for a while, and its loss has brought another one in its place, or none."""
+    channel = open_here()
+    put(channel, b"first")
+    put(channel, b"lost for a while")
+    store.objects[slot_key(2)] = put_in_vain_behind(store, channel)
+    other = open_here()
+    put(other, b"planned on it")
+    kill(other)
+    del store.objects[slot_key(2)]
+    if is_filled:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delitem(store.objects, slot_key(3))
+            patch.delitem(store.objects, slot_key(4))
+            late = open_here()
+            put(late, b"in the hole")
+            kill(late)
+    report = ss.repair(URL)
+    assert report.loss.lost == (() if is_filled else ((2, 2),))
+    with open_here(create=False) as channel:
+        assert peek(channel) == [b"first", *[b"in the hole"] * is_filled, b"void", b"planned on it"]
+
+
+def test_a_slot_that_its_writer_has_said_to_be_void_does_not_count_behind_a_damaged_header(store: MemoryStore) -> None:
+    """Its writer knows that, and has put the events again."""
+    channel = open_here()
+    put(channel, b"first")
+    put(channel, b"lost")
+    store.objects.pop(slot_key(2))
+    other = open_here()
+    put(other, b"in the hole")
+    with pytest.raises(ss.UnsafeStoreError):
+        put(channel, b"void")
+    kill(channel)
+    kill(other)
+    damage_object(store, slot_key(2), DAMAGES["one byte of the header"])
+    ss.repair(URL)
+    with open_here(create=False) as channel:
+        put(channel, b"void")
+        assert peek(channel) == [b"first", b"in the hole", b"void"]
+
+
 def test_a_healthy_channel_is_not_touched(store: MemoryStore) -> None:
     fill_store()
     before = dict(store.objects)
