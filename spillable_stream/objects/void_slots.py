@@ -21,7 +21,7 @@ from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.slots import LOG, Slots, slot_key
 from spillable_stream.objects.store import ObjectMissingError
 
-__all__ = ["declare_void", "is_void", "pass_void", "void_key", "void_slots"]
+__all__ = ["declare_void", "is_void", "pass_void", "void_key", "void_slots", "withdraw_void"]
 
 _log = log_of(__name__)
 
@@ -46,6 +46,20 @@ def declare_void(slots: Slots, number: int, token: bytes) -> None:
         StoreError: the store refused or failed.
     """
     slots.store.replace(void_key(number, token), _TEXT)
+
+
+def withdraw_void(slots: Slots, number: int, token: bytes) -> None:
+    """Take back that a slot is void; only for its own writer, which has proven it since.
+
+    Args:
+        slots: the channel's slots.
+        number: its number.
+        token: its token.
+
+    Raises:
+        StoreError: the store refused or failed.
+    """
+    slots.store.delete(void_key(number, token))
 
 
 def is_void(slots: Slots, number: int, token: bytes) -> bool:

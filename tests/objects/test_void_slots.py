@@ -12,7 +12,7 @@ from spillable_stream.objects.loading import load
 from spillable_stream.objects.read_ahead import BehindError, require_there
 from spillable_stream.objects.slots import Slots, slot_key
 from spillable_stream.objects.store import StoreError
-from spillable_stream.objects.void_slots import declare_void, is_void, void_key, void_slots
+from spillable_stream.objects.void_slots import declare_void, is_void, void_key, void_slots, withdraw_void
 from tests.support.faulty_store import Fault, FaultyStore, once
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import Writer, new_channel
@@ -66,6 +66,8 @@ def test_a_slot_is_void_if_its_own_token_is_named(memory: MemoryStore, channel: 
     assert is_void(slots, 11, TOKEN)
     assert not is_void(slots, 12, TOKEN)
     assert not is_void(slots, 11, TOKEN[::-1])
+    withdraw_void(slots, 11, TOKEN)
+    assert not is_void(slots, 11, TOKEN)
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3])

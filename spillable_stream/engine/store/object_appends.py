@@ -20,7 +20,7 @@ from spillable_stream.objects.pace import Pace
 from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.read_ahead import BehindError, require_there
 from spillable_stream.objects.slots import ForeignSlotError, Slots
-from spillable_stream.objects.void_slots import declare_void
+from spillable_stream.objects.void_slots import declare_void, withdraw_void
 
 __all__ = ["ObjectAppends"]
 
@@ -139,6 +139,13 @@ class ObjectAppends:
                 declare_void(self._slots, attempt.number, attempt.unproven)
                 attempt.is_void = True
 
+    def _withdraw_void(self, attempt: Attempt) -> None:
+        """Take back what `_declare_void` said: the slot before it is there again, and this one is proven."""
+        if attempt.is_void:
+            with contextlib.suppress(StorageError):  # a repair finds by what is planned on it that it counts
+                withdraw_void(self._slots, attempt.number, attempt.unproven)
+                attempt.is_void = False
+
     def _learn(self, lost: Slot) -> None:
         """Take note of the slot that took an append's place, and of what follows it.
 
@@ -168,7 +175,8 @@ class ObjectAppends:
         known, attempt = self._known, self._known.unsettled
         if attempt is not None:
             try:
-                self._appending.settle(attempt)
+                if self._appending.settle(attempt) is None:
+                    self._withdraw_void(attempt)
             except CommitOutcomeUnknownError as e:
                 if e.is_lasting:
                     self._require_there_after(attempt)
@@ -182,8 +190,8 @@ class ObjectAppends:
             except ForeignSlotError:
                 self._require_there_after(attempt)
                 raise
-            except StorageError:
-                pass  # a fence is there now
+            except StorageError:  # a fence is there now, on which the next append is planned
+                self._withdraw_void(attempt)
             known.unsettled = None
         self._looks.find()
         known.publish()

@@ -325,6 +325,26 @@ def test_whoever_stands_on_a_void_slot_is_told_that_the_slot_before_it_is_lost(
     assert peek(open_handle(), group="another") == [b"0", b"1"]
 
 
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_slot_that_was_said_to_be_void_and_is_proven_later_counts_and_nothing_says_so_any_more(
+    open_handle: Open, is_refused: bool
+) -> None:
+    """The lost slot is there again before its handle has noticed more than that it was gone."""
+    channel = open_handle()
+    put(channel, b"0")
+    put(channel, b"1")
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    lost = objects.pop(slot_key(2))
+    with pytest.raises(CommitOutcomeUnknownError):
+        put(channel, b"2")
+    objects[slot_key(2)] = lost
+    if is_refused:
+        store_of(channel).schedule = once("delete", Fault.REFUSED)
+    put(channel, b"3")
+    assert any(".void." in key for key in objects) == is_refused
+    assert peek(open_handle()) == [b"0", b"1", b"2", b"3"]
+
+
 @pytest.mark.parametrize("lost", [1, 3])
 def test_a_producer_whose_bucket_was_put_back_stores_each_later_batch_once_without_a_repair(
     open_handle: Open, lost: int
