@@ -23,6 +23,7 @@ from spillable_stream.archive.manifest import (
     ArchivedFile,
     LastEvent,
     Manifest,
+    has_manifest,
     manifest_key,
     newest_manifest,
     write_manifest,
@@ -47,7 +48,7 @@ from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.directory_store import remove_made
 from spillable_stream.objects.location import DIRECTORY, Location, is_inside, is_location
 from spillable_stream.objects.open_store import open_store
-from spillable_stream.objects.store import StoreError
+from spillable_stream.objects.store import ObjectMissingError, StoreError
 from spillable_stream.option_names import named
 from spillable_stream.progress import Meter, OnProgress
 from spillable_stream.state.block import Block
@@ -375,13 +376,18 @@ class _Backup:
                 )
 
     def _name(self, manifest: Manifest) -> bool:
-        """Create the manifest, and tell whether there was none of its number."""
+        """Create the manifest, and tell whether it is there, and no other one of its number."""
         self._may_count = True
         try:
-            self._may_count = write_manifest(self._store, manifest)
+            if write_manifest(self._store, manifest):
+                return True
         except StoreError as e:
             self._may_count = e.may_have_happened
             raise
+        try:
+            self._may_count = has_manifest(self._store, manifest)
+        except ObjectMissingError:  # of a later backup, too, which may have this one's files
+            return False
         return self._may_count
 
     def _discard(self) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "ArchivedFile",
     "LastEvent",
     "Manifest",
+    "has_manifest",
     "manifest_key",
     "newest_manifest",
     "write_manifest",
@@ -115,16 +116,29 @@ def manifest_key(number: int) -> str:
 
 
 def write_manifest(store: Store, manifest: Manifest) -> bool:
-    """Create a manifest, and tell whether there was none of its number.
+    """Create a manifest, and tell whether there was none of its number; an earlier request may have created it.
 
     Raises:
         StoreError: the store refused, or did not answer.
     """
+    return store.create(manifest_key(manifest.number), _encoded(manifest))
+
+
+def has_manifest(store: Store, manifest: Manifest) -> bool:
+    """Tell whether the manifest of its number is this one, and no other backup's.
+
+    Raises:
+        ObjectMissingError: there is none now.
+        StoreError: the store refused, or did not answer.
+    """
+    return bytes(store.get(manifest_key(manifest.number))) == _encoded(manifest)
+
+
+def _encoded(manifest: Manifest) -> bytes:
     value = {"format": _DELAYS_FORMAT if manifest.delays else BACKUP_FORMAT, **asdict(manifest)}
     if not manifest.delays:  # the bytes of earlier versions
         del value["delays"]
-    data = json.dumps({**value, "checksum": _checksum(value)}, indent=1).encode() + b"\n"
-    return store.create(manifest_key(manifest.number), data)
+    return json.dumps({**value, "checksum": _checksum(value)}, indent=1).encode() + b"\n"
 
 
 def newest_manifest(store: Store, where: str = "") -> Manifest | None:

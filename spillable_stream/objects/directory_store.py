@@ -70,8 +70,9 @@ class DirectoryStore:
         try:
             os.link(temporary, path)
         except FileExistsError:
-            self._remove_temporary(temporary)
-            return False
+            if not _is_same_file(temporary, path):  # else a server has repeated the request
+                self._remove_temporary(temporary)
+                return False
         except OSError as e:
             is_refused = e.errno in _NO_LINKS | _LASTING | _FULL  # else a server may have created the link
             if is_refused:
@@ -251,6 +252,8 @@ class DirectoryStore:
         try:
             os.link(temporary, kept)
         except OSError as e:
+            if isinstance(e, FileExistsError) and _is_same_file(temporary, kept):
+                return
             _fail(f"writing {kept.parent}", e, _no_links(kept) if e.errno in _NO_LINKS else "")
 
     def _sync_directory_of(self, path: Path) -> None:
@@ -373,6 +376,13 @@ def _no_links(path: Path) -> str:
     return (
         f"the file system of {path.parent} makes no hard links, which only one of several writers can make: use another"
     )
+
+
+def _is_same_file(path: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(path, other)
+    except OSError:
+        return False
 
 
 def _errno(e: BaseException) -> int:

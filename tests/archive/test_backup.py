@@ -27,16 +27,19 @@ from spillable_stream import (
     StorageError,
 )
 from spillable_stream.archive import backup as backup_module
+from spillable_stream.archive.manifest import manifest_key
 from spillable_stream.engine.engine import Engine
 from spillable_stream.errors import DataLossError
 from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.log.delayed_files import DelayedFiles
+from spillable_stream.objects.directory_store import DirectoryStore
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.state.delays import DelayedFile
 from tests.lab.size import sized
 from tests.support.damage import flip, log_file
 from tests.support.delays import clock_of, deliveries_of, put_late
 from tests.support.events import numbered, peek, put, take
+from tests.support.faulty_store import Fault, FaultyStore
 from tests.support.live_channel import under_load
 
 
@@ -291,6 +294,41 @@ def test_of_two_backups_at_once_one_fails_and_harms_nothing(path: Path, tmp_path
         with pytest.raises(ChannelBusyError, match=r"another backup .* was created meanwhile"):
             ss.backup(channel, copy, progress=back_up_too)
         assert list(contents(copy, tmp_path / "r", "default")[1].values()) == numbered(1, 3)
+
+
+@pytest.mark.parametrize(
+    ("create", "get", "error"),
+    [
+        (Fault.RETRIED, None, None),
+        (Fault.RETRIED, Fault.REFUSED, StorageError),
+        (Fault.CONFLICT, None, ChannelBusyError),
+    ],
+)
+def test_a_manifest_that_is_said_to_be_there_already_and_is_of_this_backup_counts(
+    path: Path,
+    tmp_path: Path,
+    create: Fault,
+    get: Fault | None,
+    error: type[Exception] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An earlier request has created it, and its answer was lost. Where nobody can tell, its files stay."""
+    copy, key = tmp_path / "copy", manifest_key(2)
+    faults = {"create": create, "get": get}
+    with Channel(path, minimum_required_space=0) as channel:
+        channel.consumer("default")
+        put(channel, b"one")
+        ss.backup(channel, copy)
+        put(channel, b"two")
+        with monkeypatch.context() as patch, pytest.raises(error) if error else nullcontext():
+            faulty = FaultyStore(DirectoryStore(copy), lambda r: faults.get(r.kind) if r.key == key else None)
+            patch.setattr(backup_module, "open_store", lambda _: faulty)
+            ss.backup(channel, copy)
+        if error is not ChannelBusyError:
+            assert contents(copy, tmp_path / "r", "default")[0] == 2
+        put(channel, b"three")
+        ss.backup(channel, copy)
+    assert contents(copy, tmp_path / "r", "default")[0] == 3
 
 
 def test_events_that_leave_while_they_are_copied_are_done_without(

@@ -51,6 +51,26 @@ def test_everything_belongs_to_its_user_alone(store: DirectoryStore, root: Path)
     assert modes == {".": 0o700, "log": 0o700, "segments": 0o700, "log/1": 0o600, "hint": 0o600, "segments/1": 0o600}
 
 
+def test_a_name_that_exists_since_an_earlier_request_made_it_is_that_of_the_new_object(
+    store: DirectoryStore, fs: FaultyFileSystem, root: Path
+) -> None:
+    """A network file system repeats a request whose answer was lost."""
+    link = os.link
+
+    def repeated(source: Path, target: Path) -> None:
+        link(source, target)
+        link(source, target)
+
+    with mock.patch("os.link", repeated):
+        assert store.create("log/1", b"data")
+        assert [call.name for call in fs.calls[-2:]] == ["sync_directory", "remove"]
+        assert not store.create("log/1", b"another's")
+        store.replace("hint", b"hint")
+    assert bytes(store.get("hint")) == b"hint"
+    assert bytes(store.get("log/1")) == b"data"
+    assert temporaries(root) == []
+
+
 def test_a_new_object_is_synced_before_it_has_its_name_and_the_name_before_it_is_told(
     store: DirectoryStore, fs: FaultyFileSystem, root: Path
 ) -> None:
