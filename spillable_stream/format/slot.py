@@ -226,6 +226,12 @@ class Slot:
         """Whether a repair wrote it: the state after it is that of its checkpoint, whatever a reader knows."""
         return any(_is_anew(self.data, at, header) for at, header in self.places if header.type == FrameType.LOST)
 
+    @property
+    def first_id(self) -> int:
+        """The ID of the first event that its append puts; 0 if it puts none."""
+        ids = [h.write_order_id for _, h in self.places if h.type in (FrameType.PUT, FrameType.COMMIT)]
+        return min(filter(None, ids), default=0)
+
     def without_append(self) -> Slot:
         """Return it as readers pass it that found it void: it takes its place, and holds nothing."""
         return replace(self, places=())

@@ -76,6 +76,19 @@ class DamageFindings:
         self._findings.add(Finding(Severity.DAMAGE, file.path, text, offset, None, events))
         self.files.add(file.file_id)
 
+    def add_void(self, file: LogFile, events: tuple[Range, ...], last_id: int) -> None:
+        """Add a slot that counts for nobody: its writer found that slots before it were lost.
+
+        Args:
+            file: the slot.
+            events: those of the events in them that are known; others may have their IDs.
+            last_id: the last ID that was in use before it, if it says that.
+        """
+        knew = f", which knew the events up to {last_id:,}," if last_id > 0 else ""
+        text = f"the slot counts for nobody: its writer{knew} found that slots before it were lost"
+        severity = Severity.DAMAGE if events else Severity.NOTE
+        self._findings.add(Finding(severity, file.path, text, None, None, events))
+
     def follow(self, header: FrameHeader, pending: Pending | None) -> None:
         """Add to the last damage what a frame says of it.
 

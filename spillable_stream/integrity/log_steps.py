@@ -16,7 +16,7 @@ from spillable_stream.log.wal import Position
 from spillable_stream.progress import UNTOLD, Meter
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["ExactImage", "HiddenRecords", "LogSteps", "MissingFiles", "Step", "Steps", "frame_steps"]
+__all__ = ["ExactImage", "HiddenRecords", "LogSteps", "MissingFiles", "Step", "Steps", "VoidSlot", "frame_steps"]
 
 
 _LAST_US = 1 << 63  # behind every time
@@ -54,6 +54,16 @@ class HiddenRecords(NamedTuple):
     size_bytes: int
 
 
+class VoidSlot(NamedTuple):
+    """A slot that counts for nobody: its writer found that slots before it were lost.
+
+    Args:
+        first_id: the ID of the first event in it: those before it were in use; 0 if it says none.
+    """
+
+    first_id: int
+
+
 class Step(NamedTuple):
     """The next step in a log.
 
@@ -66,7 +76,7 @@ class Step(NamedTuple):
 
     time_us: int
     file: LogFile
-    what: LocatedFrame | Damage | ExactImage | MissingFiles | HiddenRecords
+    what: LocatedFrame | Damage | ExactImage | MissingFiles | HiddenRecords | VoidSlot
     fault: str | None = None
 
 

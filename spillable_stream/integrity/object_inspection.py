@@ -39,6 +39,7 @@ from spillable_stream.objects.store import Store
 from spillable_stream.objects.stored_object import StoredObject
 from spillable_stream.progress import UNTOLD, Meter
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.ranges import RangeSet
 
 __all__ = ["ObjectInspection", "inspect_objects"]
 
@@ -245,6 +246,7 @@ class _Inspector:
     ) -> tuple[Loss, int]:
         """Return what can't be recovered, and the last ID that may have been in use."""
         lost = state.missing()
+        unused = [(max(first, state.last_id + 1), last) for first, last in replay.lost if last > state.last_id]
         kept = kept_and_gone(state, lost, self._findings)
         for ranges, text in (
             (lost, "events that should be there are in no object"),
@@ -252,7 +254,8 @@ class _Inspector:
         ):
             if left := unexplained(ranges, self._findings):
                 self._findings.damage(Path(LOG), text, events=left)
-        last_id = state.last_id
+        lost = list(RangeSet([*lost, *unused]))
+        last_id = max([state.last_id, *(last for _, last in unused)])
         through = last_id + UNKNOWN_IDS if steps.hides_ids else last_id
         doubtful = ((last_id + 1, through),) if through > last_id else ()
         partial = left_in_part([replay.partial, check.partial], self._findings, [*lost, *kept])

@@ -17,7 +17,7 @@ from spillable_stream.format.frame import FrameType, frame_size, parse_header
 from spillable_stream.format.slot import HEADER_READ_BYTES, Slot, SlotHeader, parse_slot_header, slot_seed
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.inventory import LogFile
-from spillable_stream.integrity.log_steps import ExactImage, MissingFiles, Step, frame_steps
+from spillable_stream.integrity.log_steps import ExactImage, MissingFiles, Step, VoidSlot, frame_steps
 from spillable_stream.integrity.object_files import is_there
 from spillable_stream.integrity.object_inventory import ObjectInventory
 from spillable_stream.log.append_check import parsed_commit
@@ -38,7 +38,7 @@ _FAR_SLOTS = 10_000  # what is that far beyond the log's end is not a slot, but 
 _SHOWN_MISSING = 100
 _HEADER = "the file's header is damaged"
 _OTHER_BEFORE = "the slot was appended after one that is not there now: objects were removed or overwritten"
-_VOID = "the slot counts for nobody: its writer found that slots before it were lost"
+_NOT_COUNTED = "the slot is damaged; it did not count"
 _IDS = {FrameType.PUT, FrameType.COMMIT}
 
 
@@ -139,8 +139,12 @@ class ObjectSteps:
             text = "a repair began the log anew with this slot, and was not finished: it has no checkpoint"
             self._findings.damage(self._unsaid.path, text)
         for stray in [n for n in self._listed if n > self.last_number]:
-            text = _VOID if self._is_void(stray) else "the object is far beyond the end of the log, and not a slot"
-            self._findings.note(Path(slot_key(stray)), text)
+            if self._is_void(stray):
+                whole = self._whole(stray, self._get(stray) or b"")
+                yield Step(time_us, self._log_file(stray), VoidSlot(whole.first_id if whole else 0))
+            else:
+                text = "the object is far beyond the end of the log, and not a slot"
+                self._findings.note(Path(slot_key(stray)), text)
 
     # ── objects ─────────────────────────────────────────────────────────────────────────────────
 
@@ -179,10 +183,12 @@ class ObjectSteps:
 
     def _is_void(self, number: int) -> bool:
         """Tell whether a slot is void that was not planned on the one before it."""
-        if all(number != said for said, _ in self._void):
-            return False
-        header = self._header(number)
-        return header is not None and self._is_said_void(header)
+        slot = self._whole(number, self._get(number) or b"") if self._is_named(number) else None
+        return slot is not None and self._is_said_void(slot.header)
+
+    def _is_named(self, number: int) -> bool:
+        """Tell whether a writer said of a slot of this number that it is void."""
+        return any(number == said for said, _ in self._void)
 
     def _is_said_void(self, header: SlotHeader) -> bool:
         """Tell whether the writer of a slot said that it is void, and nobody has planned on it."""
@@ -238,12 +244,15 @@ class ObjectSteps:
         else:
             self.token, is_next = found[0].token, self.counts == found[0].previous
             if not is_next and self._is_said_void(found[0]):
-                self._findings.note(file.path, _VOID)
+                if whole is None:
+                    self._findings.damage(file.path, _NOT_COUNTED, 0)
+                else:
+                    yield Step(time_us, file, VoidSlot(whole.first_id))
                 return
             counts = is_next or self.counts is None
             self.counts = self.token
         if not counts and found is None:
-            self._findings.damage(file.path, "the slot is damaged; it did not count", 0)
+            self._findings.damage(file.path, _NOT_COUNTED, 0)
             return
         self.walked.add(number)
         if not data:
@@ -283,6 +292,8 @@ class ObjectSteps:
             is_new, self.counts = checkpoint.tail.counts != self.counts, checkpoint.tail.counts
             return is_new
         following = self._following(number)
+        if following is None and self._is_named(number):
+            return False
         if following is None:
             self.counts = None
             return True
@@ -322,7 +333,7 @@ class ObjectSteps:
                 self.hides_ids = False
             elif isinstance(what, Damage) and what.header.type == FrameType.FILE_HEADER:
                 self.hides_ids = True
-        else:
+        elif not isinstance(what, VoidSlot):
             self.hides_ids = True
 
     def _image(self, number: int, file: LogFile, time_us: int, last: Step | None) -> Iterator[Step]:

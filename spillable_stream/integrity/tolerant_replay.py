@@ -32,7 +32,7 @@ from spillable_stream.integrity.damage_findings import DamageFindings
 from spillable_stream.integrity.doubt import Doubt
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.inventory import LogFile
-from spillable_stream.integrity.log_steps import ExactImage, HiddenRecords, Steps
+from spillable_stream.integrity.log_steps import ExactImage, HiddenRecords, Steps, VoidSlot
 from spillable_stream.integrity.partial_transactions import PartialTransactions
 from spillable_stream.log.append_check import parsed_commit
 from spillable_stream.log.frames import Damage, LocatedFrame
@@ -65,6 +65,7 @@ class TolerantReplay:
         state: the state so far.
         steps: reads the logs.
         misfits: how many PUT frames are whole, but can't be decoded.
+        lost: events that void slots say were in use, and that are lost; others may have their IDs since.
         partial: the transactions with damaged frames, and with whole ones.
     """
 
@@ -83,6 +84,7 @@ class TolerantReplay:
         self.steps: Steps = steps
         self.misfits = 0
         self._on_image = on_image
+        self.lost: list[Range] = []
         self.partial: PartialTransactions = PartialTransactions()
         self._damage = DamageFindings(findings, self.partial)
         self._doubt = Doubt()
@@ -90,6 +92,7 @@ class TolerantReplay:
         self._knows_first_id = exact or state.next_id > 1
         self._with_memory = self._is_in_memory = False
         self._schemas: list[pa.Schema] = []
+        self._begun: list[tuple[int | str, int]] = [("", 0)]  # the last two files, and the next ID before each
         if not exact:
             self._raise_doubt(unknown_bytes=HEADER_SIZE_BYTES)
 
@@ -113,6 +116,8 @@ class TolerantReplay:
         self._with_memory = memory is not None
         for step in self.steps.since(disk, memory):
             self._is_in_memory = in_memory(step.file.file_id)
+            if self._begun[-1][0] != step.file.file_id:
+                self._begun = [self._begun[-1], (step.file.file_id, self._next_id())]
             if isinstance(step.what, LocatedFrame):
                 self._apply(step.file, step.what, step.fault)
             elif isinstance(step.what, Damage):
@@ -121,6 +126,8 @@ class TolerantReplay:
                 self._correct(step.file, step.what.image)
             elif isinstance(step.what, HiddenRecords):
                 self._raise_doubt(unknown_bytes=step.what.size_bytes)
+            elif isinstance(step.what, VoidSlot):
+                self._add_void(step.file, step.what.first_id)
             else:
                 if step.what.text:
                     self._damage.add_missing(step.file, step.what.text, self._next_id())
@@ -303,6 +310,16 @@ class TolerantReplay:
 
     def _add_damage(self, file: LogFile, damage: Damage, text: str) -> None:
         self._damage.add(file, damage, text, self._next_id())
+
+    def _add_void(self, file: LogFile, first_id: int) -> None:
+        """Add a void slot, and events that are lost: its writer knew them, and what the log had before has not."""
+        number, next_id = self._begun[-1]
+        before, next_before = self._begun[0]
+        if isinstance(number, int) and before == number - 1:
+            next_id = next_before  # its writer knew another slot in that place, and another one's events
+        events = ((next_id, first_id - 1),) if first_id > next_id else ()
+        self.lost += events
+        self._damage.add_void(file, events, first_id - 1)
 
     def _next_id(self) -> int:
         """Return the ID that the next PUT should have."""

@@ -16,7 +16,7 @@ from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints, checkp
 from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.read_ahead import BehindError, ReadAhead, require_there
 from spillable_stream.objects.slots import ForeignSlotError, Slots, slot_key
-from spillable_stream.objects.void_slots import is_void
+from spillable_stream.objects.void_slots import is_void, warn_of_void
 from spillable_stream.option_names import named
 from spillable_stream.progress import meter_of_open
 from spillable_stream.state.channel_state import ChannelState
@@ -174,21 +174,21 @@ def _replayed(slots: Slots, base: Checkpoint) -> Checkpoint:
                 base.chain.add(slot.number, slot.header.token)
             meter.add(len(found))
     meter.end()
-    _require_end(slots, tail)
+    _require_end(slots, tail, state.last_id)
     return Checkpoint(tail, state, base.chain, base.base)
 
 
-def _require_end(slots: Slots, tail: Tail) -> None:
+def _require_end(slots: Slots, tail: Tail, last_id: int) -> None:
     """Prove that a slot is the newest one, and not the last one before a hole: an append would go into that.
 
     Raises:
         BehindError: slots after it were collected.
         DataLossError: the next slot is missing, and the one behind it is there, damaged or not. A void one proves
-            nothing: its writer knew a slot that is lost, as where the bucket was put back.
+            no hole: its writer knew a slot that is lost, as where the bucket was put back. The log says what it held.
         StoreError: the store refused or failed.
     """
     missing, root = tail.number + 1, slots.store.root
-    behind = _first_there(slots, missing + 1)
+    behind = _first_there(slots, missing + 1, last_id)
     if behind is None or _is_there(slots, missing):  # the latter appended meanwhile
         return
     require_there(slots, tail)  # last: neither was collected meanwhile
@@ -200,11 +200,14 @@ def _require_end(slots: Slots, tail: Tail) -> None:
     )
 
 
-def _first_there(slots: Slots, number: int) -> int | None:
+def _first_there(slots: Slots, number: int, last_id: int) -> int | None:
     """Return the first slot from a number on that is not void; None if one is missing before it."""
     while (token := _token_of(slots, number)) is not None:
         if not token or not is_void(slots, number, token):
             return number
+        with contextlib.suppress(CorruptionError):
+            if (slot := slots.read(number)) is not None:
+                warn_of_void(slots, slot, last_id)
         number += 1
     return None
 

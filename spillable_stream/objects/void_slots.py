@@ -21,7 +21,7 @@ from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.slots import LOG, Slots, slot_key
 from spillable_stream.objects.store import ObjectMissingError
 
-__all__ = ["declare_void", "is_void", "pass_void", "void_key", "void_slots", "withdraw_void"]
+__all__ = ["declare_void", "is_void", "pass_void", "void_key", "void_slots", "warn_of_void", "withdraw_void"]
 
 _log = log_of(__name__)
 
@@ -95,17 +95,30 @@ def pass_void(slots: Slots, slot: Slot) -> Slot | None:
     """
     if not is_void(slots, slot.number, slot.header.token):
         return None
-    root = slots.store.root
+    warn_of_void(slots, slot)
+    return slot.without_append()
+
+
+def warn_of_void(slots: Slots, slot: Slot, last_id: int | None = None) -> None:
+    """Say what a void slot says is lost: its writer may have been killed before it could tell.
+
+    Args:
+        slots: the channel's slots.
+        slot: the slot.
+        last_id: the last write-order ID that is in use without it; None if other events may have those that are lost.
+    """
+    root, through = slots.store.root, slot.first_id - 1
     _log.warning(
-        "%s: slot %d counts for nobody: its writer, %s, found that slots before it were lost. If nobody knows of that, "
-        "run 'spillable verify %s'",
+        "%s: slot %d counts for nobody: its writer, %s%s, found that slots before it were lost%s. If nobody knows of "
+        "that, run 'spillable verify %s'",
         root,
         slot.number,
         slot.header.writer,
+        f", which knew the events up to {through:,}" if through > 0 else "",
+        f": the events {last_id + 1:,} to {through:,}" if last_id is not None and last_id < through else "",
         root,
         extra=fields(root, slot=slot.number),
     )
-    return slot.without_append()
 
 
 def void_slots(keys: Iterable[str]) -> set[tuple[int, bytes]]:

@@ -77,6 +77,79 @@ def put_in_vain_behind(store: MemoryStore, channel: ss.Channel) -> bytes:
     return lost
 
 
+@pytest.mark.parametrize("lost", [1, 3])
+def test_a_void_slot_whose_writer_told_nobody_of_the_loss_says_which_events_are_lost(
+    store: MemoryStore, lost: int
+) -> None:
+    """Other processes had put them. A repair records the loss, and no other event gets their IDs."""
+    channel, other = open_here(), open_here()
+    put(channel, b"first")
+    with store.put_back():
+        for _ in range(lost):
+            put(other, b"lost", b"lost")
+        channel.stats()
+    kill(other)
+    with pytest.raises(ss.CommitOutcomeUnknownError):
+        put(channel, b"void")
+    kill(channel)
+    last = 1 + 2 * lost
+    for report in (ss.verify(URL), ss.repair(URL)):
+        (finding,) = report.findings
+        assert (finding.severity.name, str(finding.path)) == ("DAMAGE", slot_key(lost + 2))
+        assert finding.events == report.loss.lost == ((2, last),)
+        assert f"which knew the events up to {last}, found" in finding.text
+    assert ss.verify(URL).healthy
+    with open_here(create=False) as channel:
+        assert channel.stats().lost == ((2, last),)
+        assert put(channel, b"later")[0] == last + 1
+        assert peek(channel) == [b"first", b"later"]
+    assert ss.verify(URL).healthy
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_void_slot_names_lost_events_whose_ids_others_got_since(store: MemoryStore, is_late: bool) -> None:
+    """These were put into the hole, or behind it."""
+    channel = open_here()
+    put(channel, b"first")
+    put(channel, b"lost")
+    put_in_vain_behind(store, channel)
+    with open_here() as other:
+        if is_late:
+            other.consumer("in-the-hole")
+        put(other, b"another one")
+    report = ss.verify(URL)
+    assert [(f.severity.name, f.events) for f in report.findings] == [("DAMAGE", ((2, 2),))]
+    assert report.loss.lost == ()
+    ss.repair(URL)
+    assert ss.verify(URL).healthy
+    with open_here(create=False) as channel:
+        assert peek(channel) == [b"first", b"another one"]
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("is_filled", [False, True])
+def test_a_damaged_void_slot_counts_for_nobody_and_a_repair_passes_it(
+    store: MemoryStore, is_filled: bool, kind: str
+) -> None:
+    channel = open_here()
+    put(channel, b"first")
+    put(channel, b"lost")
+    put_in_vain_behind(store, channel)
+    bodies = [b"first"]
+    if is_filled:
+        with open_here() as other:
+            put(other, b"in the hole")
+            bodies.append(b"in the hole")
+    damage_object(store, slot_key(3), DAMAGES[kind])
+    ss.repair(URL)
+    for body in (b"1", b"2", b"3"):
+        with open_here(create=False) as channel:
+            put(channel, body)
+            bodies.append(body)
+            assert peek(channel) == bodies
+    assert ss.verify(URL).healthy
+
+
 @pytest.mark.parametrize("is_filled", [False, True])
 def test_a_slot_that_others_have_planned_on_counts_whatever_its_writer_has_said(
     store: MemoryStore, is_filled: bool

@@ -130,11 +130,14 @@ def test_what_was_planned_on_a_void_slot_is_refused(memory: MemoryStore, channel
         other.put(b"in the hole")
 
 
-def test_an_open_that_misses_a_slot_looks_past_void_ones_behind_it(memory: MemoryStore, channel: str) -> None:
+def test_an_open_that_misses_a_slot_looks_past_void_ones_behind_it_and_says_what_is_lost(
+    memory: MemoryStore, channel: str, caplog: pytest.LogCaptureFixture
+) -> None:
     number, token = slot_behind_lost_ones(memory, channel)
     slots = Slots(memory, channel)
     declare_void(slots, number, token)
     assert Writer(memory, channel).tail.number == number - 2
+    assert "which knew the events up to 2, found that slots before it were lost: the events 2 to 2. If" in caplog.text
     memory.objects[slot_key(number + 1)] = b"damaged"
     with pytest.raises(DataLossError, match=f"slot {number - 1} is missing, and slot {number + 1} is there"):
         Writer(memory, channel)

@@ -291,16 +291,19 @@ def test_an_append_that_notices_a_bucket_that_was_put_back_leaves_a_slot_that_al
     assert slot_key(lost + 2) in objects
     with pytest.raises(UnsafeStoreError, match=f"Close all handles, and run `spillable verify {URL}`"):
         peek(channel)
-    assert verify(URL).healthy
+    assert verify(URL).loss.lost == ((continued + 2, lost + 1),), "nobody has these IDs yet"
     for handle in (channel, slow, open_handle()):
         for _ in range(2):
             bodies.append(b"of all handles")
             put(handle, bodies[-1])
     for number, handle in enumerate((channel, slow, open_handle())):
         assert peek(handle, group=f"g{number}") == bodies
-    assert f"slot {lost + 2} counts for nobody" in caplog.text
-    (note,) = verify(URL).findings
-    assert (note.severity.name, str(note.path)) == ("NOTE", slot_key(lost + 2))
+    assert f"which knew the events up to {lost + 1}, found that slots before it were lost. If" in caplog.text
+    report = verify(URL)
+    assert [(f.severity.name, str(f.path), f.events) for f in report.findings] == [
+        ("DAMAGE", slot_key(lost + 2), ((lost + 1, lost + 1),))
+    ], "of the slot before it; others have the ID since"
+    assert report.loss.lost == ()
 
 
 @pytest.mark.parametrize("use", [peek, lambda channel: put(channel, b"not stored")])
@@ -359,6 +362,8 @@ def test_a_producer_whose_bucket_was_put_back_stores_each_later_batch_once_witho
             producer.send(Event(b"%d" % number))
             producer.flush()
     assert peek(channel) == [b"first", b"0", b"1", b"2"]
+    channel.close()
+    assert repair(URL).loss.lost == ()
     assert verify(URL).healthy
 
 
