@@ -1,6 +1,14 @@
 """Lets a process fork only where its child can continue.
 
-A child has no thread but the one that forked. What another one is in the middle of stays so in the child forever.
+A child has no thread but the one that forked. What another one is in the middle of stays so in the child forever. So
+a fork takes two locks, and then nobody may import what a child may import:
+
+1. logging's. A thread that configures logging has it, and makes handlers meanwhile, which may open a channel's files.
+2. `forking`. A thread that opens or closes a file has it, and a finalizer or a signal's handler may log meanwhile.
+
+So other threads take them in either order, and import under each. That is why a fork waits for neither of them, and for
+no import, while it keeps a lock: unless it gets all it lets all go, and begins again. Logging's own hook, which takes
+its lock too, comes behind that.
 """
 
 from __future__ import annotations
@@ -15,6 +23,8 @@ import threading
 import weakref
 from _thread import interrupt_main
 from functools import partial
+from itertools import compress
+from operator import methodcaller
 from time import monotonic, sleep
 from typing import Protocol
 
@@ -28,8 +38,9 @@ _PACKAGES = frozenset({__name__.partition(".")[0], *_OTHERS.split(), *sys.stdlib
 """What a child that uses a channel or a flow may import. Their imports end; a program's own may never."""
 
 _POLL_SECONDS = 0.001
+_TRIAL_SECONDS = 0.01  # for each lock
 _OF_A_SIGNAL = 128  # plus its number: the status of a program that one has ended
-_MOST_SECONDS = 30.0  # should a lock that the forking thread holds keep the import from its end
+_MOST_SECONDS = 30.0  # for imports, should a lock that the forking thread had before keep one from its end
 
 
 class _ModuleLock(Protocol):
@@ -48,6 +59,11 @@ _broken_off: set[str] = set()
 
 forking: threading.RLock = threading.RLock()
 """Keeps a fork from landing between opening or closing a descriptor and recording it."""
+
+_logging: threading.RLock | None = getattr(logging, "_lock", None)  # likewise internal
+_locks = [lock for lock in (_logging, forking) if lock is not None]
+_try = methodcaller("acquire", timeout=_TRIAL_SECONDS)
+_release = methodcaller("release")
 
 
 class _Interrupts:
@@ -75,19 +91,26 @@ class _Interrupts:
 _interrupts = _Interrupts()
 
 
-def _wait_for_imports() -> None:
-    """Wait while other threads import what a child may import: its own import would wait for theirs forever.
+def _take_locks() -> None:
+    """Take the locks, at a moment when no other thread imports: a child's own import would wait for that one forever.
 
     An interrupt does not end the wait, since nothing keeps the child from being forked. It comes once that is done.
     """
     end = monotonic() + _MOST_SECONDS
+    held: list[threading.RLock] = []
     while True:
         try:
-            while _others_import() and monotonic() < end:
-                sleep(_POLL_SECONDS)
-            return
+            # A signal's handler may raise behind any call: so a lock is taken and noted in one call, which is C's.
+            held.extend(compress(_locks, map(_try, _locks)))
+            if held == _locks and not (monotonic() < end and _others_import()):
+                return
+            held[:] = filter(_release, held)  # none is left, also of those that were taken before an interrupt
+            sleep(_POLL_SECONDS)
         except (KeyboardInterrupt, SystemExit) as e:
             _interrupts.note(e)
+        except Exception:  # of another handler: said and ignored, as Python does
+            sys.excepthook(*sys.exc_info())
+            end = 0.0
 
 
 def _others_import() -> bool:
@@ -120,12 +143,11 @@ def _note_broken_off() -> None:
     _broken_off.update(name for name, owner in _import_owners().items() if owner != me)
 
 
-# The last one registered is the first to act before a fork: the wait holds no lock that an import may need.
-os.register_at_fork(before=forking.acquire, after_in_parent=forking.release, after_in_child=forking.release)
-# Before that: a thread that configures logging has this lock, and a handler that it makes may open a channel's files.
-if (_logging := getattr(logging, "_lock", None)) is not None:
-    os.register_at_fork(before=_logging.acquire, after_in_parent=_logging.release)  # a child's is a new one
-os.register_at_fork(before=_wait_for_imports, after_in_child=_note_broken_off)
+# The last one registered is the first to act before a fork, and the last one after it.
+os.register_at_fork(before=_take_locks, after_in_child=_note_broken_off)
+os.register_at_fork(after_in_parent=forking.release, after_in_child=forking.release)
+if _logging is not None:
+    os.register_at_fork(after_in_parent=_logging.release)  # logging makes a child's anew
 # A call from C, so the signal's handler runs where the fork has returned: what it raises here would be ignored, too.
 os.register_at_fork(after_in_parent=partial(next, map(interrupt_main, _interrupts), None))
 os.register_at_fork(after_in_child=_interrupts.waiting.clear)

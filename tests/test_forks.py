@@ -9,12 +9,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from time import sleep
-from types import ModuleType
+from types import FrameType, ModuleType
 
 import pytest
 
@@ -221,36 +222,129 @@ def test_a_fork_waits_while_pyarrow_looks_for_pandas() -> None:
     assert (found.stdout, found.stderr) == ("ended\n", "")
 
 
-A_HANDLER_OPENS_FILES = """
+A_THREAD_HAS_A_LOCK = """
 import logging, os, signal, sys, threading
 from pathlib import Path
 from time import sleep
+from spillable_stream.forks import forking
 from spillable_stream.storage.filesystem import FileSystem
 
-has_begun, forking, main = threading.Event(), {"_acquireLock", "fork"}, threading.get_ident()
+has_begun, main = threading.Event(), threading.get_ident()
 
-def configure():
-    with logging._lock:  # as `logging.config` has it, while it makes handlers
-        has_begun.set()
-        waiting = 0
-        while waiting < 1000:  # looks, each of which lets the other thread continue, if it can
-            waiting = waiting + 1 if sys._current_frames()[main].f_code.co_name in forking else 0
-            sleep(0)
-        FileSystem().open(Path(sys.argv[1]), create=True).close()
+def wait_for_fork():
+    looks = 0
+    while looks < 1000:  # each of which lets the other thread continue, if it can
+        looks = looks + 1 if is_forking(sys._current_frames()[main]) else 0
+        sleep(0)
+
+def is_forking(frame):
+    while frame and frame.f_code.co_name != "fork":
+        frame = frame.f_back
+    return frame is not None
 
 def fork():
     return os.fork()
 
-signal.alarm(60)
-threading.Thread(target=configure, daemon=True).start()
+def open_file():
+    FileSystem().open(Path(sys.argv[2]), create=True).close()
+
+def configure():
+    with logging._lock:  # as `logging.config` has it, while it makes handlers
+        has_begun.set()
+        wait_for_fork()
+        open_file()
+
+def configure_while_the_fork_is_interrupted():
+    with logging._lock:
+        has_begun.set()
+        wait_for_fork()
+        os.kill(os.getpid(), signal.SIGINT)
+        wait_for_fork()
+        open_file()
+
+def log_while_a_file_is_opened():
+    with forking:  # as a finalizer that runs there
+        has_begun.set()
+        wait_for_fork()
+        logging.getLogger("a.finalizer")
+
+signal.alarm(30)
+threading.Thread(target=globals()[sys.argv[1]], daemon=True).start()
 has_begun.wait()
-if not (child := fork()):
-    os._exit(0)
-print("ended" if os.waitpid(child, 0)[1] == 0 else "failed")
+try:
+    child = fork()
+    if not child:
+        os._exit(0)
+    print("forked")
+except KeyboardInterrupt:
+    print("interrupted")
+print("ended" if os.wait()[1] == 0 else "failed")
 """
 
 
-def test_a_fork_waits_for_a_thread_that_configures_logging_and_opens_files(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", A_HANDLER_OPENS_FILES, tmp_path / "file"]
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        ("configure", "forked"),
+        ("configure_while_the_fork_is_interrupted", "interrupted"),
+        ("log_while_a_file_is_opened", "forked"),
+    ],
+)
+def test_a_fork_keeps_no_lock_from_a_thread_that_has_the_other_one(work: str, said: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", A_THREAD_HAS_A_LOCK, work, str(tmp_path / "file")]
     found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * _SECONDS)
-    assert (found.stdout, found.stderr) == ("ended\n", "")
+    assert (found.stdout, found.stderr) == (f"{said}\nended\n", "")
+
+
+def test_a_fork_waits_for_an_import_that_begins_while_it_waits_for_a_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, _ = begin("spillable_stream.that_is_slow", monkeypatch)
+    is_free, main = threading.Event(), threading.get_ident()
+    has_lock, imports = threading.Event(), ExitStack()
+    waits = Waits(lambda: slow.may_end.set() if is_free.is_set() else None)
+    monkeypatch.setattr(forks, "sleep", waits)
+
+    def work() -> None:
+        with logging._lock:  # type: ignore[attr-defined]
+            has_lock.set()
+            looks = 0
+            while looks < 1000:  # each of which lets the other thread continue, if it can
+                looks = looks + 1 if is_in("in_child", sys._current_frames()[main]) else 0
+                sleep(0)
+            imports.enter_context(slow.running())
+        is_free.set()
+
+    thread = threading.Thread(target=work)
+    with imports:
+        thread.start()
+        assert has_lock.wait(_SECONDS)
+        in_child(lambda: import_module(slow.module.name) and slow.has_ended)
+        thread.join(_SECONDS)
+    assert waits.number
+
+
+def is_in(function: str, frame: FrameType | None) -> bool:
+    """Tell whether a thread, whose frame is given, is in a function, or in what that calls."""
+    while frame is not None and frame.f_code.co_name != function:
+        frame = frame.f_back
+    return frame is not None
+
+
+def test_what_another_handler_raises_while_a_fork_waits_is_said_and_leaves_the_locks_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def raises(number: int, frame: object) -> None:
+        raise TimeoutError("too late")
+
+    said = list[BaseException]()
+    slow, _ = begin("spillable_stream.that_is_slow", monkeypatch)
+    monkeypatch.setattr(forks, "sleep", Waits(lambda: signal.raise_signal(signal.SIGUSR1)))
+    monkeypatch.setattr(sys, "excepthook", lambda kind, error, traceback: said.append(error))
+    before = signal.signal(signal.SIGUSR1, raises)
+    try:
+        with slow.running():
+            in_child(lambda: True)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert [str(e) for e in said] == ["too late"]
+    with ThreadPoolExecutor(1) as pool:
+        assert all(pool.map(lambda lock: lock.acquire(blocking=False) and lock.release() is None, forks._locks))
