@@ -187,14 +187,13 @@ class MemoryRecovery:
         if isinstance(error, StorageError):  # not such as too many open files
             return _is_of_medium(error)
         if isinstance(error, CorruptionError):
-            return not self._is_whole()  # of what is damaged or was removed there a repair gives up no more than that
+            return not self._is_of_this_boot()  # else a repair gives up what was damaged or removed, and no more
         return True
 
-    def _is_whole(self) -> bool:
-        """Tell whether nothing can be missing in the memory tier's directory but what was damaged or removed there."""
+    def _is_of_this_boot(self) -> bool:
+        """Tell whether no power cut can have damaged the memory tier, wherever it is."""
         origin = self._directory.origin()
-        same_boot = origin is not None and origin.boot == self._lock.head.boot.hex()
-        return same_boot and self._fs.is_in_memory(self._layout.memory)
+        return origin is not None and origin.boot == self._lock.head.boot.hex()
 
     def _is_about_memory(self, error: Exception) -> bool:
         """Tell whether an error is about the memory tier's own files, or about what is in none."""

@@ -423,10 +423,18 @@ def test_a_file_of_memory_that_holds_commits_is_not_taken_for_one_that_was_being
         assert put(channel, b"next")[0] > 7
 
 
+@pytest.mark.parametrize("in_memory", [True, False], ids=["in memory", "on a disk"])
 @pytest.mark.parametrize(("which", "lost", "kept"), [(0, (1, 3), [4, 5, 6, 7]), (-1, (4, 7), [1, 2, 3])])
 def test_a_file_of_memory_that_was_removed_takes_no_other_file_with_it(
-    path: Path, open_channel: Open, which: int, lost: tuple[int, int], kept: list[int]
+    path: Path,
+    open_channel: Open,
+    monkeypatch: pytest.MonkeyPatch,
+    in_memory: bool,
+    which: int,
+    lost: tuple[int, int],
+    kept: list[int],
 ) -> None:
+    monkeypatch.setattr(FileSystem, "is_in_memory", lambda self, path: in_memory)
     channel = open_channel(memory_capacity=100)
     put(channel, *numbered(0, 3))
     channel.checkpoint()  # which begins a new file
