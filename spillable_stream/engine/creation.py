@@ -84,7 +84,7 @@ def create_channel(
             return
         with failed.without_files():
             creating.check_exclusive(fs)
-            failed.layout = _continued(fs, planned)
+            failed.continue_as(_continued(fs, planned))
             _create_files(fs, failed.layout, options, schemas)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.option_types import ChannelOptions, CreationOptions
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.events import put, take
-from tests.support.fake_files import Call, FaultyFileSystem, since
+from tests.support.fake_files import Call, FaultyFileSystem, nth, since
 
 _WAIT_SECONDS = 60  # of a thread that hangs
 _NEEDS_ROOM = ("create", "write", "preallocate", "sync", "sync_directory", "rename")
@@ -79,6 +81,74 @@ def test_what_is_not_the_creations_stays(tmp_path: Path) -> None:
     assert [p.name for p in data.iterdir()] == ["notes"] and not list(path.iterdir())
     with Channel(other, create=False) as channel:
         assert take(channel) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "is_sick", "last"),
+    [
+        ("first", False, {"data_dirs": ["first"]}),
+        ("first", False, {"data_dirs": ["second"]}),
+        ("first", False, {}),
+        ("first", True, {"data_dirs": ["first"]}),
+        ("channel/first/rows", False, {"data_dirs": ["channel/first/rows"]}),
+        ("channel/first/rows", False, {}),
+    ],
+)
+def test_what_a_kill_has_left_is_in_no_way_of_the_next_one_where_another_that_continued_it_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, is_sick: bool, last: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "channel"
+    killed(path, data_dirs=[first])
+    fs = Keeps(tmp_path / first if is_sick else None)
+    with fs.failing(nth("rename", 1, "channel.json")), pytest.raises(StorageError):
+        Channel(path, fs=fs, minimum_required_space=0, data_dirs=["second"])
+    assert ([p.name for p in tmp_path.rglob("*") if p.is_file()] != ["open.lock"]) == is_sick
+    with Channel(path, minimum_required_space=0, **last) as channel:
+        put(channel, b"one")
+        assert take(channel) == [b"one"]
+
+
+@pytest.mark.parametrize("first", ["first", "channel/first/rows"])
+def test_a_directory_that_a_killed_creation_had_is_free_once_the_next_one_has_named_another(
+    tmp_path: Path, first: str
+) -> None:
+    path, data = tmp_path / "channel", tmp_path / first
+    killed(path, data_dirs=[str(data)])
+    with Channel(path, minimum_required_space=0, data_dirs=[str(tmp_path / "second")]) as channel:
+        put(channel, b"one")
+    assert not list(data.rglob("*")) and not (path / "first").exists()
+
+
+def test_a_copy_of_a_creation_that_was_killed_removes_nothing_of_the_original(tmp_path: Path) -> None:
+    path, copy, data = tmp_path / "channel", tmp_path / "copy", [str(tmp_path / "first")]
+    killed(path, data_dirs=data)
+    shutil.copytree(path, copy)
+    Channel(path, minimum_required_space=0, data_dirs=data).close()
+    Channel(copy, minimum_required_space=0, data_dirs=[str(tmp_path / "second")]).close()
+    with Channel(path, create=False, minimum_required_space=0) as channel:
+        put(channel, b"one")
+        assert take(channel) == [b"one"]
+
+
+def killed(path: Path, **options: Any) -> None:
+    """Create a channel but for its identity, as a process that is killed."""
+    fs = FaultyFileSystem()
+    with fs.failing(since(nth("rename", 1, "channel.json"))), pytest.raises(StorageError):
+        Channel(path, fs=fs, minimum_required_space=0, **options)
+
+
+class Keeps(FaultyFileSystem):
+    """A disk of which one directory can no longer be written."""
+
+    def __init__(self, directory: Path | None) -> None:
+        super().__init__()
+        self._directory = directory
+
+    def remove(self, path: Path) -> None:
+        if path.parent == self._directory:
+            raise StorageError(f"{path} is on a disk that can't be written")
+        super().remove(path)
 
 
 class Meets(FaultyFileSystem):
