@@ -154,6 +154,7 @@ class _Inspector:
         last_id, through = state.last_id, self._doubtful_through
         doubtful = ((last_id + 1, through),) if through > last_id else ()
         bad_positions = check_positions(self._fs, self._layout, state, self._findings)
+        self._warn_of_open(state)
         note_segments(self._fs, self._layout, state, self._findings)
         note_strays(self._fs, self._layout, self._findings)
         return Inspection(
@@ -330,6 +331,16 @@ class _Inspector:
             self._findings.damage(self._layout.memory, text, events=loss.lost)
         else:
             self._findings.note(self._layout.memory, "the memory tier is gone; no event is known to be lost with it")
+
+    def _warn_of_open(self, state: ChannelState) -> None:
+        """Warn where the next open gives up more than what is damaged: all of a memory tier, after a reboot."""
+        memory, found = self._layout.memory, self._findings.all()
+        if not state.memory.open or not any(f.severity is Severity.DAMAGE and memory in f.path.parents for f in found):
+            return
+        origin = MemoryDirectory(self._fs, self._layout).origin()
+        if origin is None or origin.boot != boot_id().hex():
+            text = "the host was booted since: an open gives up all that is in memory, a repair only what can't be read"
+            self._findings.warn(memory, text)
 
     # ── what is missing ─────────────────────────────────────────────────────────────────────────
 

@@ -25,6 +25,7 @@ from spillable_stream.errors import (
     MemoryLossWarning,
     StorageError,
 )
+from spillable_stream.integrity import inspection
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log import head as head_module
@@ -352,6 +353,24 @@ def test_memory_that_survives_a_reboot_in_part_is_lost(
     with channel:
         assert warning.lost == ((1, 10), (36, 38))
         assert list(ids(channel)) == list(range(11, 36))
+
+
+def test_verify_says_after_a_reboot_that_a_repair_keeps_what_an_open_gives_up(
+    path: Path, tmp_path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "disk").mkdir()
+    channel = open_channel(memory_capacity=100, memory_dir=str(tmp_path / "disk"))
+    put(channel, *numbered(0, 3))
+    channel.checkpoint()  # which begins a new file
+    put(channel, *numbered(3, 4))
+    kill(channel)
+    for module in (head_module, inspection):
+        monkeypatch.setattr(module, "boot_id", lambda: bytes(16))
+    sorted(memory_of(path).glob("memory-*"))[-1].unlink()
+    assert any("an open gives up all that is in memory" in f.text for f in verify(path).findings)
+    assert (4, 7) in repair(path).loss.lost
+    with Channel(path, create=False) as channel:
+        assert list(ids(channel)) == [1, 2, 3]
 
 
 def test_a_prepared_take_in_lost_memory_is_forgotten(path: Path, open_channel: Open) -> None:
