@@ -10,16 +10,40 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from hashlib import md5
+from typing import NamedTuple
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import SinkBatch
 
-__all__ = ["StoredBatches", "batch_of", "digest", "latest", "of_query", "stored_batches", "stored_otherwise"]
+__all__ = [
+    "Answer",
+    "StoredBatches",
+    "answer_of",
+    "batch_of",
+    "digest",
+    "division_with_places",
+    "latest",
+    "of_query",
+    "stored_batches",
+    "stored_otherwise",
+]
 
 _DIVISION = re.compile(r"(?:\d+|flow)-[0-9a-f]{8}")
 
 StoredBatches = Mapping[str, int]
 """The numbers of the last batches that a channel has, by the names by which it remembers them."""
+
+
+class Answer(NamedTuple):
+    """What a channel says that was asked for its batches.
+
+    Args:
+        channel: its UUID.
+        batches: the last batches that it has.
+    """
+
+    channel: str
+    batches: StoredBatches
 
 
 def digest(parts: Iterable[str]) -> str:
@@ -36,6 +60,11 @@ def stored_batches(channel: Channel) -> StoredBatches:
     """Return the last batches that a channel has."""
     with channel.port().snapshot() as state:
         return dict(state.sinks)
+
+
+def answer_of(channel: Channel) -> Answer:
+    """Return which channel it is, and the last batches that it has."""
+    return Answer(channel.uuid, stored_batches(channel))
 
 
 def latest(*found: StoredBatches) -> StoredBatches:
@@ -63,6 +92,12 @@ def stored_otherwise(found: StoredBatches, batch: SinkBatch, division: str | Non
 def of_query(found: StoredBatches, query: str) -> StoredBatches:
     """Return the last batches of one query."""
     return {name: batch_id for name, batch_id in found.items() if _division(name, query) is not None}
+
+
+def division_with_places(name: str, query: str) -> str | None:
+    """Return the division in the name of a query's batch if it says where its channels are, as a flow's does."""
+    division = _division(name, query) or ""
+    return division if division.startswith("flow-") else None
 
 
 def _division(name: str, query: str) -> str | None:

@@ -113,9 +113,7 @@ class FlowPlan:
         Raises:
             OptionError: a channel has the batch, or a later one, by another division.
         """
-        optional = {name: channel.plan for name, channel in self.optional.items()}
-        plans = {**dict(zip(self.names, self.channels, strict=True)), **optional}
-        asked = {**{name: plan.stored for name, plan in plans.items() if plan is not None}, **beside}
+        asked = {**{name: plan.stored for name, plan in self._plans().items()}, **beside}
         found = {name: stored_otherwise(batches, batch, division) for name, batches in asked.items()}
         have = {name: one.batch_id for name, one in found.items() if one is not None}
         if have:
@@ -126,6 +124,15 @@ class FlowPlan:
                 "file that it had, and change that when it is done"
             )
         return batch_of(batch, division)
+
+    def asked(self) -> set[str]:
+        """Return the UUIDs of the source's channels that have said which batches they have."""
+        return {plan.stage.channel for plan in self._plans().values()}
+
+    def _plans(self) -> dict[str, SinkPlan]:
+        """Return the plan of each of the source's channels that is open, by name."""
+        optional = {name: channel.plan for name, channel in self.optional.items() if channel.plan is not None}
+        return {**dict(zip(self.names, self.channels, strict=True)), **optional}
 
     def shown(self, channels: Sequence[int]) -> str:
         """Return what messages call some of the channels, by their numbers."""

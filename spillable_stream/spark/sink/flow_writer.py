@@ -115,22 +115,22 @@ class FlowStreamWriter(ShardedStreamWriter):
                 )
         commit_optional(self._flow.optional, _optional_parts(staged), batch_id, sink)
 
-    def _own(self) -> set[str]:
-        return super()._own() | set(self._flow.places.values())
-
     def _beside(self, messages: list[WriterCommitMessage | None]) -> dict[str, str]:
         parts = _optional_parts(m for m in messages if isinstance(m, FlowStaged))
         plans = [self._flow.optional[name].plan for name in parts]
         return {plan.path: plan.stage.channel for plan in plans if plan is not None}
 
-    def _remembered(self, batch: SinkBatch, messages: list[WriterCommitMessage | None], *, is_first: bool) -> SinkBatch:
+    def _remembered(
+        self, batch: SinkBatch, messages: list[WriterCommitMessage | None], *, is_first: bool
+    ) -> tuple[SinkBatch, set[str]]:
         """Return by what the channels remember the batch; refuse one that any of the agent's has by another division.
 
         Channels that are not the source's are asked once.
         """
         division = next(message.division for message in messages if isinstance(message, FlowStaged))
         beside = batches_beside(self._flow.base, self._flow.beside) if is_first else {}
-        return self._flow.remembered(batch, division, beside)
+        own = {*self._flow.asked(), *(answer.channel for answer in beside.values())}
+        return self._flow.remembered(batch, division, {name: answer.batches for name, answer in beside.items()}), own
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Publish the micro-batch where it was not published before.

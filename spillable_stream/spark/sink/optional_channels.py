@@ -32,7 +32,7 @@ from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.open_channel import configured_channels
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit, visit_to_read
-from spillable_stream.spark.sink.division import StoredBatches, stored_batches
+from spillable_stream.spark.sink.division import Answer, answer_of
 from spillable_stream.spark.sink.sink_plan import SinkOptions, SinkPlan, plan_for
 from spillable_stream.spark.sink.task_guards import refuse_self_read
 from spillable_stream.spark.sink.task_stage import Staged
@@ -132,8 +132,8 @@ def _open(flow: str, agent: str, config: ComponentConfig, options: SinkOptions, 
 # ── the driver ──────────────────────────────────────────────────────────────────────────────────
 
 
-def batches_beside(flow: str, places: Mapping[str, str]) -> dict[str, StoredBatches]:
-    """Return the last batches of other channels of the agent, by name: of those that are there and say so in time.
+def batches_beside(flow: str, places: Mapping[str, str]) -> dict[str, Answer]:
+    """Return what other channels of the agent say of their batches, by name: those that are there and say so in time.
 
     Args:
         flow: what messages call the flow.
@@ -141,12 +141,12 @@ def batches_beside(flow: str, places: Mapping[str, str]) -> dict[str, StoredBatc
     """
     calls = [BulkheadCall(_bulkhead(flow, name), partial(_batches, place)) for name, place in places.items()]
     found = zip(places, call_in_time(calls), strict=True)
-    return {name: batches for name, batches in found if not isinstance(batches, Exception)}
+    return {name: answer for name, answer in found if not isinstance(answer, Exception)}
 
 
-def _batches(place: str) -> StoredBatches:
+def _batches(place: str) -> Answer:
     with visit_to_read(place) as channel:
-        return stored_batches(channel)
+        return answer_of(channel)
 
 
 def refuse_reading_optional(channels: Mapping[str, OptionalChannel], query: str | None) -> None:

@@ -145,12 +145,11 @@ class _ShardedWriter(SinkWriter[DividedPlan]):
         channels, staged = self._plan.channels, _by_shard(self._outputs(messages))
         return {channels[shard].path: found[0].channel for shard, found in staged.items()}
 
-    def _own(self) -> set[str]:
-        return {channel.stage.channel for channel in self._plan.channels}
-
-    def _remembered(self, batch: SinkBatch, messages: list[WriterCommitMessage | None], *, is_first: bool) -> SinkBatch:
+    def _remembered(
+        self, batch: SinkBatch, messages: list[WriterCommitMessage | None], *, is_first: bool
+    ) -> tuple[SinkBatch, set[str]]:
         assert isinstance(self._plan, ShardedPlan)
-        return self._plan.remembered(batch)
+        return self._plan.remembered(batch), {channel.stage.channel for channel in self._plan.channels}
 
 
 class _ShardCommit:

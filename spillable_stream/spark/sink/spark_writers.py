@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
@@ -116,12 +116,10 @@ class SinkWriter(Generic[P]):
         return {}
 
     @abstractmethod
-    def _own(self) -> Collection[str]:
-        """Return the UUIDs of the channels that `_remembered` asks, or their paths."""
-
-    @abstractmethod
-    def _remembered(self, batch: SinkBatch, messages: list[WriterCommitMessage | None], *, is_first: bool) -> SinkBatch:
-        """Return by what a channel remembers a batch.
+    def _remembered(
+        self, batch: SinkBatch, messages: list[WriterCommitMessage | None], *, is_first: bool
+    ) -> tuple[SinkBatch, set[str]]:
+        """Return by what a channel remembers a batch, and the UUIDs of the channels that have said that they may.
 
         Args:
             batch: the query's ID, or the application, and the batch's number.
@@ -153,7 +151,7 @@ class BatchWriter(SinkWriter[P], DataSourceArrowWriter):
             ChannelFullError: there was no room within ``keepAlive``; nothing was published.
         """
         given = self._plan.transaction
-        sink = None if given is None else self._remembered(given, messages, is_first=True)
+        sink = None if given is None else self._remembered(given, messages, is_first=True)[0]
         self._publish(messages, _ONLY_BATCH, sink)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -209,9 +207,9 @@ class StreamWriter(SinkWriter[P], DataSourceStreamArrowWriter):
             channels = self._written(messages)
             before.require_same(channels, batchId)
             batch, is_first = SinkBatch(queries.pop(), batchId), before.is_first_batch()
-            sink = self._remembered(batch, messages, is_first=is_first)
+            sink, asked = self._remembered(batch, messages, is_first=is_first)
             if is_first:
-                before.refuse_stored_elsewhere(batch, self._own())
+                before.refuse_stored_elsewhere(batch, sink, asked)
             before.note(channels, self._beside(messages))
             self._publish(messages, batchId, sink)
 

@@ -47,11 +47,10 @@ class _ChannelWriter(SinkWriter[SinkPlan]):
     def _written(self, messages: list[WriterCommitMessage | None]) -> dict[str, str]:
         return dict([(absolute(self._plan.path), m.channel) for m in self._outputs(messages) if m.has_rows])
 
-    def _own(self) -> set[str]:
-        return {self._plan.stage.channel}
-
-    def _remembered(self, batch: SinkBatch, messages: list[WriterCommitMessage | None], *, is_first: bool) -> SinkBatch:
-        return self._plan.remembered(batch)
+    def _remembered(
+        self, batch: SinkBatch, messages: list[WriterCommitMessage | None], *, is_first: bool
+    ) -> tuple[SinkBatch, set[str]]:
+        return self._plan.remembered(batch), {self._plan.stage.channel}
 
 
 class SpillableBatchWriter(BatchWriter[SinkPlan], _ChannelWriter):

@@ -33,7 +33,7 @@ from spillable_stream.errors import NotAChannelError, OptionError, SpillableErro
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.side_by_side import side_by_side
-from spillable_stream.spark.sink.division import StoredBatches, stored_batches, stored_otherwise
+from spillable_stream.spark.sink.division import Answer, answer_of, division_with_places, stored_otherwise
 
 __all__ = ["NOTE", "WrittenChannels"]
 
@@ -95,30 +95,35 @@ class WrittenChannels:
         """Tell whether nothing is known of the run: only its first batch can be the repetition of one before it."""
         return self._of_run() == _NOTHING
 
-    def refuse_stored_elsewhere(self, batch: SinkBatch, own: Collection[str]) -> None:
-        """Refuse the first batch of a run if the last one has stored it in a channel that gets no rows now.
+    def refuse_stored_elsewhere(self, batch: SinkBatch, sink: SinkBatch, asked: Collection[str]) -> None:
+        """Refuse the first batch of a run if the last one has stored it by other options, in a channel not asked yet.
 
         A channel that is gone is passed over; so is an optional one that does not answer in a second, and, with a
         warning, one that can't be read.
 
         Args:
             batch: the query's ID, and the batch's number.
-            own: the UUIDs of the channels that were asked for themselves, or their paths.
+            sink: by what the channels of the write remember it.
+            asked: the UUIDs of the channels that have said already that they may have it.
 
         Raises:
             OptionError: a channel has the batch, or a later one.
         """
         noted = self._noted()[1]
-        places, optional = (
-            [path for path, uuid in sorted(known.items()) if path not in own and uuid not in own] for known in noted
-        )
-        asked = side_by_side([partial(_batches_of, place, batch) for place in places])
-        found = dict(zip(places, asked, strict=True))
+        places, optional = ([path for path, uuid in sorted(known.items()) if uuid not in asked] for known in noted)
+        answers = side_by_side([partial(_answer_of, place, batch) for place in places])
+        found = dict(zip(places, answers, strict=True))
         if optional:
             from spillable_stream.spark.sink.optional_channels import batches_beside  # which takes a while to import
 
             found |= batches_beside("a stream's former run", dict(zip(optional, optional, strict=True)))
-        have = {place: one for place, batches in found.items() if (one := stored_otherwise(batches, batch, None))}
+        by = division_with_places(sink.query, batch.query)
+        have = {
+            place: one
+            for place, answer in found.items()
+            if answer is not None and answer.channel not in asked
+            if (one := stored_otherwise(answer.batches, batch, by))
+        }
         if have:
             last = max(one.batch_id for one in have.values())
             raise OptionError(
@@ -161,13 +166,13 @@ class WrittenChannels:
         return "", _NOTHING
 
 
-def _batches_of(place: str, batch: SinkBatch) -> StoredBatches:
-    """Return the last batches that a channel has; none if it is gone or can't be read."""
+def _answer_of(place: str, batch: SinkBatch) -> Answer | None:
+    """Return what a channel says of its batches; None if it is gone or can't be read."""
     try:
         with visit_to_read(place) as channel:
-            return stored_batches(channel)
+            return answer_of(channel)
     except NotAChannelError:
-        return {}
+        return None
     except SpillableError as e:
         _log.warning(
             "%s, to which the query %s wrote before it had other options, can't say whether it has the batch %d, which "
@@ -178,7 +183,7 @@ def _batches_of(place: str, batch: SinkBatch) -> StoredBatches:
             e,
             extra=fields(place, query=batch.query),
         )
-        return {}
+        return None
 
 
 def _write(directory: Path, text: str) -> None:

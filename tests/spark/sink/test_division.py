@@ -13,6 +13,7 @@ from spillable_stream.format.batch import encode_batch
 from spillable_stream.spark.sink.division import (
     batch_of,
     digest,
+    division_with_places,
     latest,
     of_query,
     stored_batches,
@@ -53,6 +54,11 @@ def test_a_channel_says_which_batches_another_division_stored(channel: ss.Channe
 def test_a_batch_whose_rows_were_not_divided_counts_as_one_of_another_division() -> None:
     assert stored_otherwise({"q": 2}, SinkBatch("q", 2), "flow-00000000") == ("q", 2)
     assert stored_otherwise({"q": 2}, SinkBatch("q", 3), "flow-00000000") is None
+
+
+def test_only_the_division_of_a_flow_says_where_its_channels_are() -> None:
+    names = ["q/flow-00000000", "q/4-00000000", "q", "other/flow-00000000"]
+    assert [division_with_places(name, "q") for name in names] == ["flow-00000000", None, None, None]
 
 
 def test_of_one_query_the_batches_of_all_divisions_are_found() -> None:

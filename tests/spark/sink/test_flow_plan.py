@@ -49,7 +49,11 @@ def write_conf(directory: Path, text: str = CONF, keep_alive: int = 0) -> str:
 
 
 def plan(directory: Path, text: str = CONF, keep_alive: int = 0) -> FlowPlan:
-    given = {"flow": write_conf(directory, text, keep_alive), "agent": "a1", "source": "r1", "keepAlive": "0"}
+    return plan_of(write_conf(directory, text, keep_alive))
+
+
+def plan_of(conf: str | Path) -> FlowPlan:
+    given = {"flow": str(conf), "agent": "a1", "source": "r1", "keepAlive": "0"}
     return plan_flow(SinkOptions.parse(given, stream=True), struct_type(EVENT_SCHEMA))
 
 

@@ -64,11 +64,10 @@ class Recording(SinkWriter[Plan]):
     def _written(self, messages: list[WriterCommitMessage | None]) -> dict[str, str]:
         return dict([("path", output.channel) for output in self._outputs(messages)])
 
-    def _own(self) -> list[str]:
-        return ["uuid"]
-
-    def _remembered(self, batch: SinkBatch, messages: list[WriterCommitMessage | None], *, is_first: bool) -> SinkBatch:
-        return batch._replace(query=f"{batch.query}/divided")
+    def _remembered(
+        self, batch: SinkBatch, messages: list[WriterCommitMessage | None], *, is_first: bool
+    ) -> tuple[SinkBatch, set[str]]:
+        return batch._replace(query=f"{batch.query}/divided"), {"uuid"}
 
 
 class Batch(BatchWriter[Plan], Recording):

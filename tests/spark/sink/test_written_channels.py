@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from pyspark.errors import PySparkException
@@ -18,6 +18,7 @@ import spillable_stream as ss
 from spillable_stream.archive.backup import backup
 from spillable_stream.archive.restore import restore
 from spillable_stream.errors import NotAChannelError
+from spillable_stream.flow.bulkhead import LateCallError
 from spillable_stream.flow.event_batch import as_event_batch
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.spark import explain
@@ -32,7 +33,8 @@ from spillable_stream.spark.sink.spark_checkpoint import SparkCheckpoint
 from spillable_stream.spark.sink.spark_writers import StreamWriter
 from spillable_stream.spark.sink.writer import SpillableStreamWriter
 from spillable_stream.spark.sink.written_channels import NOTE, WrittenChannels
-from tests.spark.sink.test_flow_plan import CONF, plan
+from tests.spark.sink.test_flow_plan import CONF, plan, plan_of, write_conf
+from tests.spark.sink.test_flow_writer import OK_IS_NOT_THE_SOURCES, OK_MAY
 from tests.spark.sink.test_sink_plan import sink_plan
 from tests.spark.test_channel_pool import close_parked
 
@@ -244,7 +246,7 @@ def test_a_batch_that_channels_have_is_refused_by_other_options_and_the_next_one
 def test_a_batch_that_comes_again_by_the_same_options_asks_no_channel_of_another_write(
     tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    for of, name in ((optional_channels, "_batches"), (module, "_batches_of")):
+    for of, name in ((optional_channels, "_batches"), (module, "_answer_of")):
         monkeypatch.setattr(of, name, lambda *place: pytest.fail(f"{place} was asked"))
     for run in ("run 1", "run 2"):
         commit(WAYS[way](tmp_path, SparkCheckpoint(str(checkpoint))), 1, run)
@@ -296,6 +298,57 @@ def test_the_refusal_of_another_path_says_where_the_batch_is_and_what_to_do(tmp_
         "go there. The batch 7 comes again, and would be stored twice: run it with the path, the shards or the flow "
         "that it had, and change that when it is done"
     )
+
+
+@pytest.mark.parametrize("place", ["{}/x/../may", "object+file://{}/may/", "object+file://{}//may"])
+def test_an_optional_channel_keeps_no_query_from_its_batch_however_the_file_spells_its_place(
+    tmp_path: Path, checkpoint: Path, other_process: Callable[[], None], place: str
+) -> None:
+    where = SparkCheckpoint(str(checkpoint))
+    conf = Path(write_conf(tmp_path))
+    others = [
+        line for line in conf.read_text().splitlines() if ".may.checkpointDir" not in line and ".may.data" not in line
+    ]
+    conf.write_text("\n".join([*others, f"a1.channels.may.path = {place.format(tmp_path)}"]))
+    for run in ("run 1", "run 2"):
+        commit(FlowStreamWriter(plan_of(conf), where), 1, run)
+        other_process()
+    assert bodies(tmp_path / "ok") == ROWS
+
+
+def is_late(*_: object) -> NoReturn:
+    raise LateCallError("it has not answered within a second")
+
+
+@pytest.mark.parametrize(
+    ("changed", "late"),
+    [
+        pytest.param(OK_MAY, "_open", id="a required channel is optional now"),
+        pytest.param(OK_IS_NOT_THE_SOURCES, "_batches", id="a channel is another component's now"),
+    ],
+)
+def test_a_channel_that_had_to_have_the_batch_is_asked_for_as_long_as_it_takes_whatever_the_file_says_of_it_now(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, changed: str, late: str
+) -> None:
+    where = SparkCheckpoint(str(checkpoint))
+    text = CONF.replace("a1.sources.r1.selector.optional.INFO = may\n", "")
+    commit(FlowStreamWriter(plan(tmp_path, text), where), 1, "run 1")
+    monkeypatch.setattr(optional_channels, late, is_late)
+    with pytest.raises(ss.OptionError, match="ok has, from query, the batch 1, and the query has other options now"):
+        commit(FlowStreamWriter(plan(tmp_path, changed), where), 1, "run 2")
+    assert bodies(tmp_path / "errors") == []
+
+
+def test_an_optional_channel_that_is_late_and_has_the_batch_by_this_file_keeps_no_query_from_it(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had to have batches before, in the same run."""
+    where = SparkCheckpoint(str(checkpoint))
+    commit(FlowStreamWriter(plan(tmp_path), where), 1, "run 1")
+    commit(FlowStreamWriter(plan(tmp_path, OK_MAY), where), 2, "run 1")
+    monkeypatch.setattr(optional_channels, "_open", is_late)
+    commit(FlowStreamWriter(plan(tmp_path, OK_MAY), where), 2, "run 2")
+    assert (bodies(tmp_path / "ok"), bodies(tmp_path / "errors")) == (sorted(ROWS * 2), ROWS)
 
 
 def test_a_note_of_an_earlier_version_counts(tmp_path: Path, checkpoint: Path) -> None:
