@@ -14,7 +14,7 @@ batch to which the query does not write now. So the first batch of a run asks th
     this process                        the same, of its runs: for a checkpoint that is elsewhere
 
 Spark has several processes that commit, and ends those that had nothing to do for a minute. So only the file knows all
-of a run. It is durable before a channel that it did not have gets a batch.
+of a run. It is durable before a channel that it did not have gets a batch, unless this process may not write there.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from spillable_stream.engine.port import SinkBatch
-from spillable_stream.errors import NotAChannelError, OptionError, SpillableError
+from spillable_stream.errors import NotAChannelError, OptionError, SpillableError, StorageError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.side_by_side import side_by_side
 from spillable_stream.spark.sink.division import Answer, answer_of, division_with_places, stored_otherwise
+from spillable_stream.sync_refusals import is_not_ours
 
 __all__ = ["NOTE", "WrittenChannels"]
 
@@ -139,18 +140,19 @@ class WrittenChannels:
         Args:
             channels: the UUIDs of the channels that get a batch, by path.
             beside: those of channels that get some of it, and may be replaced.
+
+        Raises:
+            StorageError: the disk of the checkpoint failed or is full.
         """
         known = self._of_run()
         new = known.with_more(channels, beside)
         if not self.run or new == known:
             return
+        if self.checkpoint is not None and self.checkpoint.is_dir():
+            _write(self.checkpoint, json.dumps({"run": self.run, **new._asdict()}))
         _known[self.run] = new
         if len(_known) > _MOST_RUNS:
             del _known[next(iter(_known))]
-        if self.checkpoint is not None and self.checkpoint.is_dir():
-            value = {"run": self.run, **new._asdict()}
-            with contextlib.suppress(OSError):  # this process still knows
-                _write(self.checkpoint, json.dumps(value))
 
     def _of_run(self) -> _Written:
         """Return what is known of the run."""
@@ -160,8 +162,8 @@ class WrittenChannels:
     def _noted(self) -> tuple[str, _Written]:
         """Return the run that the file names, and what it says of that."""
         if self.checkpoint is not None and self.run:
-            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # none, or one that was cut
-                noted = json.loads((self.checkpoint / NOTE).read_text(encoding="utf-8"))
+            with contextlib.suppress(ValueError, LookupError, TypeError):  # none, or one that was cut
+                noted = json.loads(_read(self.checkpoint / NOTE))
                 return str(noted["run"]), _Written(dict(noted["channels"]), dict(noted.get("beside", {})))
         return "", _NOTHING
 
@@ -186,22 +188,47 @@ def _answer_of(place: str, batch: SinkBatch) -> Answer | None:
         return None
 
 
-def _write(directory: Path, text: str) -> None:
-    """Replace the note; durably, where the file system lets this process sync.
+def _read(note: Path) -> str:
+    """Return a note; "" if there is none, or this process may not read it.
 
     Raises:
-        OSError: the note is as it was.
+        StorageError: the disk failed.
+    """
+    with _failures_of_disk(f"can't read {note}"), contextlib.suppress(FileNotFoundError):
+        return note.read_text(encoding="utf-8")
+    return ""
+
+
+def _write(directory: Path, text: str) -> None:
+    """Replace the note durably, as far as this process may: it still knows what it may not write.
+
+    Raises:
+        StorageError: the disk failed.
     """
     written = directory / f".{NOTE}.tmp"  # always: one that dies here leaves it to the next
-    with open(written, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        with contextlib.suppress(OSError):
-            os.fsync(file.fileno())
-    written.replace(directory / NOTE)
-    with contextlib.suppress(OSError):
+    what = f"can't note in {directory} which channels the query writes to"
+    with _failures_of_disk(what):
+        with open(written, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            with _failures_of_disk(what):
+                os.fsync(file.fileno())
+        written.replace(directory / NOTE)
         descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _failures_of_disk(what: str) -> Iterator[None]:
+    """Raise a StorageError for what fails within the block, and pass over what this process may not do."""
+    try:
+        yield
+    except OSError as e:
+        if not is_not_ours(e):
+            raise StorageError(
+                f"{what} ({e.strerror}), by which a batch that comes again is not stored elsewhere. The batch is not "
+                "stored; check the disk"
+            ) from e

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -118,27 +121,93 @@ def test_a_note_that_was_cut_says_nothing_and_is_written_again(
         written.require_same({"a": "2"}, 1)
 
 
-def test_a_checkpoint_that_can_not_be_written_is_no_error(tmp_path: Path, checkpoint: Path) -> None:
-    (checkpoint / NOTE).mkdir()
-    for where in (checkpoint, tmp_path / "away"):
-        written = WrittenChannels(f"run at {where}", where)
-        written.note({"a": "1"}, {})
-        with pytest.raises(NotAChannelError):
-            written.require_same({"a": "2"}, 1)
+def failing(failed: int, name: str = "") -> Callable[..., NoReturn]:
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise OSError(failed, os.strerror(failed), name)
+
+    return fail
+
+
+STEPS = ["open", "fsync", "replace", "fsync of the directory"]
+
+
+def fail_to_note(patch: pytest.MonkeyPatch, step: str, failed: int) -> None:
+    """Let one of the steps fail in which a note is written."""
+    if step == "open":
+        patch.setattr(module, "open", failing(failed), raising=False)
+    elif step == "replace":
+        patch.setattr(Path, "replace", failing(failed))
+    else:
+        fsync, of_directory = os.fsync, step != "fsync"
+
+        def sync(descriptor: int) -> None:
+            if stat.S_ISDIR(os.fstat(descriptor).st_mode) == of_directory:
+                failing(failed)()
+            fsync(descriptor)
+
+        patch.setattr(os, "fsync", sync)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("failed", [errno.EACCES, errno.EROFS])
+def test_a_checkpoint_that_this_process_may_not_write_is_no_error(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, step: str, failed: int
+) -> None:
+    fail_to_note(monkeypatch, step, failed)
+    written = WrittenChannels("run", checkpoint)
+    written.note({"a": "1"}, {})
+    with pytest.raises(NotAChannelError):
+        written.require_same({"a": "2"}, 1)
+
+
+def test_a_checkpoint_that_is_not_there_is_not_created(tmp_path: Path) -> None:
+    written = WrittenChannels("run", tmp_path / "away")
+    written.note({"a": "1"}, {})
+    with pytest.raises(NotAChannelError):
+        written.require_same({"a": "2"}, 1)
     assert not (tmp_path / "away").exists()
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("failed", [errno.EIO, errno.ENOSPC])
+def test_no_channel_gets_a_batch_if_the_disk_of_the_checkpoint_fails_or_is_full(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, step: str, failed: int
+) -> None:
+    """A run that is started again would not know where this one has stored the batch."""
+    where = SparkCheckpoint(str(checkpoint))
+    with monkeypatch.context() as patch:
+        patch.setattr(SparkCheckpoint, "sync_batch", lambda *_: None)
+        fail_to_note(patch, step, failed)
+        with pytest.raises(ss.StorageError, match=rf"can't note in {checkpoint} .*\({os.strerror(failed)}\)"):
+            commit(WAYS["a path"](tmp_path, where), 1, "run 1")
+    assert bodies(tmp_path / "one") == []
+    commit(WAYS["a path"](tmp_path, where), 1, "run 1")
+    assert bodies(tmp_path / "one") == ROWS
+    assert json.loads((checkpoint / NOTE).read_text())["run"] == "run 1"
+
+
+def test_a_note_that_the_disk_does_not_give_back_is_not_taken_for_none(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = SparkCheckpoint(str(checkpoint))
+    monkeypatch.setattr(Path, "read_text", failing(errno.EIO))
+    with pytest.raises(ss.StorageError, match=f"can't read {checkpoint / NOTE}"):
+        commit(WAYS["a path"](tmp_path, where), 1, "run 1")
+    assert bodies(tmp_path / "one") == []
 
 
 def test_processes_that_die_while_they_write_leave_one_file_at_most_and_the_next_note_takes_it(
     checkpoint: Path, other_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(_: Path, to: Path) -> None:
-        raise OSError
+        raise KeyboardInterrupt
 
     for process in (1, 2):
         with monkeypatch.context() as patch:
             patch.setattr("os.getpid", lambda process=process: process)
             patch.setattr(Path, "replace", dies)
-            WrittenChannels("run", checkpoint).note({"a": "1"}, {})
+            with pytest.raises(KeyboardInterrupt):
+                WrittenChannels("run", checkpoint).note({"a": "1"}, {})
         other_process()
     assert len(list(checkpoint.iterdir())) == 1
     WrittenChannels("run", checkpoint).note({"a": "1"}, {})
