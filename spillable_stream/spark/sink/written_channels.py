@@ -99,8 +99,8 @@ class WrittenChannels:
     def refuse_stored_elsewhere(self, batch: SinkBatch, sink: SinkBatch, asked: Collection[str]) -> None:
         """Refuse the first batch of a run if the last one has stored it by other options, in a channel not asked yet.
 
-        A channel that is gone is passed over; so is an optional one that does not answer in a second, and, with a
-        warning, one that can't be read.
+        A channel that is gone, or can't be read, is passed over with a warning; an optional one that does not answer in
+        a second, without one.
 
         Args:
             batch: the query's ID, and the batch's number.
@@ -111,13 +111,13 @@ class WrittenChannels:
             OptionError: a channel has the batch, or a later one.
         """
         noted = self._noted()[1]
-        places, optional = ([path for path, uuid in sorted(known.items()) if uuid not in asked] for known in noted)
-        answers = side_by_side([partial(_answer_of, place, batch) for place in places])
-        found = dict(zip(places, answers, strict=True))
+        required, optional = ({p: uuid for p, uuid in sorted(known.items()) if uuid not in asked} for known in noted)
+        answers = side_by_side([partial(_answer_of, place, uuid, batch) for place, uuid in required.items()])
+        found = dict(zip(required, answers, strict=True))
         if optional:
             from spillable_stream.spark.sink.optional_channels import batches_beside  # which takes a while to import
 
-            found |= batches_beside("a stream's former run", dict(zip(optional, optional, strict=True)))
+            found |= batches_beside("a stream's former run", {place: place for place in optional})
         by = division_with_places(sink.query, batch.query)
         have = {
             place: one
@@ -168,24 +168,27 @@ class WrittenChannels:
         return "", _NOTHING
 
 
-def _answer_of(place: str, batch: SinkBatch) -> Answer | None:
-    """Return what a channel says of its batches; None if it is gone or can't be read."""
+def _answer_of(place: str, uuid: str, batch: SinkBatch) -> Answer | None:
+    """Return what the channel at a place says of its batches; warn if it can't, or is not the one that was there."""
+    answer, why_not = None, ""
     try:
         with visit_to_read(place) as channel:
-            return answer_of(channel)
-    except NotAChannelError:
-        return None
-    except SpillableError as e:
+            answer = answer_of(channel)
+    except SpillableError as e:  # its disk may be away
+        why_not = str(e)
+    if answer is not None and answer.channel != uuid:
+        why_not = f"the channel {uuid} is gone, and {answer.channel} is there now"
+    if why_not:
         _log.warning(
-            "%s, to which the query %s wrote before it had other options, can't say whether it has the batch %d, which "
-            "may be stored twice now: %s",
+            "%s, to which the query %s wrote before, can't say whether it has the batch %d, which may be stored twice "
+            "now: %s",
             place,
             batch.query,
             batch.batch_id,
-            e,
+            why_not,
             extra=fields(place, query=batch.query),
         )
-        return None
+    return answer
 
 
 def _read(note: Path) -> str:

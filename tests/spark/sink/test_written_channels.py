@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -175,11 +176,11 @@ def test_no_channel_gets_a_batch_if_the_disk_of_the_checkpoint_fails_or_is_full(
 ) -> None:
     """A run that is started again would not know where this one has stored the batch."""
     where = SparkCheckpoint(str(checkpoint))
+    writer = WAYS["a path"](tmp_path, where)
     with monkeypatch.context() as patch:
-        patch.setattr(SparkCheckpoint, "sync_batch", lambda *_: None)
         fail_to_note(patch, step, failed)
         with pytest.raises(ss.StorageError, match=rf"can't note in {checkpoint} .*\({os.strerror(failed)}\)"):
-            commit(WAYS["a path"](tmp_path, where), 1, "run 1")
+            commit(writer, 1, "run 1")
     assert bodies(tmp_path / "one") == []
     commit(WAYS["a path"](tmp_path, where), 1, "run 1")
     assert bodies(tmp_path / "one") == ROWS
@@ -321,16 +322,36 @@ def test_a_batch_that_comes_again_by_the_same_options_asks_no_channel_of_another
         commit(WAYS[way](tmp_path, SparkCheckpoint(str(checkpoint))), 1, run)
 
 
-def test_a_channel_that_was_removed_or_is_another_one_by_now_keeps_no_query_from_another_path(
-    tmp_path: Path, checkpoint: Path, other_process: Callable[[], None]
+def test_a_channel_that_was_removed_or_is_another_one_by_now_keeps_no_query_from_another_path_and_a_warning_says_so(
+    tmp_path: Path, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Its disk may be away."""
     where = SparkCheckpoint(str(checkpoint))
     commit(WAYS["a path"](tmp_path, where), 1, "run 1")
     shutil.rmtree(tmp_path / "one")
     commit(WAYS["another path"](tmp_path, where), 1, "run 2")
+    assert re.search(
+        "one, to which the query query wrote before, can't say whether it has the batch 1, .*: it is missing",
+        caplog.text,
+    )
     shutil.rmtree(tmp_path / "other")
     to_path(tmp_path, "other")
+    caplog.clear()
     commit(WAYS["a path"](tmp_path, where), 1, "run 3")
+    assert bodies(tmp_path / "one") == ROWS
+    assert re.search("other, to which .* can't say .*: the channel .* is gone, and .* is there now", caplog.text)
+
+
+def test_a_query_that_continues_with_a_new_channel_at_its_path_says_what_the_old_one_can_not_say(
+    tmp_path: Path, checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    where = SparkCheckpoint(str(checkpoint))
+    commit(WAYS["a path"](tmp_path, where), 1, "run 1")
+    shutil.rmtree(tmp_path / "one")
+    for run in ("run 2", "run 3"):
+        caplog.clear()
+        commit(WAYS["a path"](tmp_path, where), 1, run)
+        assert ("can't say whether it has the batch 1" in caplog.text) == (run == "run 2")
     assert bodies(tmp_path / "one") == ROWS
 
 
@@ -344,9 +365,7 @@ def test_a_channel_that_can_not_be_read_keeps_no_query_from_another_path_and_a_w
     for log in (tmp_path / "one" / "data").glob("log-*"):
         log.write_bytes(b"damaged" * 100)
     commit(WAYS["another path"](tmp_path, where), 1, "run 2")
-    assert (
-        "one, to which the query query wrote before it had other options, can't say whether it has the" in caplog.text
-    )
+    assert "one, to which the query query wrote before, can't say whether it has the batch 1" in caplog.text
 
 
 def test_another_name_of_the_same_channel_keeps_no_query_from_its_batch(tmp_path: Path, checkpoint: Path) -> None:
