@@ -26,6 +26,7 @@ __all__ = [
     "of_query",
     "stored_batches",
     "stored_otherwise",
+    "what_to_do",
 ]
 
 _DIVISION = re.compile(r"(?:\d+|flow)-[0-9a-f]{8}")
@@ -87,6 +88,24 @@ def stored_otherwise(found: StoredBatches, batch: SinkBatch, division: str | Non
     named = [SinkBatch(name, batch_id) for name, batch_id in found.items() if batch_id >= batch.batch_id]
     others = [one for one in named if (by := _division(one.query, batch.query)) is not None and by != division]
     return max(others, key=lambda one: one.batch_id, default=None)
+
+
+def what_to_do(batch: SinkBatch, last: int, given: str) -> str:
+    """Return what a refusal of a batch says: how to complete it, or that it is none that comes again.
+
+    Spark repeats the last batch that it planned, and no earlier one.
+
+    Args:
+        batch: the query's ID, and the batch's number.
+        last: the number of the last batch that channels have by another division.
+        given: what it was divided by.
+    """
+    if last > batch.batch_id:
+        return (
+            f"The batch {batch.batch_id} is an earlier one, as from an old copy of a checkpoint: use a new "
+            "checkpointLocation, or another txnAppId"
+        )
+    return f"The batch {batch.batch_id} comes again: run it with {given} that it had, and change that when it is done"
 
 
 def of_query(found: StoredBatches, query: str) -> StoredBatches:

@@ -31,7 +31,7 @@ from spillable_stream.flow.selectors import LoadBalancing, Selector
 from spillable_stream.format.batch import EVENT_SCHEMA, check_columns
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.side_by_side import side_by_side
-from spillable_stream.spark.sink.division import StoredBatches, batch_of, stored_otherwise
+from spillable_stream.spark.sink.division import StoredBatches, batch_of, stored_otherwise, what_to_do
 from spillable_stream.spark.sink.flow_division import flow_division, place_of
 from spillable_stream.spark.sink.optional_channels import OptionalChannel, plan_optional
 from spillable_stream.spark.sink.sink_plan import SinkOptions, SinkPlan, plan_for, shown_channels
@@ -120,8 +120,7 @@ class FlowPlan:
             raise OptionError(
                 f"{shown_channels('channel', list(have))} {'has' if len(have) == 1 else 'have'}, from {batch.query}, "
                 f"the batch {max(have.values())}, stored when the interceptors, the selector or the channels of "
-                f"{self.base} were others, or without them. The batch {batch.batch_id} comes again: run it with the "
-                "file that it had, and change that when it is done"
+                f"{self.base} were others, or without them. {what_to_do(batch, max(have.values()), 'the file')}"
             )
         return batch_of(batch, division)
 

@@ -21,7 +21,7 @@ from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.spark.channel_pool import absolute, visit
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.side_by_side import side_by_side
-from spillable_stream.spark.sink.division import StoredBatches, batch_of, latest, stored_otherwise
+from spillable_stream.spark.sink.division import StoredBatches, batch_of, latest, stored_otherwise, what_to_do
 from spillable_stream.spark.sink.shards import Shards
 from spillable_stream.spark.sink.sink_plan import (
     SinkOptions,
@@ -92,8 +92,7 @@ class ShardedPlan:
             how = f"{count} shards" if count.isdigit() else "without shards"
             raise OptionError(
                 f"{self.base} has, from {batch.query}, the batch {found.batch_id} with other shards or shardBy "
-                f"({how}), in all of them or in some, and the batch {batch.batch_id} "
-                "comes again: run it with the options that it had, and change them when it is done"
+                f"({how}), in all of them or in some. {what_to_do(batch, found.batch_id, 'the shards')}"
             )
         return batch_of(batch, self.shards.name)
 

@@ -24,7 +24,7 @@ from spillable_stream.shown_value import shown
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.schema import creation_schema
 from spillable_stream.spark.sink.channel_commit import ChannelCommit
-from spillable_stream.spark.sink.division import StoredBatches, of_query, stored_batches, stored_otherwise
+from spillable_stream.spark.sink.division import StoredBatches, of_query, stored_batches, stored_otherwise, what_to_do
 from spillable_stream.spark.sink.sink_times import SinkTimes
 
 __all__ = [
@@ -160,8 +160,7 @@ class SinkPlan:
         if found is not None:
             raise OptionError(
                 f"{self.path} has, from {batch.query}, the batch {found.batch_id} of a write to several channels (by "
-                f"shards or a flow), and the batch {batch.batch_id} comes again: run it with the options that it had, "
-                "and change them when it is done"
+                f"shards or a flow). {what_to_do(batch, found.batch_id, 'the shards or the flow')}"
             )
         return batch
 

@@ -33,7 +33,7 @@ from spillable_stream.errors import NotAChannelError, OptionError, SpillableErro
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.side_by_side import side_by_side
-from spillable_stream.spark.sink.division import Answer, answer_of, division_with_places, stored_otherwise
+from spillable_stream.spark.sink.division import Answer, answer_of, division_with_places, stored_otherwise, what_to_do
 from spillable_stream.sync_refusals import is_not_ours
 
 __all__ = ["NOTE", "WrittenChannels"]
@@ -129,9 +129,8 @@ class WrittenChannels:
             last = max(one.batch_id for one in have.values())
             raise OptionError(
                 f"{', '.join(have)} {'has' if len(have) == 1 else 'have'}, from {batch.query}, the batch {last}, and "
-                f"the query has other options now, by which none of its rows go there. The batch {batch.batch_id} "
-                "comes again, and would be stored twice: run it with the path, the shards or the flow that it had, and "
-                "change that when it is done"
+                "the query has other options now, by which none of its rows go there: they would be stored twice. "
+                f"{what_to_do(batch, last, 'the path, the shards or the flow')}"
             )
 
     def note(self, channels: Mapping[str, str], beside: Mapping[str, str]) -> None:

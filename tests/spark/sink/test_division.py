@@ -18,6 +18,7 @@ from spillable_stream.spark.sink.division import (
     of_query,
     stored_batches,
     stored_otherwise,
+    what_to_do,
 )
 
 
@@ -59,6 +60,13 @@ def test_a_batch_whose_rows_were_not_divided_counts_as_one_of_another_division()
 def test_only_the_division_of_a_flow_says_where_its_channels_are() -> None:
     names = ["q/flow-00000000", "q/4-00000000", "q", "other/flow-00000000"]
     assert [division_with_places(name, "q") for name in names] == ["flow-00000000", None, None, None]
+
+
+def test_only_the_last_batch_comes_again_and_an_earlier_one_is_of_an_old_copy_of_a_checkpoint() -> None:
+    assert what_to_do(SinkBatch("q", 7), 7, "the file") == (
+        "The batch 7 comes again: run it with the file that it had, and change that when it is done"
+    )
+    assert what_to_do(SinkBatch("q", 6), 7, "the file").startswith("The batch 6 is an earlier one, as from an old copy")
 
 
 def test_of_one_query_the_batches_of_all_divisions_are_found() -> None:

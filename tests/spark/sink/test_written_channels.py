@@ -383,9 +383,30 @@ def test_the_refusal_of_another_path_says_where_the_batch_is_and_what_to_do(tmp_
         commit(WAYS["another path"](tmp_path, where), 7, "run 2")
     assert str(refused.value) == (
         f"{tmp_path}/one has, from query, the batch 7, and the query has other options now, by which none of its rows "
-        "go there. The batch 7 comes again, and would be stored twice: run it with the path, the shards or the flow "
+        "go there: they would be stored twice. The batch 7 comes again: run it with the path, the shards or the flow "
         "that it had, and change that when it is done"
     )
+
+
+def test_a_copy_of_a_checkpoint_is_told_to_begin_a_new_one_and_not_to_write_where_its_rows_would_be_skipped(
+    tmp_path: Path, checkpoint: Path
+) -> None:
+    for batch_id in (5, 6):
+        commit(WAYS["a path"](tmp_path, SparkCheckpoint(str(checkpoint))), batch_id, "run 1")
+    shutil.copytree(checkpoint, copy := tmp_path / "copy")
+    commit(WAYS["a path"](tmp_path, SparkCheckpoint(str(checkpoint))), 7, "run 1")
+    fork = SparkCheckpoint(str(copy))
+    with pytest.raises(ss.OptionError) as refused:
+        commit(WAYS["another path"](tmp_path, fork), 6, "run 2")
+    assert str(refused.value) == (
+        f"{tmp_path}/one has, from query, the batch 7, and the query has other options now, by which none of its rows "
+        "go there: they would be stored twice. The batch 6 is an earlier one, as from an old copy of a checkpoint: use "
+        "a new checkpointLocation, or another txnAppId"
+    )
+    (copy / NOTE).unlink()
+    for batch_id in (6, 7):
+        commit(WAYS["another path"](tmp_path, fork), batch_id, "run 3")
+    assert bodies(tmp_path / "other") == sorted(ROWS * 2)
 
 
 @pytest.mark.parametrize("place", ["{}/x/../may", "object+file://{}/may/", "object+file://{}//may"])
