@@ -4,7 +4,8 @@ Objects are read in windows of 8 MiB, one ahead of the one that is being decoded
 its size. Small ones come whole, and stay for a while (`spillable_stream.objects.cache`). Windows may be kept on this
 host's disk, too (`spillable_stream.objects.disk_cache`). Of a segment no more is read than an extent is likely to have.
 
-A slot is read from its beginning on, where its token is: the one of this number may be another one by now.
+A slot is read from its beginning on, where its token is: the one of this number may be another one by now. What of it
+was read last stays until the next extent that is expected is of another object: a slot has many blocks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
+from itertools import takewhile
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -52,6 +55,30 @@ def object_key(file: int | str) -> str:
     return slot_key(file) if isinstance(file, int) else file
 
 
+class _SlotPart(NamedTuple):
+    """Bytes of a slot that are at hand.
+
+    Args:
+        number: the slot's number.
+        base: where they begin in it.
+        data: the bytes.
+        token: the slot's token; None if they do not say it.
+    """
+
+    number: int
+    base: int
+    data: pa.Buffer
+    token: bytes | None
+
+    def has(self, extent: Extent) -> bool:
+        """Tell whether an extent begins in them."""
+        return self.number == extent.file and 0 <= extent.offset - self.base < len(self.data)
+
+    def may_be(self, token: bytes | None) -> bool:
+        """Tell whether nothing says that they are of another slot than that with a token."""
+        return token is None or self.token is None or token == self.token
+
+
 class ObjectReader:
     """Reads the events of extents. For one thread at a time.
 
@@ -82,7 +109,7 @@ class ObjectReader:
         self._cached_as = f"{channel} at {store.root}"  # a copy of a bucket has the UUID, and slots of its own later
         self._expected: list[Extent] = []
         self._ends: dict[str, int] = {}  # where objects end, as far as a window has shown it
-        self._found: dict[str, bytes] = {}  # the tokens of slots, as the windows say them that were fetched here
+        self._last: _SlotPart | None = None  # while the next extent that is expected is of the same slot
         self._kept: dict[tuple[str, str, int], bool] = {}  # windows in the disk's cache: whether they were there before
         self._begun: OrderedDict[tuple[str, int], Future[pa.Buffer]] = OrderedDict()
 
@@ -92,11 +119,13 @@ class ObjectReader:
         self._fetch_ahead()
 
     def _fetch_ahead(self) -> None:
+        slot: int | str | None = None if self._last is None else self._last.number
         for extent in self._expected[:_AHEAD]:
-            if not _is_inside(extent):
-                self._ask(object_key(extent.file), _first_byte(extent))
+            if not _is_inside(extent) and extent.file != slot:
+                self._ask(object_key(extent.file), _first_byte(extent), _WINDOW_BYTES)
+            slot = extent.file if isinstance(extent.file, int) else None
 
-    def _ask(self, key: str, offset: int, size_bytes: int = _WINDOW_BYTES) -> None:
+    def _ask(self, key: str, offset: int, size_bytes: int) -> None:
         if (key, offset) not in self._begun and self._cache.get(key) is None:
             self._begun[key, offset] = begin(self._store.root, lambda: self._fetch(key, offset, size_bytes))
             while len(self._begun) > 2 * _AHEAD:  # of reads that were given up
@@ -114,19 +143,11 @@ class ObjectReader:
                 self._kept[key, at[1], offset] = False
         elif disk is not None:
             self._kept[key, at[1], offset] = True
-        if offset == 0 and key.startswith(LOG):
-            self._note_token(key, buffer)
         if len(buffer) < size_bytes:
             self._ends[key] = offset + len(buffer)
             if offset == 0:
                 self._cache.put(key, buffer)
         return buffer
-
-    def _note_token(self, key: str, data: pa.Buffer) -> None:
-        with contextlib.suppress(CorruptionError):  # its frames may be whole
-            found = parse_slot_header(self._channel, int(key.removeprefix(LOG)), data)
-            if found is not None:
-                self._found[key] = found[0].token
 
     def _name_on_disk(self, key: str, size_bytes: int) -> str | None:
         """Return what the disk's cache calls an object's windows of a size; None for an object that it can't have.
@@ -191,6 +212,7 @@ class ObjectReader:
             assert self._disk_cache is not None
             self._disk_cache.forget(self._cached_as, name, offset)
         self._cache.forget(key)
+        self._last = None
         return any([self._kept.pop(window) for window in found])
 
     def frames(self, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
@@ -242,6 +264,7 @@ class ObjectReader:
         """Yield the header, verified payload and offset of each PUT frame from that of the first event on."""
         seed, at, until = file_seed(self._channel, seed_name(extent.file)), 0, None
         base, window = self._begin(key, extent, seed)
+        others_until = self._others_until(extent)
         while True:
             needed = header_size(window, at)
             if at + needed <= len(window):
@@ -250,7 +273,7 @@ class ObjectReader:
                     raise self._damaged(key, extent, base + at)
                 needed = frame_size(header.length)
                 if header.type == FrameType.PUT:
-                    until = base + at + _likely_bytes(extent, header)
+                    until = max(base + at + _likely_bytes(extent, header), others_until)
                     self._ask_ahead(key, base + len(window), until, needed)
                 if at + needed <= len(window):
                     if header.type == FrameType.PUT and (
@@ -266,6 +289,8 @@ class ObjectReader:
             if len(grown) <= len(window) - at:
                 raise self._damaged(key, extent, base + at)
             base, at, window = base + at, 0, grown
+            if self._last is not None and self._last.number == extent.file:
+                self._last = self._last._replace(base=base, data=window)
 
     def _begin(self, key: str, extent: Extent, seed: int) -> tuple[int, pa.Buffer]:
         """Return where to begin to read, and what is there."""
@@ -273,19 +298,39 @@ class ObjectReader:
             fetch = partial(self._fetch, key)
             if (found := find_frame(fetch, seed, extent, _WINDOW_BYTES)) is not None:
                 return found
-        first = _first_byte(extent)
-        window = self._window(key, first, _WINDOW_BYTES)
-        if isinstance(extent.file, int) and first == 0:
-            self._require_slot(key, window, extent, self._tokens().token_of(extent.file))
-        return extent.offset, window.slice(min(extent.offset - first, len(window)))
+        if isinstance(extent.file, int):
+            return extent.offset, self._slot_from(key, extent.file, extent)
+        return extent.offset, self._window(key, extent.offset, _WINDOW_BYTES)
 
-    def _require_slot(self, key: str, data: pa.Buffer, extent: Extent, token: bytes | None) -> None:
-        """Refuse a slot that was fetched, and is another one than the one of its number that is known."""
-        if token is None or self._found.get(key, token) == token:
-            return
-        self._note_token(key, data)  # it may have been fetched from another log, and be at hand from this one
-        if self._found[key] != token:
+    def _slot_from(self, key: str, number: int, extent: Extent) -> pa.Buffer:
+        """Return what is at hand of a slot from an extent's offset on, if it is the slot of its number that is known.
+
+        Raises:
+            UnsafeStoreError: it is another one.
+        """
+        known, part = self._tokens().token_of(number), self._last
+        if part is None or not part.has(extent) or not part.may_be(known):
+            asked = (at for of, at in self._begun if of == key and at <= extent.offset < at + _WINDOW_BYTES)
+            first = next(asked, _first_byte(extent))
+            data = self._window(key, first, _WINDOW_BYTES)
+            part = _SlotPart(number, first, data, self._token_in(data, number) if first == 0 else None)
+        if not part.may_be(known):
             raise other_events(self._store.root, extent.first_id, extent.last_id)
+        self._last = part if self._expected and self._expected[0].file == number else None
+        return part.data.slice(min(extent.offset - part.base, len(part.data)))
+
+    def _token_in(self, data: pa.Buffer, number: int) -> bytes | None:
+        with contextlib.suppress(CorruptionError):  # its frames may be whole
+            found = parse_slot_header(self._channel, number, data)
+            return None if found is None else found[0].token
+        return None
+
+    def _others_until(self, extent: Extent) -> int:
+        """Return about where the extents of a slot end that are expected after one of them; 0 if none is."""
+        if not isinstance(extent.file, int):
+            return 0
+        others = takewhile(lambda one: one.file == extent.file, self._expected)
+        return max((one.offset + _LEAST_BYTES for one in others), default=0)
 
     def _more(self, key: str, base: int, at: int, window: pa.Buffer, needed: int, until: int | None) -> pa.Buffer:
         """Return the bytes from ``base + at`` on: what is left of a window, and enough of what follows.
@@ -332,6 +377,7 @@ class ObjectReader:
     def close(self) -> None:
         """Forget what was asked for; another `read` asks again."""
         self._expected = []
+        self._last = None
         self._begun.clear()
 
 

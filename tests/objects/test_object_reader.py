@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.engine.put_request import Put
 from spillable_stream.errors import CorruptionError, DataLossError, StorageError, UnsafeStoreError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.extent import Extent
+from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import HEADER_SIZE_BYTES
 from spillable_stream.format.slot import NO_TOKEN
 from spillable_stream.objects import object_reader
@@ -156,6 +159,66 @@ def test_a_slot_is_refused_that_is_another_one_until_it_is_the_one_that_is_known
         cache.put(slot_key(1), pa.py_buffer(memory.objects[slot_key(1)]))  # as a handle does that looks at the log
     known.append(again.tail.token)
     assert bodies_of(reader, extent) == [b"again"]
+
+
+def test_a_slot_that_another_reader_has_refused_is_refused_though_it_is_at_hand(
+    memory: MemoryStore, store: Ranges
+) -> None:
+    channel, cache = new_channel(memory), ObjectCache(MIB)
+    with memory.put_back():
+        mine = Writer(memory, channel)
+        mine.put(b"mine")
+    others = Writer(memory, channel)
+    others.put(b"others'")
+    (extent,) = others.state.blocks.extents(1, 1)
+    tokens = SlotTokens((0, NO_TOKEN), {1: mine.tail.token})
+    for _ in range(3):
+        reader = ObjectReader(store, channel, lambda _: EVENT_SCHEMA, cache, tokens=lambda: tokens)
+        reader.expect([extent])
+        with pytest.raises(UnsafeStoreError, match="has other events 1 to 1"):
+            bodies_of(reader, extent)
+    assert len(store.asked) == 1
+
+
+def test_a_slot_is_proven_by_the_bytes_that_are_read_and_not_by_those_that_were_fetched_before(
+    memory: MemoryStore, store: Ranges
+) -> None:
+    channel, cache = new_channel(memory), ObjectCache(MIB)
+    with memory.put_back():
+        mine = Writer(memory, channel)
+        mine.put(b"mine")
+        (extent,) = mine.state.blocks.extents(1, 1)
+        tokens = SlotTokens((0, NO_TOKEN), {1: mine.tail.token})
+        reader = ObjectReader(store, channel, lambda _: EVENT_SCHEMA, cache, tokens=lambda: tokens)
+        assert bodies_of(reader, extent) == [b"mine"]
+    Writer(memory, channel).put(b"others'")
+    cache.put(slot_key(1), pa.py_buffer(memory.objects[slot_key(1)]))
+    with pytest.raises(UnsafeStoreError, match="has other events 1 to 1"):
+        bodies_of(reader, extent)
+
+
+def test_a_slot_larger_than_a_window_is_asked_for_twice_at_most_however_many_blocks_it_has(
+    memory: MemoryStore, store: Ranges
+) -> None:
+    writer = Writer(memory, new_channel(memory))
+    bodies = [b"%d" % number + bytes(MIB // 4) for number in range(36)]
+    plan = AppendPlan(writer.state, Tier.DISK, start=writer.appending.begin_bytes(writer.tail))
+    Put([frame for body in bodies for frame in frames_of(body)]).plan(plan)
+    assert writer.appending.append(writer.appending.attempt(writer.tail, plan.entries)) is None
+    writer.follow()
+    assert 9 * MIB < len(memory.objects[slot_key(1)]) < 10 * MIB
+    whole = writer.state.blocks.extents(1, 1)[0]._replace(last_id=len(bodies))
+    frames = ObjectReader(store, writer.slots.channel, lambda _: EVENT_SCHEMA)._frames(slot_key(1), whole)
+    found = [(header.write_order_id, at) for header, _, at in islice(frames, len(bodies))]
+    extents = [whole._replace(offset=at, first_id=event_id, last_id=event_id) for event_id, at in found]
+
+    store.asked.clear()
+    reader = ObjectReader(store, writer.slots.channel, lambda _: EVENT_SCHEMA)
+    reader.expect(extents)
+    assert [body for extent in extents for body in bodies_of(reader, extent)] == bodies
+    assert len(store.asked) <= 2
+    assert all(end <= start for (_, _, end), (_, start, _) in pairwise(store.asked))
+    assert reader._last is None, "nothing is kept of a slot whose last block was read"
 
 
 # ── what is fetched ahead ───────────────────────────────────────────────────────────────────────
