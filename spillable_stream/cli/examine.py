@@ -49,6 +49,13 @@ _URI = Annotated[
         help="Where a channel would be: s3://, az:// or gs://bucket/path.",
     ),
 ]
+_Claim = Annotated[
+    bool,
+    typer.Option(
+        "--claim-backup",
+        help="Give the channel the directory of backupCheckpointDir though it has no owner.json. Its disk is mounted.",
+    ),
+]
 _RACES = Annotated[int, typer.Option("--races", min=1, help="For how many objects eight writers race.")]
 
 
@@ -67,12 +74,13 @@ def verify(path: ChannelPath, as_json: AsJson = False) -> None:
     raise typer.Exit(HEALTHY if report.healthy else UNHEALTHY)
 
 
-def repair(path: ChannelPath, yes: Yes = False, as_json: AsJson = False) -> None:
+def repair(path: ChannelPath, yes: Yes = False, claim_backup: _Claim = False, as_json: AsJson = False) -> None:
     """Make a damaged channel whole again. Copies of everything it changes go to PATH/quarantine.
 
     A healthy channel is not touched. Nobody may have the channel open; in an object store nothing can tell that. If
-    events can't be saved, it says so, and asks first. So it does where the directory of backupCheckpointDir has no
-    owner.json, as one whose disk is not mounted: a no leaves that alone, and repairs the rest.
+    events can't be saved, it says so, and asks first. A directory of backupCheckpointDir without an owner.json, as one
+    whose disk is not mounted, is left alone, and the rest repaired, unless you say that it is the channel's: to its
+    question on a terminal, or with --claim-backup. With --yes it does not ask, and leaves it alone.
 
     Example: `spillable repair /data/orders`
 
@@ -80,11 +88,11 @@ def repair(path: ChannelPath, yes: Yes = False, as_json: AsJson = False) -> None
     """
     from spillable_stream.integrity.repair import repair as repair_channel
 
-    claim_backup = yes
     if not yes:
         found = _verified(path, as_json)
         _confirm_loss(path, found)
-        claim_backup = found.unowned_backup is not None and _may_claim(path, found.unowned_backup)
+        if found.unowned_backup is not None and not claim_backup:
+            claim_backup = _may_claim(path, found.unowned_backup)
     with (
         _reporting(path, as_json, "run it again: a repair that was interrupted starts over"),
         shown_progress("repair") as progress,

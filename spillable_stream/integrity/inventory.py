@@ -241,8 +241,8 @@ def _report_backup(fs: FileSystem, layout: Layout, cause: StorageError, findings
     text = f"{named('backupCheckpointDir')} can't be used, and checkpoints have no copies; nothing needs them: {cause}"
     with suppress(StorageError):
         if not fs.exists(path / OWNER_FILE):
-            repair = f"'spillable repair {layout.path}'"
-            text += f". Is its disk mounted? If it is new, {repair} asks whether it is the channel's"
+            repair = f"'spillable repair {layout.path} --claim-backup'"
+            text += f". Is its disk mounted? If so, and if it is new, {repair} gives it to the channel"
     findings.note(path, text)
 
 

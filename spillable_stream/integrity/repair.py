@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from spillable_stream.arguments import flag
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
 from spillable_stream.engine.requests import Control, Move
@@ -87,14 +88,14 @@ def repair(
 
     Raises:
         ImportError: the address is of a cloud, and obstore is not installed.
-        OptionError: it is not a path, or no channel can be at such an address.
+        OptionError: it is not a path, or no channel can be at such an address; or ``claim_backup`` is not a bool.
         ChannelBusyError: some process has the channel open; in a store, some process writes to it.
         NotAChannelError: the path holds no channel.
         UnsupportedFormatError: a newer version wrote it.
         CorruptionError: it can't be repaired; the message says why.
         StorageError: the file system or the store refused; do it again.
     """
-    place = channel_path(path)
+    place, claim_backup = channel_path(path), flag("claim_backup", claim_backup)
     if isinstance(place, Location):
         return repair_objects(place, progress)
     fs, path = given_file_system(fs), place

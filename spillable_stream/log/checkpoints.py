@@ -104,7 +104,8 @@ class Checkpoints:
         message = (
             f"{cause}: the channel {path} continues without copies of its checkpoints in "
             f"{named('backupCheckpointDir')}, {self._backup}; mount its disk, or make room there. A directory that is "
-            f"new there becomes the channel's when every handle is closed and 'spillable repair {path}' is run"
+            "new there becomes the channel's when every handle is closed and "
+            f"'spillable repair {path} --claim-backup' is run"
         )
         warnings.warn(BackupCheckpointWarning(message), stacklevel=2)
 

@@ -19,8 +19,8 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.objects import open_store
 from spillable_stream.objects.slots import slot_key
 from tests.support import command_line
-from tests.support.channels import fill, three_puts
-from tests.support.damage import flip, frames, log_file
+from tests.support.channels import fill, snapshot, three_puts
+from tests.support.damage import flip, frames, log_file, offsets
 from tests.support.events import put, take
 from tests.support.lying_store import OverwritingStore
 
@@ -233,26 +233,77 @@ def test_a_repair_that_gives_up_events_needs_a_yes(path: Path) -> None:
     assert f"A repair of {path} gives up 2 events, 3 to 4, that can't be read. Repair it?" in done.stderr
 
 
-@pytest.mark.parametrize("answer", ["y", "n", "", "--yes", "no terminal"])
+def with_mount_point(tmp_path: Path) -> tuple[Path, Path]:
+    """Return a channel and its directory for copies of checkpoints, whose disk is not mounted."""
+    path, backup = tmp_path / "channel", tmp_path / "backup"
+    with Channel(path, backup_checkpoint_dir=str(backup), minimum_required_space=0) as channel:
+        put(channel, b"a")
+        put(channel, b"b")
+    backup.rename(tmp_path / "disk")
+    backup.mkdir()
+    return path, backup
+
+
+@pytest.mark.parametrize("answer", ["y", "n", "", "no terminal"])
 def test_a_directory_for_copies_of_checkpoints_without_an_owner_is_the_channels_only_by_a_yes(
     tmp_path: Path, answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, backup = tmp_path / "channel", tmp_path / "backup"
-    with Channel(path, backup_checkpoint_dir=str(backup)) as channel:
-        put(channel, b"a")
-    backup.rename(tmp_path / "disk")
-    backup.mkdir()
+    path, backup = with_mount_point(tmp_path)
     if answer == "n":
         (checkpoint,) = (path / "checkpoint").glob("checkpoint-*")
         flip(checkpoint, 60)
     assert run("verify", path).exit_code == (1 if answer == "n" else 0)
     monkeypatch.setattr(examine, "is_terminal", lambda: answer != "no terminal")
-    arguments = ["repair", str(path), *(["--yes"] if answer == "--yes" else [])]
-    done = CliRunner().invoke(app, arguments, input=answer)
+    done = CliRunner().invoke(app, ["repair", str(path)], input=answer)
     assert done.exit_code == 0, done.output
-    assert (f"{backup}, for copies" in done.stderr) is (answer in ("y", "n", ""))
-    assert (backup / "owner.json").exists() is (answer in ("y", "--yes"))
+    assert (f"{backup}, for copies" in done.stderr) is (answer != "no terminal")
+    assert (backup / "owner.json").exists() is (answer == "y")
     assert run("verify", path).exit_code == 0
+
+
+@pytest.mark.parametrize("at_a_terminal", [False, True])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_yes_to_a_loss_claims_no_directory_for_copies_of_checkpoints(
+    tmp_path: Path, damaged: bool, at_a_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mount point became the channel's, and its own disk was refused when it was back."""
+    path, backup = with_mount_point(tmp_path)
+    if damaged:
+        flip(log_file(path), offsets(path, FrameType.PUT)[1] + 60)
+    owners = {file: file.read_bytes() for file in path.rglob("owner.json")}
+    monkeypatch.setattr(examine, "is_terminal", lambda: at_a_terminal)
+    done = run("repair", path, "--yes")
+    assert done.exit_code == 0, done.output
+    assert (path / "quarantine").exists() is damaged
+    assert f"If so, and if it is new, 'spillable repair {path} --claim-backup' gives it to the channel" in done.stdout
+    assert owners and {file: file.read_bytes() for file in owners} == owners and not [*backup.iterdir()]
+    backup.rmdir()
+    (tmp_path / "disk").rename(backup)
+    assert run("verify", path).exit_code == 0
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_claim_backup_takes_a_directory_for_copies_of_checkpoints_and_accepts_no_loss(
+    tmp_path: Path, damaged: bool
+) -> None:
+    path, backup = with_mount_point(tmp_path)
+    if damaged:
+        flip(log_file(path), offsets(path, FrameType.PUT)[1] + 60)
+        refused = run("repair", path, "--claim-backup")
+        assert refused.exit_code == 2 and "gives up 1 event, 2, that can't be read" in refused.stderr
+        assert not [*backup.iterdir()]
+    done = run("repair", path, "--claim-backup", *(["--yes"] if damaged else []))
+    assert done.exit_code == 0, done.output
+    assert (backup / "owner.json").exists() and "for copies" not in done.stderr
+    assert run("verify", path).exit_code == 0
+
+
+def test_a_claim_of_a_backup_that_has_an_owner_changes_nothing(path: Path) -> None:
+    with Channel(path, backup_checkpoint_dir=str(path.parent / "backup")) as channel:
+        put(channel, b"a")
+    before = snapshot(path.parent)
+    assert run("repair", path, "--claim-backup").exit_code == 0
+    assert snapshot(path.parent) == before
 
 
 @pytest.mark.parametrize("verb", ["verify", "repair", "check-store"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spillable_stream import BackupCheckpointWarning, Channel, CorruptionError, ForeignDirectoryError
+from spillable_stream import BackupCheckpointWarning, Channel, CorruptionError, ForeignDirectoryError, OptionError
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner, write_owner
@@ -122,6 +122,14 @@ def test_a_mount_point_without_its_disk_is_a_note_and_no_repair_takes_it_unless_
         (note,) = [found for found in report.findings if found.path == backup]
         assert note.severity == "note" and "has no owner.json. Is its disk mounted?" in note.text
     assert snapshot(path) == before and not [*backup.iterdir()]
+
+
+def test_no_text_claims_a_mount_point(tmp_path: Path) -> None:
+    path, backup = with_backup(tmp_path), tmp_path / "backup"
+    unmount(backup)
+    with pytest.raises(OptionError, match="claim_backup must be True or False, not 'false'"):
+        repair(path, claim_backup="false")  # type: ignore[arg-type]
+    assert not [*backup.iterdir()]
 
 
 @pytest.mark.parametrize("leave_mount_point", [True, False])
