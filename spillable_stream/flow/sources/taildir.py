@@ -7,6 +7,7 @@ be missing in a channel: it is read again, and put again under its number.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -147,7 +148,7 @@ class TailDir(NumberedSource[_FileBatch]):
         self._settled = 0  # the number of the last batch that is in all channels
         self._base = 0  # the number in the position file
         self._changed: dict[int, FilePosition] = {}  # since then
-        self._written_at = 0.0
+        self._written_at = -math.inf
 
     # ── start and end ───────────────────────────────────────────────────────────────────────
 
@@ -177,7 +178,8 @@ class TailDir(NumberedSource[_FileBatch]):
         if newest is not None and span is not None and not newest.complete:
             self._held = self._again(span, newest.note, changed[span.inode].mark)
         self._settled = self._number if self._held is None else positions.number
-        self._save_all()  # also what an agent that was killed has written and not synced
+        if self._held is None:  # else they would pass over the batch: they are written when it is stored
+            self._save_all()  # also what an agent that was killed has written and not synced
 
     def _again(self, span: Span, note: bytes, after: Mark) -> _FileBatch | None:
         """Return the newest batch once more: a channel that has it says so."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.errors import CorruptionError, DeliveryError, StorageError
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.selectors import Replicating
 from spillable_stream.flow.sources import position_file
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.sources.position_file import PositionFile
 from tests.support.events import peek
-from tests.support.failing_puts import Faulty
+from tests.support.failing_puts import LIMITS, Faulty
 from tests.support.flow_processors import KeptBatches
 from tests.support.taildir import Clock, append, opened, read_all, source
 
@@ -174,6 +176,33 @@ def test_a_batch_that_a_removed_channel_lacked_is_put_anew_though_the_agent_is_k
             read_all(tail, processor)
             tail.close()
         assert peek(a) == [b"1", b"2", b"1", b"2"]
+
+
+@pytest.mark.parametrize("remaining", ["b", "a b"], ids=["removed", "optional"])
+def test_positions_that_a_start_writes_do_not_pass_over_a_batch_that_it_has_still_to_put(
+    logs: Path, remaining: str
+) -> None:
+    """The channel that has the batch may be the source's no more at the next start: then only positions say what is."""
+    channels = {name: Channel(logs.parent / name, **LIMITS) for name in ("a", "b")}
+    full: dict[str, Any] = {"a": channels["a"], "b": Faulty(channels["b"], ["full"] * 9)}
+
+    def run(given: dict[str, Any], division: str, optional: Sequence[str] = ()) -> None:
+        selector = Replicating(optional=optional)
+        with ChannelProcessor(given, (), selector, producer="a1.r1", division=division) as processor:
+            tail = opened(source(logs), processor)
+            with pytest.raises(DeliveryError) if given is full else nullcontext():
+                read_all(tail, processor)
+            tail.close()
+
+    append(logs / "app.1", "one\n")
+    run(channels, "x")
+    append(logs / "app.2", "two\n")
+    run(full, "x")
+    run(full, "x")
+    run({name: channels[name] for name in remaining.split()}, "y", ["a"] if "a" in remaining else [])
+    assert peek(channels["b"]) == [b"one", b"two"]
+    for channel in channels.values():
+        channel.close()
 
 
 class NotedBytes(KeptBatches):
