@@ -211,7 +211,8 @@ class TailDir(NumberedSource[_FileBatch]):
     def close(self) -> None:
         """Write the positions and close the files."""
         try:
-            if self._held is None:
+            # A batch that is held is not in them, but one that comes again: there is no position before that.
+            if self._held is None or self._held.file is not None:
                 self._write_positions()
         finally:
             self._positions.close()

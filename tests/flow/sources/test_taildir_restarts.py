@@ -18,7 +18,7 @@ from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.errors import CorruptionError, DeliveryError, StorageError
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.selectors import Replicating
+from spillable_stream.flow.selectors import Multiplexing, Replicating, Selector
 from spillable_stream.flow.sources import position_file
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.sources.position_file import PositionFile
@@ -201,6 +201,28 @@ def test_positions_that_a_start_writes_do_not_pass_over_a_batch_that_it_has_stil
     run(full, "x")
     run({name: channels[name] for name in remaining.split()}, "y", ["a"] if "a" in remaining else [])
     assert peek(channels["b"]) == [b"one", b"two"]
+    for channel in channels.values():
+        channel.close()
+
+
+def test_no_batch_comes_twice_that_only_a_removed_channel_had_where_the_end_went_well(logs: Path) -> None:
+    """It refused the next one: that is held at the end, and the positions are those before it."""
+    append(logs / "app.log", "1\n2\n3\n4\n")
+    channels = {name: Channel(logs.parent / name, **LIMITS) for name in ("a", "b")}
+    a = channels["a"]
+
+    def run(given: dict[str, Any], division: str, selector: Selector, *, is_full: bool = False) -> None:
+        with ChannelProcessor(given, (), selector, producer="a1.r1", division=division) as processor:
+            tail = opened(source(logs, batch_size=1, headers={"g": {"to": "b"}}), processor)
+            with pytest.raises(DeliveryError) if is_full else nullcontext():
+                read_all(tail, processor)
+            tail.close()
+
+    to_b = Multiplexing("to", {"b": ["b"]}, default=["a"])
+    run({"a": a, "b": Faulty(channels["b"], [""] * 2 + ["full"] * 9)}, "x", to_b, is_full=True)
+    assert [peek(channel) for channel in channels.values()] == [[], [b"1", b"2"]]
+    run({"a": a}, "y", Replicating())
+    assert peek(a) == [b"3", b"4"]
     for channel in channels.values():
         channel.close()
 
