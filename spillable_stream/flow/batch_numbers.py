@@ -63,7 +63,8 @@ class BatchNumbers:
 
         Args:
             is_settled: whether the source knows of a batch that all of its channels had their parts, by its number;
-                None if it never knows. It is asked of one that had events for a channel that is no more among these.
+                None if it never knows. It is asked of one that had events for a channel that is no more among these,
+                or that another channel may have the name of.
 
         Raises:
             ProducerBusyError: another live processor or producer has the name in one of the channels.
@@ -147,9 +148,10 @@ class BatchNumbers:
             noted = _read_note(note)
             missing = [name for name in noted.parts if self._last.get(name, number) < number]
             gone = {name: count for name, count in noted.parts.items() if name not in self._last}
-            if is_settled is not None and gone and is_settled(number):
-                gone = {}
             can_be_anew = self.division and noted.division not in ("", self.division)
+            if is_settled is not None and (gone or (missing and can_be_anew)) and is_settled(number):
+                # What lacks it by another division is another channel that has the name now.
+                missing, gone = ([] if can_be_anew else missing), {}
             if can_be_anew and (missing or (gone and is_settled is not None)):
                 self._say_divided_anew(number, noted.parts, missing, gone)
                 self.newest = Noted(number + 1, noted.of_source, complete=False)

@@ -198,3 +198,26 @@ def test_a_batch_of_a_channel_that_is_no_more_is_put_anew_unless_the_source_know
     assert says in caplog.text if says else not caplog.records
     assert asked == ([] if is_settled is None else [1])
     numbers.release()
+
+
+@pytest.mark.parametrize("is_settled", [True, False])
+def test_a_batch_that_another_channel_of_a_known_name_lacks_is_put_anew_unless_the_source_knows_that_all_had_it(
+    channels: dict[str, Channel], is_settled: bool
+) -> None:
+    """As where the agent's dead-letter channel is another one now."""
+    put(channels["c1"], NumberedBatch("p", Numbers(1, 1, BY_PRODUCER), write_note({"c1": 3, "c2": 2}, b"", "x")))
+    numbers = BatchNumbers("p", channels, division="y")
+    numbers.claim(lambda _: is_settled)
+    assert numbers.newest == (Noted(1, b"", complete=True) if is_settled else Noted(2, b"", complete=False))
+    numbers.release()
+
+
+def test_a_batch_that_a_channel_lacks_is_completed_by_the_division_that_began_it_whatever_the_source_knows(
+    channels: dict[str, Channel],
+) -> None:
+    note = write_note({"c1": 3, "c2": 2, "c9": 1}, b"", "x")
+    put(channels["c1"], NumberedBatch("p", Numbers(1, 1, BY_PRODUCER), note))
+    numbers = BatchNumbers("p", channels, division="x")
+    numbers.claim(lambda _: True)
+    assert numbers.newest == Noted(1, b"", complete=False)
+    numbers.release()

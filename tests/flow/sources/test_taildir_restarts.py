@@ -23,7 +23,7 @@ from spillable_stream.flow.sources import position_file
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.sources.position_file import PositionFile
 from tests.support.events import peek
-from tests.support.failing_puts import LIMITS, Faulty
+from tests.support.failing_puts import LIMITS, Faulty, Upper
 from tests.support.flow_processors import KeptBatches
 from tests.support.taildir import Clock, append, opened, read_all, source
 
@@ -223,6 +223,22 @@ def test_no_batch_comes_twice_that_only_a_removed_channel_had_where_the_end_went
     assert [peek(channel) for channel in channels.values()] == [[], [b"1", b"2"]]
     run({"a": a}, "y", Replicating())
     assert peek(a) == [b"3", b"4"]
+    for channel in channels.values():
+        channel.close()
+
+
+def test_nothing_comes_twice_where_only_the_dead_letter_channel_is_another_one(logs: Path) -> None:
+    append(logs / "app.log", "1\nbad\n")
+    channels = {name: Channel(logs.parent / name, **LIMITS) for name in ("a", "err", "err2")}
+    for dead in ("err", "err2"):
+        given = {"a": channels["a"]}
+        with ChannelProcessor(
+            given, [Upper()], producer="a1.r1", division=f"into {dead}", dead_letter=channels[dead]
+        ) as processor:
+            tail = opened(source(logs), processor)
+            read_all(tail, processor)
+            tail.close()
+    assert [peek(channel) for channel in channels.values()] == [[b"1"], [b"bad"], []]
     for channel in channels.values():
         channel.close()
 
