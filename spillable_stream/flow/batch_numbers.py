@@ -183,7 +183,7 @@ class BatchNumbers:
             "is perhaps" if gone else "is",
             ", ".join([*missing, *gone]),
             number + 1,
-            {name: count for name, count in parts.items() if name not in missing},
+            {name: count for name, count in parts.items() if name not in missing and name not in gone},
             extra=fields(component=self.producer),
         )
 

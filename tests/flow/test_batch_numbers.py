@@ -179,6 +179,7 @@ def test_a_batch_that_is_in_all_channels_is_complete_by_whatever_division(channe
         ("x", None, Noted(1, b"", complete=True), "need not put into any more: {'c9': 2}. Where one"),
         ("", False, Noted(1, b"", complete=True), "they are lost"),
         ("x", False, Noted(2, b"", complete=False), "is perhaps not in c9, and the configuration"),
+        ("x", False, Noted(2, b"", complete=False), "those that channels have already may be duplicated: {'c1': 3}"),
         ("x", True, Noted(1, b"", complete=True), ""),
     ],
 )

@@ -172,7 +172,7 @@ class SpoolDir(NumberedSource[_FileBatch]):
         """Say that some channels have a batch that can't be read again for the others."""
         self.miss(f"{path} {why}, and some channels have not got its bytes {start} to {end}")
         _log.error(
-            "%s: the bytes %d to %d of %s were put into some channels only, and the file %s: they can't "
+            "%s: the bytes %d to %d of %s may be in some channels only, and the file %s: they can't "
             "be read again. Look for a channel without them", self.name, start, end, path, why,
             extra=fields(component=self.name, file=path, offset=start),
         )  # fmt: skip

@@ -188,7 +188,7 @@ class TailDir(NumberedSource[_FileBatch]):
             self.counters.event_read_fail += 1
             self.miss(f"{span.path} is gone, and some channels have not got its bytes {span.start} to {span.end}")
             _log.error(
-                "%s: the bytes %d to %d of %s were put into some channels only, and are gone: they can't be read "
+                "%s: the bytes %d to %d of %s may be in some channels only, and are gone: they can't be read "
                 "again. Look for a channel without them",
                 self.name, span.start, span.end, span.path,
                 extra=fields(component=self.name, file=span.path, offset=span.start),
