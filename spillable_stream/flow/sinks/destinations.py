@@ -30,7 +30,7 @@ _SCHEMES = {
 _HADOOP = ("hdfs", "viewfs")
 _MOST_NAME_BYTES = 255
 _MOST_PATH_BYTES = 4095
-_MOST_KEY_LENGTH = 1024  # of an object: characters, or bytes
+_MOST_KEY_LENGTH = 1024  # of an object: bytes, but characters in Azure
 _LOCAL_ADVICE = "check the directory, and free some space"
 _STORE_ADVICE = "check the address and the credentials"
 _HADOOP_ADVICE = "check that the name node is up and not in safe mode, and that this user may write there"
@@ -169,8 +169,7 @@ class LocalFiles:
 
     def takes(self, path: str) -> bool:
         """See `Files.takes`."""
-        in_bytes = os.fsencode(path)
-        return len(in_bytes) <= _MOST_PATH_BYTES and all(len(n) <= _MOST_NAME_BYTES for n in in_bytes.split(b"/"))
+        return len(os.fsencode(path)) <= _MOST_PATH_BYTES and _has_short_names(path)
 
 
 class ArrowFiles:
@@ -240,8 +239,16 @@ class ArrowFiles:
         return path if path != final else _hidden(final)
 
     def takes(self, path: str) -> bool:
-        """See `Files.takes`: a name node has a limit of its own."""
-        return not self._is_store or len(path.partition("/")[2]) <= _MOST_KEY_LENGTH
+        """See `Files.takes`: a name node has this limit, if nobody changed it."""
+        if not self._is_store:
+            return _has_short_names(path)
+        key = path.partition("/")[2]
+        is_azure = self._fs.type_name == "abfs"  # type: ignore[attr-defined]
+        return len(key if is_azure else os.fsencode(key)) <= _MOST_KEY_LENGTH
+
+
+def _has_short_names(path: str) -> bool:
+    return all(len(name) <= _MOST_NAME_BYTES for name in os.fsencode(path).split(b"/"))
 
 
 def _hidden(path: str) -> str:

@@ -178,8 +178,18 @@ def test_a_local_file_has_its_name_when_it_is_published(tmp_path: Path) -> None:
         files.create("/proc/none/x")
 
 
-def test_names_of_this_host_and_keys_of_a_store_have_a_length_and_others_are_not_measured() -> None:
-    store, hadoop = (ArrowFiles(LocalFileSystem(), is_store=is_store) for is_store in (True, False))
-    assert LocalFiles().takes("x" * 255) and not LocalFiles().takes("x" * 256)
-    assert store.takes("bucket/" + "x" * 1024) and not store.takes("bucket/" + "x" * 1025)
-    assert hadoop.takes("x" * 2000)
+@pytest.mark.parametrize(
+    ("place", "in_bytes"),
+    [("s3://bucket", True), ("gs://anonymous@bucket", True), ("abfs://box@a.dfs.core.windows.net", False)],
+)
+def test_a_key_is_measured_as_its_store_does(place: str, in_bytes: bool) -> None:
+    path, files, _ = resolve(f"{place}/x", {}, HOME | {"AWS_REGION": "us-east-1"})
+    bucket = path.removesuffix("x")
+    assert files.takes(bucket + "x" * 1024) and not files.takes(bucket + "x" * 1025)
+    assert files.takes(bucket + "ä" * 600) is not in_bytes
+
+
+def test_names_of_this_host_and_of_hadoop_have_a_length() -> None:
+    for files in (LocalFiles(), ArrowFiles(LocalFileSystem(), is_store=False)):
+        assert files.takes(f"/{'x' * 255}/f") and files.takes("/x" * 1000)
+        assert not files.takes(f"/{'x' * 256}/f") and not files.takes("/" + "ä" * 128)
