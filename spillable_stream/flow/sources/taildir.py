@@ -174,12 +174,14 @@ class TailDir(NumberedSource[_FileBatch]):
                 self._number = newest.number
         self._base = positions.number
         self._changed = {inode: p for inode, p in files.items() if positions.files.get(inode) != p}
-        self._files.begin(self.name, files, only_flume=positions.only_flume)
+        skipped = self._files.begin(self.name, files, only_flume=positions.only_flume)
         if newest is not None and span is not None and not newest.complete:
             self._held = self._again(span, newest.note, changed[span.inode].mark)
         self._settled = self._number if self._held is None else positions.number
         if self._held is None:  # else they would pass over the batch: they are written when it is stored
             self._save_all()  # also what an agent that was killed has written and not synced
+        elif skipped and not positions.only_flume:
+            self._positions.write(SavedPositions({**positions.files, **skipped}, positions.number))
 
     def _again(self, span: Span, note: bytes, after: Mark) -> _FileBatch | None:
         """Return the newest batch once more: a channel that has it says so."""

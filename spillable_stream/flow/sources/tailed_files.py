@@ -63,13 +63,18 @@ class TailedFiles:
         for file in self:
             file.close()
 
-    def begin(self, name: str, positions: Mapping[int, FilePosition], *, only_flume: bool) -> None:
+    def begin(
+        self, name: str, positions: Mapping[int, FilePosition], *, only_flume: bool
+    ) -> Mapping[int, FilePosition]:
         """Begin with the files that are there: known ones where they were, others at their beginning or end.
 
         Args:
             name: the source's name, for messages.
             positions: the positions, by inode.
             only_flume: whether they are Flume's, which tell a file by its path.
+
+        Returns:
+            The positions of those that are read from their end, by inode; a restart would skip what comes until then.
         """
         self._name, self._files = name, {}
         found = self._list_with(positions)
@@ -86,10 +91,16 @@ class TailedFiles:
         for f in found.values():
             if f.inode not in self._files:
                 self._admit(f, at_end=self._skip_to_end and f.inode not in positions)
+        skipped = {i: f.mark for i, f in self._files.items() if self._skip_to_end and i not in positions}
         self._listed, self._lists = set(found), None
         self._judge_new()
         for file in known:
             self._check(file)
+        return {
+            i: FilePosition(f.path, f.mark)
+            for i, f in self._files.items()
+            if skipped.get(i) == f.mark and not f.copy_of  # else it is the copy of a known one
+        }
 
     def _list_with(self, positions: Mapping[int, FilePosition]) -> dict[int, Found]:
         """List the files, again if one is missing: a listing may miss one that is renamed meanwhile."""

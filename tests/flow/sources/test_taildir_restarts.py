@@ -205,6 +205,25 @@ def test_positions_that_a_start_writes_do_not_pass_over_a_batch_that_it_has_stil
         channel.close()
 
 
+def test_a_restart_does_not_pass_over_what_came_after_a_file_was_skipped_though_a_batch_was_held_all_the_time(
+    logs: Path,
+) -> None:
+    kept = KeptBatches(2)
+    tail = opened(source(logs, skip_to_end=True), kept)
+    append(logs / "app.1", "1\n")
+    kept.full = {1}
+    with pytest.raises(DeliveryError):
+        tail.poll(kept)
+    tail.close()
+    append(logs / "app.2", "skipped\n")
+    tail = opened(source(logs, skip_to_end=True), kept)
+    append(logs / "app.2", "2\n")
+    tail.close()
+    kept.full = set()
+    read_all(opened(source(logs, skip_to_end=True), kept), kept)
+    assert kept.bodies(0) == kept.bodies(1) == [b"1", b"2"]
+
+
 def test_no_batch_comes_twice_that_only_a_removed_channel_had_where_the_end_went_well(logs: Path) -> None:
     """It refused the next one: that is held at the end, and the positions are those before it."""
     append(logs / "app.log", "1\n2\n3\n4\n")
