@@ -231,17 +231,19 @@ def _require_distinct(fs: FileSystem, layout: Layout) -> None:
 def _require_no_events(fs: FileSystem, layout: Layout, channel: str) -> None:
     """Prove that a layout holds at most the first file of an interrupted creation.
 
+    Directories that another channel owns are that one's: an earlier creation may have let go of them.
+
     Args:
         fs: the file system.
         layout: the directories to search.
         channel: the UUID of the interrupted creation; "" without one.
     """
-    files = layout.log_files(fs)
-    for file_id in files:
-        path = layout.log_file(file_id)
-        owner = read_owner(fs, path.parent)  # a creation writes it before the first file
-        own = owner is not None and owner.channel == channel
-        if files != [1] or not (_is_torn(fs, path, channel) if own else _is_unused(fs, path)):
+    paths = [layout.log_file(file_id) for file_id in layout.log_files(fs)]
+    owners = {path: read_owner(fs, path.parent) for path in paths}  # a creation writes it before the first file
+    unproven = {path: owner for path, owner in owners.items() if owner is None or owner.channel == channel}
+    for path, owner in unproven.items():
+        is_first = [*unproven] == [layout.log_file(1)]
+        if not is_first or not (_is_unused(fs, path) if owner is None else _is_torn(fs, path, channel)):
             raise NotAChannelError(
                 f"{layout.path} has no channel.json, but {path} is there: the data of a channel whose identity was "
                 f"removed, or of another one. 'spillable repair {layout.path}' can rebuild it; nothing was changed"

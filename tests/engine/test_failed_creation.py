@@ -120,6 +120,29 @@ def test_a_directory_that_a_killed_creation_had_is_free_once_the_next_one_has_na
     assert not list(data.rglob("*")) and not (path / "first").exists()
 
 
+@pytest.mark.parametrize("name", ["first", "second", "third"])
+def test_a_directory_that_a_killed_creation_had_and_another_channel_has_since_is_in_no_way_of_the_next_one(
+    tmp_path: Path, name: str
+) -> None:
+    path, data, other = tmp_path / "channel", tmp_path / "first", tmp_path / "other"
+    killed(path, data_dirs=[str(data)])
+    fs = FaultyFileSystem()  # of one that is killed once it has let go of the first one's directories
+    with fs.failing(since(nth("rename", 1, "owner.json"))), pytest.raises(StorageError):
+        Channel(path, fs=fs, minimum_required_space=0, data_dirs=[str(tmp_path / "second")])
+    with Channel(other, minimum_required_space=0, data_dirs=[str(data)]) as channel:
+        put(channel, b"other's")
+    options = {"data_dirs": [str(tmp_path / name)], "minimum_required_space": 0}
+    if name == "first":
+        with pytest.raises(ForeignDirectoryError, match="give every channel directories of its own"):
+            Channel(path, **options)
+        options = {"minimum_required_space": 0}
+    with Channel(path, **options) as channel:
+        put(channel, b"one")
+        assert take(channel) == [b"one"]
+    with Channel(other, create=False, minimum_required_space=0) as channel:
+        assert take(channel) == [b"other's"]
+
+
 def test_a_copy_of_a_creation_that_was_killed_removes_nothing_of_the_original(tmp_path: Path) -> None:
     path, copy, data = tmp_path / "channel", tmp_path / "copy", [str(tmp_path / "first")]
     killed(path, data_dirs=data)
