@@ -30,6 +30,7 @@ class FailedCreation:
     def __init__(self, fs: FileSystem, planned: Layout) -> None:
         self.layout: Layout = planned
         self._earlier: Layout | None = None
+        self._may_be_away = False  # of the earlier one's directories one at least: its disk may not be mounted
         self._fs = fs
         self._is_new, self._has_lock = not fs.exists(planned.path), fs.exists(planned.open_lock)
         self._absent = [d for d in _with_parents([planned.groups, *_others(planned)]) if not fs.exists(d)]
@@ -48,6 +49,8 @@ class FailedCreation:
         self._earlier = earlier = layout_of(layout.path, owner.layout)
         within = [d for d in _with_parents(_others(earlier)) if layout.path in d.parents]  # so they are nobody else's
         self._absent += within
+        outside = [d for d in _others(earlier) if layout.path not in d.parents]
+        self._may_be_away = not all(map(self._is_owned, outside))
         for directory in set(_others(earlier)) - set(_others(layout)):
             self._let_go(earlier, directory)
         self._remove_directories(set(within) - set(_with_parents(_others(layout))))
@@ -78,12 +81,18 @@ class FailedCreation:
     def _remove_files(self) -> None:
         """Remove the files; what says that the channel's own directory is its own goes last, and if no other one is.
 
-        So the next one continues where this one was killed, or met a directory that can't be written.
+        So the next one continues where this one was killed, or met a directory that can't be written or seen.
         """
         layouts = [self.layout, *filter(None, [self._earlier])]
-        if all([self._let_go(layout, directory) for layout in layouts for directory in _others(layout)]):
+        gone = [self._let_go(layout, directory) for layout in layouts for directory in _others(layout)]
+        if all(gone) and not self._may_be_away:
             self._let_go(self.layout, self.layout.path)
         self._remove(self.layout.path / f"{OWNER_FILE}.tmp")  # of an interrupt
+
+    def _is_owned(self, directory: Path) -> bool:
+        with suppress(SpillableError):
+            return read_owner(self._fs, directory) is not None
+        return False
 
     def _let_go(self, layout: Layout, directory: Path) -> bool:
         """Remove the files in a directory of a layout, and tell whether it is not the channel's, or no longer."""

@@ -109,6 +109,28 @@ def test_what_a_kill_has_left_is_in_no_way_of_the_next_one_where_another_that_co
         assert take(channel) == [b"one"]
 
 
+@pytest.mark.parametrize("is_mount_point", [False, True])
+@pytest.mark.parametrize("second", ["first", "second"])
+def test_a_directory_whose_disk_is_away_while_the_next_creation_fails_is_in_no_way_of_the_one_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: str, is_mount_point: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path, first, away = tmp_path / "channel", tmp_path / "first", tmp_path / "away"
+    killed(path, data_dirs=["first"])
+    first.rename(away)
+    if is_mount_point:
+        first.mkdir()
+    fs = FaultyFileSystem()
+    with fs.failing(nth("rename", 1, "channel.json")), pytest.raises(StorageError):
+        Channel(path, fs=fs, minimum_required_space=0, data_dirs=[second])
+    if is_mount_point:
+        first.rmdir()
+    away.rename(first)
+    with Channel(path, minimum_required_space=0, data_dirs=["first"]) as channel:
+        put(channel, b"one")
+        assert take(channel) == [b"one"]
+
+
 @pytest.mark.parametrize("first", ["first", "channel/first/rows"])
 def test_a_directory_that_a_killed_creation_had_is_free_once_the_next_one_has_named_another(
     tmp_path: Path, first: str
