@@ -108,7 +108,7 @@ def _take_locks() -> None:
             sleep(_POLL_SECONDS)
         except (KeyboardInterrupt, SystemExit) as e:
             _interrupts.note(e)
-        except Exception:  # of another handler: said and ignored, as Python does
+        except BaseException:  # of another handler: said and ignored, as Python does
             sys.excepthook(*sys.exc_info())
             end = 0.0
 

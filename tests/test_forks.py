@@ -329,11 +329,16 @@ def is_in(function: str, frame: FrameType | None) -> bool:
     return frame is not None
 
 
+class Failed(BaseException):
+    """What a test's runner raises, which no program is to catch."""
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, Failed])
 def test_what_another_handler_raises_while_a_fork_waits_is_said_and_leaves_the_locks_free(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
 ) -> None:
     def raises(number: int, frame: object) -> None:
-        raise TimeoutError("too late")
+        raise kind("too late")
 
     said = list[BaseException]()
     slow, _ = begin("spillable_stream.that_is_slow", monkeypatch)
