@@ -2,8 +2,10 @@
 
 Whether a slot counts is in the slot after it, too: its ``previous`` is the token of the last one before it that counts.
 So damage to a header hides only whether the last slots counted, and then they did: no commit is forgotten that may have
-been acknowledged. What a slot's own writer said of it counts less than what others have planned on it: they may have
-seen the lost slot in time.
+been acknowledged. Only one whose own writer said that it is void did not count then; and if it did, since the writer
+could not take that back, its events are lost, so IDs after the last one that is known are doubtful, and no others get
+them. What a slot's own writer said of it counts less than what others have planned on it: they may have seen the lost
+slot in time.
 """
 
 from __future__ import annotations
@@ -293,6 +295,7 @@ class ObjectSteps:
             return is_new
         following = self._following(number)
         if following is None and self._is_named(number):
+            self.hides_ids = True  # its writer may have proven it since, and failed to take that back
             return False
         if following is None:
             self.counts = None

@@ -8,7 +8,10 @@ import pyarrow as pa
 import pytest
 
 import spillable_stream as ss
-from spillable_stream.objects.slots import slot_key
+from spillable_stream.integrity.findings import Findings
+from spillable_stream.integrity.object_inventory import take_object_inventory
+from spillable_stream.objects.slots import Slots, slot_key
+from spillable_stream.objects.void_slots import declare_void
 from tests.support.events import numbered, peek, put, take
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, collect_now, kill
@@ -193,6 +196,27 @@ def test_a_slot_that_its_writer_has_said_to_be_void_does_not_count_behind_a_dama
     with open_here(create=False) as channel:
         put(channel, b"void")
         assert peek(channel) == [b"first", b"in the hole", b"void"]
+
+
+def test_no_event_gets_the_ids_of_a_slot_that_counts_though_it_is_still_said_to_be_void(store: MemoryStore) -> None:
+    """Its writer has proven it since, and could not take that back; then its header is damaged."""
+    channel = open_here()
+    put(channel, b"first")
+    last = put(channel, b"proven")[0]
+    kill(channel)
+    slots = Slots(store, take_object_inventory(store, Findings()).channel)
+    token = slots.token(2)
+    assert token is not None
+    declare_void(slots, 2, token)
+    assert keys_of("log/", store)[-2] == slot_key(2)
+    damage_object(store, slot_key(2), DAMAGES["one byte of the header"])
+    assert ss.verify(URL).loss.doubtful
+    report = ss.repair(URL)
+    assert report.loss.doubtful and report.loss.doubtful[0][0] == last
+    with open_here(create=False) as channel:
+        assert put(channel, b"later")[0] > report.loss.doubtful[-1][1]
+        assert peek(channel) == [b"first", b"later"]
+    assert ss.verify(URL).healthy
 
 
 def test_a_healthy_channel_is_not_touched(store: MemoryStore) -> None:
