@@ -24,7 +24,13 @@ class ObjectCache:
         self._most_bytes = most_bytes
         self._kept: OrderedDict[str, pa.Buffer | list[Payload]] = OrderedDict()
         self._size_bytes = 0
+        self._clears = 0
         self._mutex = threading.Lock()
+
+    @property
+    def clears(self) -> int:
+        """How often everything was let go: what was asked for before may be of another object of that key."""
+        return self._clears
 
     def get(self, key: str) -> pa.Buffer | None:
         """Return an object's bytes, or None."""
@@ -36,11 +42,20 @@ class ObjectCache:
                 self._kept.move_to_end(key)
             return found
 
-    def put(self, key: str, data: pa.Buffer | list[Payload]) -> None:
-        """Keep an object, unless it alone would take half of the room; parts are put together when they are read."""
+    def put(self, key: str, data: pa.Buffer | list[Payload], asked_at: int | None = None) -> None:
+        """Keep an object, unless it alone would take half of the room; parts are put together when they are read.
+
+        Args:
+            key: the object's key.
+            data: its bytes.
+            asked_at: what `clears` was before the store was asked for them: they are kept only if it still is; None if
+                they are of now.
+        """
         if (size_bytes := _size(data)) > self._most_bytes // 2:
             return
         with self._mutex:
+            if asked_at not in (None, self._clears):
+                return
             self._size_bytes += size_bytes - _size(self._kept.pop(key, []))
             self._kept[key] = data
             while self._size_bytes > self._most_bytes:
@@ -52,6 +67,7 @@ class ObjectCache:
         with self._mutex:
             self._kept.clear()
             self._size_bytes = 0
+            self._clears += 1
 
     def forget(self, key: str) -> None:
         """Let go of an object that was deleted."""

@@ -5,7 +5,9 @@ its size. Small ones come whole, and stay for a while (`spillable_stream.objects
 host's disk, too (`spillable_stream.objects.disk_cache`). Of a segment no more is read than an extent is likely to have.
 
 A slot is read from its beginning on, where its token is: the one of this number may be another one by now. What of it
-was read last stays until the next extent that is expected is of another object: a slot has many blocks.
+was read last stays until the next extent that is expected is of another object: a slot has many blocks. But a state
+that was loaded anew may be of another log: what was asked for before is not used then. Bytes of another slot are let go
+wherever they are kept, and the store is asked once more.
 """
 
 from __future__ import annotations
@@ -63,20 +65,37 @@ class _SlotPart(NamedTuple):
         base: where they begin in it.
         data: the bytes.
         token: the slot's token; None if they do not say it.
+        identity: what the slot of this number was known by when they were asked for (`SlotTokens.identity_of`).
     """
 
     number: int
     base: int
     data: pa.Buffer
     token: bytes | None
+    identity: str | None
 
-    def has(self, extent: Extent) -> bool:
-        """Tell whether an extent begins in them."""
-        return self.number == extent.file and 0 <= extent.offset - self.base < len(self.data)
+    def has(self, extent: Extent, identity: str | None) -> bool:
+        """Tell whether an extent begins in them, of a slot that is known by an identity now."""
+        is_of_slot = self.number == extent.file and self.identity == identity
+        return is_of_slot and 0 <= extent.offset - self.base < len(self.data)
 
     def may_be(self, token: bytes | None) -> bool:
         """Tell whether nothing says that they are of another slot than that with a token."""
         return token is None or self.token is None or token == self.token
+
+
+class _Window(NamedTuple):
+    """A window that was asked for.
+
+    Args:
+        key: of which object.
+        offset: where it begins.
+        identity: what a slot of this number was known by then; None for other objects, which no other ones follow.
+    """
+
+    key: str
+    offset: int
+    identity: str | None
 
 
 class ObjectReader:
@@ -111,7 +130,7 @@ class ObjectReader:
         self._ends: dict[str, int] = {}  # where objects end, as far as a window has shown it
         self._last: _SlotPart | None = None  # while the next extent that is expected is of the same slot
         self._kept: dict[tuple[str, str, int], bool] = {}  # windows in the disk's cache: whether they were there before
-        self._begun: OrderedDict[tuple[str, int], Future[pa.Buffer]] = OrderedDict()
+        self._begun: OrderedDict[_Window, Future[pa.Buffer]] = OrderedDict()
 
     def expect(self, extents: Sequence[Extent]) -> None:
         """Begin to fetch what will be read next, in this order."""
@@ -126,28 +145,39 @@ class ObjectReader:
             slot = extent.file if isinstance(extent.file, int) else None
 
     def _ask(self, key: str, offset: int, size_bytes: int) -> None:
-        if (key, offset) not in self._begun and self._cache.get(key) is None:
-            self._begun[key, offset] = begin(self._store.root, lambda: self._fetch(key, offset, size_bytes))
+        window = _Window(key, offset, self._identity_of(key))
+        if window not in self._begun and self._cache.get(key) is None:
+            self._begun[window] = begin(self._store.root, lambda: self._fetch(key, offset, size_bytes))
             while len(self._begun) > 2 * _AHEAD:  # of reads that were given up
                 self._begun.popitem(last=False)
 
     def _fetch(self, key: str, offset: int, size_bytes: int) -> pa.Buffer:
-        name = self._name_on_disk(key, size_bytes)
-        disk, at = (None, ("", "", 0)) if name is None else (self._disk_cache, (self._cached_as, name, offset))
-        buffer = None if disk is None else disk.get(*at)
-        if buffer is None:
-            data = self._store.get_range(key, offset, offset + size_bytes)
-            buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
-            if disk is not None and len(buffer):
-                disk.put(*at, buffer)
-                self._kept[key, at[1], offset] = False
-        elif disk is not None:
-            self._kept[key, at[1], offset] = True
+        asked_at, name = self._cache.clears, self._name_on_disk(key, size_bytes)
+        disk = None if name is None else self._disk_cache
+        if disk is None or name is None or (buffer := disk.get(self._cached_as, name, offset)) is None:
+            return self._fetch_anew(key, offset, size_bytes)
+        self._kept[key, name, offset] = True
+        self._note(key, offset, size_bytes, buffer, asked_at)
+        return buffer
+
+    def _fetch_anew(self, key: str, offset: int, size_bytes: int) -> pa.Buffer:
+        """Ask the store, whatever is at hand."""
+        asked_at, name = self._cache.clears, self._name_on_disk(key, size_bytes)
+        data = self._store.get_range(key, offset, offset + size_bytes)
+        buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+        disk = None if name is None else self._disk_cache
+        if disk is not None and name is not None and len(buffer) and asked_at == self._cache.clears:
+            disk.put(self._cached_as, name, offset, buffer)
+            self._kept[key, name, offset] = False
+        self._note(key, offset, size_bytes, buffer, asked_at)
+        return buffer
+
+    def _note(self, key: str, offset: int, size_bytes: int, buffer: pa.Buffer, asked_at: int) -> None:
+        """Take note of what an answer shows: where the object ends, or all of it."""
         if len(buffer) < size_bytes:
             self._ends[key] = offset + len(buffer)
             if offset == 0:
-                self._cache.put(key, buffer)
-        return buffer
+                self._cache.put(key, buffer, asked_at)
 
     def _name_on_disk(self, key: str, size_bytes: int) -> str | None:
         """Return what the disk's cache calls an object's windows of a size; None for an object that it can't have.
@@ -156,16 +186,22 @@ class ObjectReader:
         another size than the usual says so: what is shorter than it was asked for ends where the object does.
         """
         size = "" if size_bytes == _WINDOW_BYTES else f" {size_bytes}"
+        if self._disk_cache is None:
+            return None
         if not key.startswith(LOG):
             return f"{key}{size}"
-        identity = self._tokens().identity_of(int(key.removeprefix(LOG)))
+        identity = self._identity_of(key)
         return None if identity is None else f"{key} {identity}{size}"
+
+    def _identity_of(self, key: str) -> str | None:
+        """Return what a slot of this number is known by; None for what is none, or is not known."""
+        return self._tokens().identity_of(int(key.removeprefix(LOG))) if key.startswith(LOG) else None
 
     def _window(self, key: str, offset: int, size_bytes: int) -> pa.Buffer:
         """Return some bytes of an object from an offset on, or all up to its end; none only where it has ended."""
         if (whole := self._cache.get(key)) is not None:
             return whole.slice(min(offset, len(whole)))
-        asked = self._begun.pop((key, offset), None)
+        asked = self._begun.pop(_Window(key, offset, self._identity_of(key)), None)
         return self._fetch(key, offset, size_bytes) if asked is None else asked.result()
 
     def read(self, extent: Extent) -> Iterator[ReadBatch]:
@@ -206,7 +242,7 @@ class ObjectReader:
 
     def _forget_kept(self, key: str) -> bool:
         """Let go of the windows of an object in the disk's cache, and tell whether one had been there before."""
-        wait([self._begun.pop(window) for window in list(self._begun) if window[0] == key])  # they may be of the cache
+        wait([self._begun.pop(window) for window in list(self._begun) if window.key == key])  # they may be of the cache
         found = [window for window in list(self._kept) if window[0] == key]  # windows of others come meanwhile
         for _, name, offset in found:
             assert self._disk_cache is not None
@@ -308,16 +344,33 @@ class ObjectReader:
         Raises:
             UnsafeStoreError: it is another one.
         """
-        known, part = self._tokens().token_of(number), self._last
-        if part is None or not part.has(extent) or not part.may_be(known):
-            asked = (at for of, at in self._begun if of == key and at <= extent.offset < at + _WINDOW_BYTES)
-            first = next(asked, _first_byte(extent))
-            data = self._window(key, first, _WINDOW_BYTES)
-            part = _SlotPart(number, first, data, self._token_in(data, number) if first == 0 else None)
-        if not part.may_be(known):
-            raise other_events(self._store.root, extent.first_id, extent.last_id)
+        tokens, part = self._tokens(), self._last
+        known, identity = tokens.token_of(number), tokens.identity_of(number)
+        if part is None or not part.has(extent, identity):
+            first, data = 0, self._cache.get(key)
+            if data is None:
+                first = self._first_asked(key, extent, identity)
+                data = self._window(key, first, _WINDOW_BYTES)
+            part = self._part(number, first, data, identity)
+        if not part.may_be(known):  # it was kept, or asked for, before the bucket was put back, or after
+            self._forget_kept(key)
+            part = self._part(number, 0, self._fetch_anew(key, 0, _WINDOW_BYTES), identity)
+            if not part.may_be(known):
+                self._forget_kept(key)
+                raise other_events(self._store.root, extent.first_id, extent.last_id)
         self._last = part if self._expected and self._expected[0].file == number else None
         return part.data.slice(min(extent.offset - part.base, len(part.data)))
+
+    def _first_asked(self, key: str, extent: Extent, identity: str | None) -> int:
+        """Return where the window of a slot begins to read an extent from: one that was asked for, if it is in one."""
+        for window in self._begun:
+            is_of_slot = window.key == key and window.identity == identity
+            if is_of_slot and window.offset <= extent.offset < window.offset + _WINDOW_BYTES:
+                return window.offset
+        return _first_byte(extent)
+
+    def _part(self, number: int, base: int, data: pa.Buffer, identity: str | None) -> _SlotPart:
+        return _SlotPart(number, base, data, self._token_in(data, number) if base == 0 else None, identity)
 
     def _token_in(self, data: pa.Buffer, number: int) -> bytes | None:
         with contextlib.suppress(CorruptionError):  # its frames may be whole

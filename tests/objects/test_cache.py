@@ -74,3 +74,14 @@ def test_parts_are_put_together_when_they_are_read_and_count_as_large_as_they_ar
     assert cache.get("c") is None
     cache.put("d", of(10))
     assert cache.get("b") is None and cache.get("a") is not None
+
+
+def test_what_was_asked_for_before_all_was_let_go_is_not_kept() -> None:
+    cache = ObjectCache(100)
+    before = cache.clears
+    cache.put("a", of(10), before)
+    cache.clear()
+    cache.put("b", of(10), before)
+    cache.put("c", of(10), cache.clears)
+    cache.put("d", of(10))
+    assert kept(cache, *"abcd") == "cd"

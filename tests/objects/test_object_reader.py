@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import wait
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -161,7 +162,7 @@ def test_a_slot_is_refused_that_is_another_one_until_it_is_the_one_that_is_known
     assert bodies_of(reader, extent) == [b"again"]
 
 
-def test_a_slot_that_another_reader_has_refused_is_refused_though_it_is_at_hand(
+def test_a_slot_that_another_reader_has_refused_is_asked_for_anew_and_refused(
     memory: MemoryStore, store: Ranges
 ) -> None:
     channel, cache = new_channel(memory), ObjectCache(MIB)
@@ -177,7 +178,130 @@ def test_a_slot_that_another_reader_has_refused_is_refused_though_it_is_at_hand(
         reader.expect([extent])
         with pytest.raises(UnsafeStoreError, match="has other events 1 to 1"):
             bodies_of(reader, extent)
+    assert len(store.asked) == 6
+
+
+def two_slots(memory: MemoryStore) -> tuple[Writer, bytes, Writer, bytes]:
+    """Put a body in slot 1, put the bucket back, and put another one there; return both logs, and the slot in each."""
+    channel = new_channel(memory)
+    with memory.put_back():
+        mine = Writer(memory, channel)
+        mine.put(b"mine")
+        slot = memory.objects[slot_key(1)]
+    others = Writer(memory, channel)
+    others.put(b"others'")
+    return mine, slot, others, memory.objects[slot_key(1)]
+
+
+def test_bytes_at_hand_of_another_slot_of_the_number_are_let_go_and_those_of_the_store_are_read(
+    memory: MemoryStore, store: Ranges
+) -> None:
+    _, slot_of_mine, others, _ = two_slots(memory)
+    cache = ObjectCache(MIB)
+    cache.put(slot_key(1), pa.py_buffer(slot_of_mine))
+    tokens = SlotTokens((0, NO_TOKEN), {1: others.tail.token})
+    reader = ObjectReader(store, others.slots.channel, lambda _: EVENT_SCHEMA, cache, tokens=lambda: tokens)
+    (extent,) = others.state.blocks.extents(1, 1)
+    assert bodies_of(reader, extent) == [b"others'"]
+    assert bodies_of(reader, extent) == [b"others'"]
     assert len(store.asked) == 1
+
+
+def test_a_window_on_disk_of_another_slot_of_the_number_is_let_go_and_that_of_the_store_is_kept(
+    memory: MemoryStore, store: Ranges, tmp_path: Path
+) -> None:
+    _, slot_of_mine, others, slot = two_slots(memory)
+    disk, tokens = DiskCache(str(tmp_path), 1 << 30), SlotTokens((0, NO_TOKEN), {1: others.tail.token})
+    at = (f"{others.slots.channel} at {store.root}", f"{slot_key(1)} {tokens.identity_of(1)}", 0)
+    disk.put(*at, pa.py_buffer(slot_of_mine))
+    (extent,) = others.state.blocks.extents(1, 1)
+    for _ in range(2):
+        reader = ObjectReader(
+            store, others.slots.channel, lambda _: EVENT_SCHEMA, disk_cache=disk, tokens=lambda: tokens
+        )
+        assert bodies_of(reader, extent) == [b"others'"]
+    assert len(store.asked) == 1
+    assert (kept := disk.get(*at)) is not None and bytes(kept) == slot
+
+
+def test_nothing_is_kept_on_disk_of_a_slot_that_was_refused(memory: MemoryStore, store: Ranges, tmp_path: Path) -> None:
+    mine, _, others, _ = two_slots(memory)
+    tokens = SlotTokens((0, NO_TOKEN), {1: mine.tail.token})
+    disk = DiskCache(str(tmp_path), 1 << 30)
+    reader = ObjectReader(store, mine.slots.channel, lambda _: EVENT_SCHEMA, disk_cache=disk, tokens=lambda: tokens)
+    (extent,) = others.state.blocks.extents(1, 1)
+    with pytest.raises(UnsafeStoreError):
+        bodies_of(reader, extent)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def loaded_from(writer: Writer) -> SlotTokens:
+    """Return what a handle knows that loaded a checkpoint behind a writer's log: no token of the slots in it."""
+    return SlotTokens((writer.tail.number + 1, writer.tail.token), {})
+
+
+def test_what_was_read_ahead_of_a_slot_is_not_used_once_the_state_was_loaded_from_another_log(
+    memory: MemoryStore, store: Ranges
+) -> None:
+    mine, slot_of_mine, others, slot = two_slots(memory)
+    known, logs = [loaded_from(mine)], [mine, others]
+    memory.objects[slot_key(1)], at_hand = slot_of_mine, ObjectCache(0)
+    reader = ObjectReader(store, mine.slots.channel, lambda _: EVENT_SCHEMA, at_hand, tokens=lambda: known[-1])
+    extents = [log.state.blocks.extents(1, 1)[0] for log in logs]
+    reader.expect([extents[0]])
+    wait(reader._begun.values())
+    memory.objects[slot_key(1)] = slot
+    known.append(loaded_from(others))
+    assert bodies_of(reader, extents[1]) == [b"others'"]
+
+
+def test_an_answer_from_before_the_state_was_loaded_is_not_kept_for_the_readers_after(
+    memory: MemoryStore, store: Ranges
+) -> None:
+    mine, slot_of_mine, others, slot = two_slots(memory)
+    cache, known = ObjectCache(MIB), [loaded_from(mine)]
+    (extent,) = others.state.blocks.extents(1, 1)
+    memory.objects[slot_key(1)] = slot_of_mine
+
+    def reader() -> ObjectReader:
+        return ObjectReader(store, mine.slots.channel, lambda _: EVENT_SCHEMA, cache, tokens=lambda: known[-1])
+
+    def load(_: object) -> None:
+        memory.objects[slot_key(1)] = slot
+        cache.clear()
+        known.append(loaded_from(others))
+
+    store.after = load
+    list(reader().frames(extent))
+    store.after = lambda _: None
+    assert bodies_of(reader(), extent) == [b"others'"]
+
+
+def test_what_is_kept_of_a_slot_is_let_go_once_the_state_was_loaded_from_another_log(
+    memory: MemoryStore, store: Ranges
+) -> None:
+    channel = new_channel(memory)
+
+    def put_two(letter: bytes) -> Writer:
+        writer = Writer(memory, channel)
+        plan = AppendPlan(writer.state, Tier.DISK, start=writer.appending.begin_bytes(writer.tail))
+        Put(frames_of(letter * 100) + frames_of(letter * 200)).plan(plan)
+        assert writer.appending.append(writer.appending.attempt(writer.tail, plan.entries)) is None
+        writer.follow()
+        return writer
+
+    with memory.put_back():
+        known = [loaded_from(put_two(b"a"))]
+        reader = ObjectReader(store, channel, lambda _: EVENT_SCHEMA, ObjectCache(0), tokens=lambda: known[-1])
+        (whole,) = Writer(memory, channel).state.blocks.extents(1, 2)
+        frames = [at for _, _, at in islice(reader._frames(slot_key(1), whole), 2)]
+        first, second = (
+            whole._replace(offset=at, first_id=event_id, last_id=event_id) for event_id, at in enumerate(frames, 1)
+        )
+        reader.expect([first, second])
+        assert bodies_of(reader, first) == [b"a" * 100]
+    known.append(loaded_from(put_two(b"b")))
+    assert bodies_of(reader, second) == [b"b" * 200]
 
 
 def test_a_slot_is_proven_by_the_bytes_that_are_read_and_not_by_those_that_were_fetched_before(
