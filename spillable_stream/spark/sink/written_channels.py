@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -44,6 +45,7 @@ NOTE = "spillable-sink.json"
 """The name of the file in Spark's checkpoint."""
 
 _MOST_RUNS = 1000
+_LEFT_SECONDS = 3600.0  # a temporary file that is older was left by a process that died
 
 
 class _Written(NamedTuple):
@@ -207,20 +209,42 @@ def _write(directory: Path, text: str) -> None:
     Raises:
         StorageError: the disk failed.
     """
-    written = directory / f".{NOTE}.tmp"  # always: one that dies here leaves it to the next
     what = f"can't note in {directory} which channels the query writes to"
     with _failures_of_disk(what):
-        with open(written, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            with _failures_of_disk(what):
-                os.fsync(file.fileno())
-        written.replace(directory / NOTE)
+        try:
+            _replace(directory, text, what)
+        except FileNotFoundError:  # another process took the file for one that was left
+            _replace(directory, text, what)
+        _sweep(directory)
         descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _replace(directory: Path, text: str, what: str) -> None:
+    """Write a note into a file of its own, and rename it; other processes may do so at the same time."""
+    written = directory / f".{NOTE}.{os.urandom(8).hex()}.tmp"
+    try:
+        with open(written, "x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            with _failures_of_disk(what):
+                os.fsync(file.fileno())
+        written.replace(directory / NOTE)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            written.unlink()
+        raise
+
+
+def _sweep(directory: Path) -> None:
+    """Remove the files of processes that died while they noted."""
+    for left in directory.glob(f".{NOTE}*.tmp"):
+        with contextlib.suppress(OSError):  # others sweep, too, or own it
+            if time.time() - left.stat().st_mtime > _LEFT_SECONDS:
+                left.unlink()
 
 
 @contextlib.contextmanager

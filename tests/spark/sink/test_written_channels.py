@@ -197,22 +197,65 @@ def test_a_note_that_the_disk_does_not_give_back_is_not_taken_for_none(
     assert bodies(tmp_path / "one") == []
 
 
-def test_processes_that_die_while_they_write_leave_one_file_at_most_and_the_next_note_takes_it(
+def test_files_of_processes_that_died_while_they_wrote_go_with_a_note_an_hour_later(
     checkpoint: Path, other_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dies(_: Path, to: Path) -> None:
+    def dies(*_: object) -> None:
         raise KeyboardInterrupt
 
-    for process in (1, 2):
+    for _ in range(2):
         with monkeypatch.context() as patch:
-            patch.setattr("os.getpid", lambda process=process: process)
             patch.setattr(Path, "replace", dies)
+            patch.setattr(Path, "unlink", dies)
             with pytest.raises(KeyboardInterrupt):
                 WrittenChannels("run", checkpoint).note({"a": "1"}, {})
         other_process()
-    assert len(list(checkpoint.iterdir())) == 1
+    old, young = checkpoint.iterdir()
+    os.utime(old, (0, 0))
     WrittenChannels("run", checkpoint).note({"a": "1"}, {})
+    assert sorted(checkpoint.iterdir()) == sorted([young, checkpoint / NOTE])
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_note_that_fails_leaves_no_file(checkpoint: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    fail_to_note(monkeypatch, step, errno.EIO)
+    with pytest.raises(ss.StorageError):
+        WrittenChannels("run", checkpoint).note({"a": "1"}, {})
+    assert list(checkpoint.iterdir()) == []
+
+
+def test_processes_that_note_at_once_do_not_take_each_others_files(
+    checkpoint: Path, other_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace, first = Path.replace, list[Path]()
+
+    def other_is_faster(source: Path, to: Path) -> Path:
+        if not first:
+            first.append(source)
+            WrittenChannels("another run", checkpoint).note({"b": "2"}, {})
+        return replace(source, to)
+
+    monkeypatch.setattr(Path, "replace", other_is_faster)
+    WrittenChannels("run", checkpoint).note({"a": "1"}, {})
+    other_process()
+    assert json.loads((checkpoint / NOTE).read_text())["run"] == "run"
     assert [path.name for path in checkpoint.iterdir()] == [NOTE]
+
+
+def test_a_file_that_another_process_took_before_it_was_the_note_is_written_once_more(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace, taken = Path.replace, list[Path]()
+
+    def take_first(source: Path, to: Path) -> Path:
+        if not taken:
+            taken.append(source)
+            source.unlink()
+        return replace(source, to)
+
+    monkeypatch.setattr(Path, "replace", take_first)
+    WrittenChannels("run", checkpoint).note({"a": "1"}, {})
+    assert json.loads((checkpoint / NOTE).read_text())["channels"] == {"a": "1"}
 
 
 def test_what_a_process_knows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
