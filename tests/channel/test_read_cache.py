@@ -10,12 +10,17 @@ import pytest
 
 from spillable_stream import Channel, OptionError, UnsafeStoreError, backup
 from spillable_stream.channel.read_cache import divide_cache_options
+from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.engine.put_request import Put
+from spillable_stream.format.file_names import Tier
 from spillable_stream.objects.disk_cache import DiskCache
+from spillable_stream.state import block_index
 from tests.support.damage import flip
 from tests.support.events import put
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, store_of, stores_in_memory
+from tests.support.object_logs import Writer, frames_of
 
 BODIES = [b"%d" % i * 2000 for i in range(10)]
 
@@ -161,6 +166,37 @@ def test_a_handle_that_is_open_meanwhile_is_told_and_reads_what_is_there_then(
         with pytest.raises(UnsafeStoreError, match="or was put back to an earlier version"):
             bodies_of(channel)
         assert bodies_of(channel) == [b"a", b"c", b"d"]
+
+
+def put_as_one_slot(store: MemoryStore, channel: str, *bodies: bytes) -> None:
+    """Put transactions of an event each, as a handle does whose threads commit at the same time."""
+    writer = Writer(store, channel)
+    plan = AppendPlan(writer.state, Tier.DISK, start=writer.appending.begin_bytes(writer.tail))
+    for body in bodies:
+        Put(frames_of(body)).plan(plan)
+    assert writer.appending.append(writer.appending.attempt(writer.tail, plan.entries)) is None
+
+
+def test_a_read_that_goes_on_after_its_handle_was_told_of_a_put_back_reads_what_is_there_then(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_index, "BLOCK_BYTES", 1)  # each transaction is a block
+    options = {"commit_interval": 0, "checkpoint_on_close": False, "retention_bytes": 1 << 30}
+    with Channel(URL, **options) as channel:
+        before = dict(stores[URL].objects)
+        put_as_one_slot(stores[URL], channel.uuid, b"a1", b"a2", b"a3", b"a4")
+        reads = channel.read(max_bytes=1)
+        assert next(reads).column("body").to_pylist() == [b"a1"]
+        roll_back(stores[URL], before)
+        put_as_one_slot(stores[URL], channel.uuid, b"c1", b"c2", b"c3", b"c4")
+        with Channel(URL, **options) as other:
+            put(other, b"c5")
+            other.checkpoint()
+        with pytest.raises(UnsafeStoreError):
+            put(channel, b"b")
+        put(channel, b"d")
+        found = [body for batch in reads for body in batch.column("body").to_pylist()]
+        assert found == [b"a2", b"c3", b"c4"], "one event was read ahead"
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
