@@ -88,7 +88,7 @@ class _Window(NamedTuple):
     """A window that was asked for.
 
     Args:
-        key: of which object.
+        key: the key of the object.
         offset: where it begins.
         identity: what a slot of this number was known by then; None for other objects, which no other ones follow.
     """

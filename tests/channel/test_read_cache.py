@@ -177,7 +177,7 @@ def put_as_one_slot(store: MemoryStore, channel: str, *bodies: bytes) -> None:
     assert writer.appending.append(writer.appending.attempt(writer.tail, plan.entries)) is None
 
 
-def test_a_read_that_goes_on_after_its_handle_was_told_of_a_put_back_reads_what_is_there_then(
+def test_a_read_that_continues_after_its_handle_was_told_that_the_bucket_was_put_back_reads_what_is_there_then(
     stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(block_index, "BLOCK_BYTES", 1)  # each transaction is a block
