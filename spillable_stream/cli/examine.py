@@ -53,7 +53,7 @@ _Claim = Annotated[
     bool,
     typer.Option(
         "--claim-backup",
-        help="Give the channel the directory of backupCheckpointDir though it has no owner.json. Its disk is mounted.",
+        help="Give the channel its directory of checkpoint copies, which has no owner.json. Its disk is mounted.",
     ),
 ]
 _RACES = Annotated[int, typer.Option("--races", min=1, help="For how many objects eight writers race.")]

@@ -276,8 +276,8 @@ def test_a_batch_that_one_channel_did_not_take_is_divided_anew_by_a_changed_file
 
     write(place, BY_FIRST_LETTER)
     log(place, "a1", "b1")
-    with agent(place) as running, monkeypatch.context() as patch:
-        patch.setattr(PartPuts, "put", refuse_c2)
+    monkeypatch.setattr(PartPuts, "put", refuse_c2)
+    with agent(place) as running:
         wait_until(lambda: written(place) == ["a1"] and "it is full" in str(running.troubles()))
         write(place, changed)
         assert running.reload() is not None

@@ -28,10 +28,10 @@ def store_the_position_before_the_put() -> list[Patch]:
         def _cut(self: TailDir, piece: Any) -> Any:
             held = real(self, piece)
             before, held.file.mark = held.file.mark, held.after
-            self._number += 1
-            self._write_positions()
+            self._settled += 1
+            self._save_all()
             held.file.mark = before
-            self._number -= 1
+            self._settled -= 1
             return held
 
         return _cut
