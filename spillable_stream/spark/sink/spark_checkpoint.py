@@ -30,7 +30,7 @@ from spillable_stream.errors import StorageError
 from spillable_stream.spark.local_path import local_path
 from spillable_stream.sync_refusals import is_not_ours
 
-__all__ = ["NOWHERE", "SparkCheckpoint"]
+__all__ = ["NOWHERE", "SparkCheckpoint", "sync_path"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +91,25 @@ def _sync_query(metadata: Path, content: bytes) -> None:
             return
 
 
+def sync_path(path: Path) -> None:
+    """Sync a file or a directory.
+
+    Raises:
+        OSError: the system refused.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _sync(path: Path) -> bool:
     """Sync a file or a directory; False where its file system can't, or lets only others do that."""
     try:
         if path.is_file():
             _write_again(path)
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_path(path)
     except OSError as e:
         if is_not_ours(e):
             return False

@@ -35,6 +35,7 @@ from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.side_by_side import side_by_side
 from spillable_stream.spark.sink.division import Answer, answer_of, division_with_places, stored_otherwise, what_to_do
+from spillable_stream.spark.sink.spark_checkpoint import sync_path
 from spillable_stream.sync_refusals import is_not_ours
 
 __all__ = ["NOTE", "WrittenChannels"]
@@ -216,11 +217,7 @@ def _write(directory: Path, text: str) -> None:
         except FileNotFoundError:  # another process took the file for one that was left
             _replace(directory, text, what)
         _sweep(directory)
-        descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_path(directory)
 
 
 def _replace(directory: Path, text: str, what: str) -> None:
