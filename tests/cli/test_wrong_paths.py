@@ -9,30 +9,13 @@ from pathlib import Path
 import pytest
 
 import spillable_stream as ss
+from tests.cli.test_impossible_paths import CHANNEL_VERBS
 from tests.support.channels import snapshot
 from tests.support.command_line import run
 from tests.support.events import put
 
-VERBS = [
-    "stats {}",
-    "describe {}",
-    "tail {}",
-    "take {}",
-    "export {} out.jsonl",
-    "groups list {}",
-    "groups create {} g",
-    "groups drop {} g --yes",
-    "groups seek {} g earliest",
-    "alter {} -o keepAlive=1",
-    "backup {} copy",
-    "dead-letters list {}",
-    "dead-letters show {} 1",
-    "dead-letters replay {} to",
-    "verify {}",
-    "repair {} --yes",
-    "tap {} --no-follow",
-    "send {} --filename input.txt",
-]
+WITHOUT_A_CHANNEL = ("create {}", "put {} input.txt", "describe {} --options")  # these need none at their path
+VERBS = [verb for verb in CHANNEL_VERBS if verb not in WITHOUT_A_CHANNEL]
 
 
 def missing(place: Path) -> Path:

@@ -132,15 +132,23 @@ def test_the_events_of_a_slot_are_read_from_its_key(memory: MemoryStore, store: 
     assert bodies_of(reader, extent) == [b"0", b"1"]
 
 
-def test_a_slot_is_refused_that_is_another_one_until_it_is_the_one_that_is_known(
-    memory: MemoryStore, store: Ranges
-) -> None:
-    channel, cache = new_channel(memory), ObjectCache(MIB)
+def two_slots(memory: MemoryStore) -> tuple[Writer, bytes, Writer, bytes]:
+    """Put a body in slot 1, put the bucket back, and put another one there; return both logs, and the slot in each."""
+    channel = new_channel(memory)
     with memory.put_back():
         mine = Writer(memory, channel)
         mine.put(b"mine")
+        slot = memory.objects[slot_key(1)]
     others = Writer(memory, channel)
     others.put(b"others'")
+    return mine, slot, others, memory.objects[slot_key(1)]
+
+
+def test_a_slot_is_refused_that_is_another_one_until_it_is_the_one_that_is_known(
+    memory: MemoryStore, store: Ranges
+) -> None:
+    (mine, _, others, _), cache = two_slots(memory), ObjectCache(MIB)
+    channel = mine.slots.channel
     (extent,) = others.state.blocks.extents(1, 1)
     known = [mine.tail.token]
 
@@ -165,12 +173,8 @@ def test_a_slot_is_refused_that_is_another_one_until_it_is_the_one_that_is_known
 def test_a_slot_that_another_reader_has_refused_is_asked_for_anew_and_refused(
     memory: MemoryStore, store: Ranges
 ) -> None:
-    channel, cache = new_channel(memory), ObjectCache(MIB)
-    with memory.put_back():
-        mine = Writer(memory, channel)
-        mine.put(b"mine")
-    others = Writer(memory, channel)
-    others.put(b"others'")
+    (mine, _, others, _), cache = two_slots(memory), ObjectCache(MIB)
+    channel = mine.slots.channel
     (extent,) = others.state.blocks.extents(1, 1)
     tokens = SlotTokens((0, NO_TOKEN), {1: mine.tail.token})
     for _ in range(3):
@@ -179,18 +183,6 @@ def test_a_slot_that_another_reader_has_refused_is_asked_for_anew_and_refused(
         with pytest.raises(UnsafeStoreError, match="has other events 1 to 1"):
             bodies_of(reader, extent)
     assert len(store.asked) == 6
-
-
-def two_slots(memory: MemoryStore) -> tuple[Writer, bytes, Writer, bytes]:
-    """Put a body in slot 1, put the bucket back, and put another one there; return both logs, and the slot in each."""
-    channel = new_channel(memory)
-    with memory.put_back():
-        mine = Writer(memory, channel)
-        mine.put(b"mine")
-        slot = memory.objects[slot_key(1)]
-    others = Writer(memory, channel)
-    others.put(b"others'")
-    return mine, slot, others, memory.objects[slot_key(1)]
 
 
 def test_bytes_at_hand_of_another_slot_of_the_number_are_let_go_and_those_of_the_store_are_read(
