@@ -47,8 +47,8 @@ from spillable_stream.shown_value import shown
 __all__ = [
     "ConfigurationTest",
     "ExpectedChannel",
-    "Outcome",
     "Routed",
+    "TestReport",
     "read_tests",
     "route",
     "run_file",
@@ -191,14 +191,14 @@ class ConfigurationTest:
     dead: int | None = None
 
 
-class Outcome(NamedTuple):
+class TestReport(NamedTuple):
     """What became of a test: its name, and what was other than expected."""
 
     name: str
     failures: list[str]
 
 
-def run_test(test: ConfigurationTest, paths: PathOrPaths, **options: Mapping[str, str] | None) -> Outcome:
+def run_test(test: ConfigurationTest, paths: PathOrPaths, **options: Mapping[str, str] | None) -> TestReport:
     """Run one test.
 
     Args:
@@ -209,7 +209,7 @@ def run_test(test: ConfigurationTest, paths: PathOrPaths, **options: Mapping[str
     try:
         routed = route(paths, test.agent, test.source, test.events, now=test.now, **options)
     except OptionError as e:
-        return Outcome(test.name, [str(e)])
+        return TestReport(test.name, [str(e)])
     failures: list[str] = []
     for name, expected in test.channels.items():
         if name not in routed:
@@ -221,7 +221,7 @@ def run_test(test: ConfigurationTest, paths: PathOrPaths, **options: Mapping[str
         failures += _compared(f"{name}: count", expected.count, len(events))
     failures += _compared("dropped", test.dropped, routed.dropped)
     failures += _compared("dead", test.dead, routed.dead)
-    return Outcome(test.name, failures)
+    return TestReport(test.name, failures)
 
 
 def _compared(what: str, expected: object, got: object) -> list[str]:
@@ -334,7 +334,7 @@ def run_file(
     *,
     name: str | None = None,
     **options: Mapping[str, str] | None,
-) -> list[Outcome]:
+) -> list[TestReport]:
     """Run the tests of a file.
 
     Args:

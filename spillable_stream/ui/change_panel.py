@@ -9,14 +9,14 @@ from nicegui import ui
 
 from spillable_stream.observe.observed_channel import FAILURES
 from spillable_stream.shown_value import encodable
-from spillable_stream.ui.changes import Changes, changeable_options, creation_question
+from spillable_stream.ui.changes import ChannelChanges, changeable_options, creation_question
 
 __all__ = ["change_panel"]
 
 _REFRESH_SECONDS = 1.0
 
 
-def change_panel(changes: Changes, path: str, groups: Callable[[], list[str]]) -> None:
+def change_panel(changes: ChannelChanges, path: str, groups: Callable[[], list[str]]) -> None:
     """Lay out the panel.
 
     Args:
@@ -40,7 +40,7 @@ def change_panel(changes: Changes, path: str, groups: Callable[[], list[str]]) -
     ui.timer(_REFRESH_SECONDS, refresh)
 
 
-def _move_card(changes: Changes, path: str, groups: list[str]) -> ui.select:
+def _move_card(changes: ChannelChanges, path: str, groups: list[str]) -> ui.select:
     with _card("Move a group"):
         group = ui.select(groups, label="Group").props("outlined dense").classes("w-full")
         to = ui.input("To", placeholder="earliest, latest, ID, time, 15m").props("outlined dense").classes("w-full")
@@ -52,7 +52,7 @@ def _move_card(changes: Changes, path: str, groups: list[str]) -> ui.select:
     return group
 
 
-def _create_card(changes: Changes, path: str, groups: Callable[[], list[str]]) -> None:
+def _create_card(changes: ChannelChanges, path: str, groups: Callable[[], list[str]]) -> None:
     with _card("Create a group"):
         name = ui.input("Name").props("outlined dense").classes("w-full")
         at = ui.select(["earliest", "latest"], value="earliest", label="Begins at").props("outlined dense")
@@ -64,7 +64,7 @@ def _create_card(changes: Changes, path: str, groups: Callable[[], list[str]]) -
         )
 
 
-def _drop_card(changes: Changes, path: str, groups: list[str]) -> ui.select:
+def _drop_card(changes: ChannelChanges, path: str, groups: list[str]) -> ui.select:
     with _card("Drop a group"):
         dropped = ui.select(groups, label="Group").props("outlined dense").classes("w-full")
         _button(
@@ -75,7 +75,7 @@ def _drop_card(changes: Changes, path: str, groups: list[str]) -> ui.select:
     return dropped
 
 
-def _option_card(changes: Changes, path: str) -> None:
+def _option_card(changes: ChannelChanges, path: str) -> None:
     with _card("Change an option"):
         names = [option.name for option in changeable_options()]
         option = ui.select(names, label="Option", with_input=True).props("outlined dense").classes("w-full")
@@ -87,7 +87,7 @@ def _option_card(changes: Changes, path: str) -> None:
         )
 
 
-def _checkpoint_card(changes: Changes, path: str) -> None:
+def _checkpoint_card(changes: ChannelChanges, path: str) -> None:
     with _card("Checkpoint"):
         ui.label("Makes the next open short, and removes files that are no longer needed.").classes("s-soft")
         _button("Create a checkpoint", lambda: f"Create a checkpoint of {path}?", lambda: changes.checkpoint(path))

@@ -10,7 +10,7 @@ from spillable_stream.errors import OptionError, ReadonlyChannelError
 from spillable_stream.options import CHANNEL, OPTIONS, Option
 from spillable_stream.shown_value import shown
 
-__all__ = ["Changes", "changeable_options", "creation_question"]
+__all__ = ["ChannelChanges", "changeable_options", "creation_question"]
 
 
 def changeable_options() -> list[Option]:
@@ -18,7 +18,7 @@ def changeable_options() -> list[Option]:
     return [option for option in OPTIONS if CHANNEL in option.scopes]
 
 
-class Changes:
+class ChannelChanges:
     """The changes. Each opens the channel for as long as it takes.
 
     Args:

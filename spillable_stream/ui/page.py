@@ -15,7 +15,7 @@ from spillable_stream.observe.observation import Observation
 from spillable_stream.shown_value import encodable
 from spillable_stream.ui import pictures
 from spillable_stream.ui.change_panel import change_panel
-from spillable_stream.ui.changes import Changes
+from spillable_stream.ui.changes import ChannelChanges
 from spillable_stream.ui.charts import CHARTS, Chart
 from spillable_stream.ui.event_panel import event_panel
 from spillable_stream.ui.live import LiveHtml, shown_path
@@ -31,7 +31,7 @@ _ADVICE = "What needs a look"
 _MOST_CARDS = 100
 
 
-def add_pages(watch: Watch, changes: Changes) -> None:
+def add_pages(watch: Watch, changes: ChannelChanges) -> None:
     """Add the pages to NiceGUI's application; once in a process.
 
     Args:
@@ -74,7 +74,7 @@ def add_pages(watch: Watch, changes: Changes) -> None:
 
 
 @contextmanager
-def _frame(title: str, changes: Changes) -> Iterator[None]:
+def _frame(title: str, changes: ChannelChanges) -> Iterator[None]:
     """Lay out what all pages have: a bar with the way back and the colours, and the title."""
     dark = ui.dark_mode(None)  # as the browser says
     ui.colors(primary=MEMORY)
@@ -153,7 +153,7 @@ def _urgent(seen: Observation) -> str:
     return pictures.advice([advice for advice in advice_on(seen) if advice.urgency is not Urgency.NOTE])
 
 
-def _channel(watch: Watch, changes: Changes, path: str) -> None:
+def _channel(watch: Watch, changes: ChannelChanges, path: str) -> None:
     """Lay out one channel."""
 
     def seen() -> Observation:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from uvicorn import Server
 
-    from spillable_stream.ui.changes import Changes
+    from spillable_stream.ui.changes import ChannelChanges
     from spillable_stream.ui.watch import Watch
 
 __all__ = ["LEAST_TOKEN_CHARACTERS", "serve"]
@@ -52,7 +52,7 @@ def serve(
     """
     _check_reach(host, token)
     _require_nicegui()
-    from spillable_stream.ui.changes import Changes
+    from spillable_stream.ui.changes import ChannelChanges
     from spillable_stream.ui.watch import Watch
 
     watch = Watch(paths)
@@ -68,7 +68,7 @@ def serve(
             server.should_exit = True
 
     own_names = ("localhost", socket.gethostname(), socket.getfqdn(), host, *names)
-    application = _application(watch, Changes(allowed=allow_changes), say_where)
+    application = _application(watch, ChannelChanges(allowed=allow_changes), say_where)
     server = _server(Guard(application, names=own_names, token=token))
     try:
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn has ended by then, and raises it again
@@ -95,7 +95,7 @@ def _require_nicegui() -> None:
         raise ImportError("the page needs NiceGUI: pip install 'spillable-stream[ui]'") from e
 
 
-def _application(watch: Watch, changes: Changes, started: Callable[[], None]) -> FastAPI:
+def _application(watch: Watch, changes: ChannelChanges, started: Callable[[], None]) -> FastAPI:
     """Return the page, as what answers requests.
 
     Args:

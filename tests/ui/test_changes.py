@@ -9,7 +9,7 @@ import pytest
 
 from spillable_stream import Channel, OptionError, ReadonlyChannelError
 from spillable_stream.options import CHANNEL, OPTIONS
-from spillable_stream.ui.changes import Changes, changeable_options, creation_question
+from spillable_stream.ui.changes import ChannelChanges, changeable_options, creation_question
 from tests.support.events import numbered, put, take
 
 Open = Callable[..., Channel]
@@ -24,7 +24,7 @@ def channel(open_channel: Open) -> Channel:
 
 
 def test_nothing_is_changed_unless_it_is_allowed(channel: Channel, path: Path) -> None:
-    changes, before = Changes(allowed=False), channel.stats()
+    changes, before = ChannelChanges(allowed=False), channel.stats()
     for change in (
         lambda: changes.seek(str(path), "a", "earliest"),
         lambda: changes.create_group(str(path), "b", "earliest"),
@@ -39,7 +39,7 @@ def test_nothing_is_changed_unless_it_is_allowed(channel: Channel, path: Path) -
 
 
 def test_groups_are_created_moved_and_dropped(channel: Channel, path: Path) -> None:
-    changes = Changes(allowed=True)
+    changes = ChannelChanges(allowed=True)
     assert changes.create_group(str(path), "b", "earliest") == "b was created at earliest."
     assert changes.create_group(str(path), "c", "latest") == "c was created at latest."
     assert changes.seek(str(path), "b", "8") == "b takes the event 8 next."
@@ -59,7 +59,7 @@ def test_the_question_before_a_first_group_says_which_events_leave(at: str, grou
 
 
 def test_what_is_not_possible_is_refused(channel: Channel, path: Path) -> None:
-    changes = Changes(allowed=True)
+    changes = ChannelChanges(allowed=True)
     for change in (
         lambda: changes.create_group(str(path), "a", "earliest"),
         lambda: changes.create_group(str(path), "b", "8"),
@@ -75,13 +75,13 @@ def test_what_is_not_possible_is_refused(channel: Channel, path: Path) -> None:
 
 
 def test_an_option_is_changed_for_all(channel: Channel, path: Path) -> None:
-    assert Changes(allowed=True).alter(str(path), "retentionMs", "60000") == "retentionMs is 60000 now."
+    assert ChannelChanges(allowed=True).alter(str(path), "retentionMs", "60000") == "retentionMs is 60000 now."
     assert channel.options["retention_ms"] == 60_000
 
 
 def test_a_checkpoint_is_created(channel: Channel, path: Path) -> None:
     before = set((path / "checkpoint").iterdir()) if (path / "checkpoint").exists() else set()
-    assert Changes(allowed=True).checkpoint(str(path)) == "A checkpoint was created."
+    assert ChannelChanges(allowed=True).checkpoint(str(path)) == "A checkpoint was created."
     assert set((path / "checkpoint").iterdir()) - before
 
 

@@ -24,7 +24,7 @@ from spillable_stream.flow.checked_arguments import Port, checked
 from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.client_numbers import ClientNumbers
-from spillable_stream.flow.sources.http_handlers import Handler, Request
+from spillable_stream.flow.sources.http_handlers import Handler, HttpRequest
 from spillable_stream.flow.sources.http_handlers import handler as handler_of
 from spillable_stream.flow.sources.network import NetworkSource, bound_socket, server_tls
 from spillable_stream.log_records import fields, log_of
@@ -126,12 +126,11 @@ class Http(NetworkSource):
             self._server = self._serving = None
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        from starlette.requests import ClientDisconnect
-        from starlette.requests import Request as HttpRequest
+        from starlette.requests import ClientDisconnect, Request
         from starlette.responses import PlainTextResponse
 
         try:
-            status, text = await self._store(HttpRequest(scope, receive))
+            status, text = await self._store(Request(scope, receive))
         except ClientDisconnect:  # nobody waits for an answer
             self.counters.event_read_fail += 1
             _log.debug(
@@ -147,7 +146,7 @@ class Http(NetworkSource):
             if body is None:
                 return 503, "the source is being stopped; send it again"
             charset = _charset(request.headers.get("content-type", ""))
-            batch = await self._events(Request(body, dict(request.query_params), charset))
+            batch = await self._events(HttpRequest(body, dict(request.query_params), charset))
             key = _key(request.headers.get("idempotency-key"))
         except SchemaError as e:
             self.counters.event_read_fail += 1
@@ -181,7 +180,7 @@ class Http(NetworkSource):
             return 500, type_and_text(e)
         return 200, ""
 
-    async def _events(self, request: Request) -> pa.RecordBatch:
+    async def _events(self, request: HttpRequest) -> pa.RecordBatch:
         """Return the events of a request; a large one is read in a thread: the loop answers others meanwhile."""
         if len(request.body) < _LARGE_BYTES:
             return self._handler.events(request)

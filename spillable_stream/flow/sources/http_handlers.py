@@ -11,12 +11,12 @@ from spillable_stream.errors import OptionError, SchemaError
 from spillable_stream.flow.sources.event_columns import events_of
 from spillable_stream.shown_value import shown
 
-__all__ = ["BlobHandler", "Handler", "JsonHandler", "Request", "handler"]
+__all__ = ["BlobHandler", "Handler", "HttpRequest", "JsonHandler", "handler"]
 
 _NULL = b"null"
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """A request.
 
     Args:
@@ -34,7 +34,7 @@ class Request(NamedTuple):
 class Handler(Protocol):
     """Turns a request into events. Thread-safe: large requests are read in threads, several at once."""
 
-    def events(self, request: Request) -> pa.RecordBatch:
+    def events(self, request: HttpRequest) -> pa.RecordBatch:
         """Return the events of a request.
 
         Raises:
@@ -69,7 +69,7 @@ class JsonHandler:
         self._decode_loose = msgspec.json.Decoder(list[loose]).decode
         self._decode_value = msgspec.json.Decoder(str | int | float | bool).decode
 
-    def events(self, request: Request) -> pa.RecordBatch:
+    def events(self, request: HttpRequest) -> pa.RecordBatch:
         """Return the events; see `Handler.events`."""
         charset = request.charset.lower() or "utf-8"
         if charset not in ("utf-8", "utf8", "utf-16", "utf-32"):
@@ -105,7 +105,7 @@ class BlobHandler:
     def __init__(self, mandatory: tuple[str, ...] = ()) -> None:
         self._mandatory = mandatory
 
-    def events(self, request: Request) -> pa.RecordBatch:
+    def events(self, request: HttpRequest) -> pa.RecordBatch:
         """Return the event; see `Handler.events`."""
         missing = [name for name in self._mandatory if name not in request.parameters]
         if missing:

@@ -18,7 +18,7 @@ from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources import http as http_module
 from spillable_stream.flow.sources.base import BatchProcessor
 from spillable_stream.flow.sources.http import Http
-from spillable_stream.flow.sources.http_handlers import JsonHandler, Request
+from spillable_stream.flow.sources.http_handlers import HttpRequest, JsonHandler
 from tests.support.flow_processors import KeptBatches
 from tests.support.waiting import wait_until
 
@@ -231,7 +231,7 @@ def test_a_large_request_is_read_while_others_are_answered() -> None:
     release = threading.Event()
 
     class Reader(JsonHandler):
-        def events(self, request: Request) -> pa.RecordBatch:
+        def events(self, request: HttpRequest) -> pa.RecordBatch:
             assert len(request.body) < 100_000 or release.wait(30)
             return super().events(request)
 
