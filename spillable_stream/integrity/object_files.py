@@ -9,7 +9,7 @@ from pathlib import Path
 from spillable_stream.format.frame import file_seed
 from spillable_stream.log.frames import Readable
 from spillable_stream.objects.delayed_objects import DELAYED_OWNER
-from spillable_stream.objects.object_reader import object_key
+from spillable_stream.objects.slots import object_key
 from spillable_stream.objects.staged_object import owner_of
 from spillable_stream.objects.store import ObjectMissingError, Store
 from spillable_stream.objects.stored_object import StoredObject

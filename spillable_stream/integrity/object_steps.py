@@ -27,10 +27,9 @@ from spillable_stream.log.frames import Damage, LocatedFrame, walk
 from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.checkpoints import Checkpoint, checkpoint_key
-from spillable_stream.objects.object_reader import object_key
 from spillable_stream.objects.parallel import in_parallel, most_at_once
 from spillable_stream.objects.salvage import ObjectBytes
-from spillable_stream.objects.slots import slot_key
+from spillable_stream.objects.slots import object_key, slot_key
 from spillable_stream.objects.store import ObjectMissingError, Store
 from spillable_stream.progress import UNTOLD, Meter
 

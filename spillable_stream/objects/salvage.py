@@ -19,7 +19,7 @@ import pyarrow as pa
 from spillable_stream.format.extent import Extent
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log.salvage import Unreadable, salvage_from
-from spillable_stream.objects.object_reader import object_key
+from spillable_stream.objects.slots import object_key
 from spillable_stream.objects.store import ObjectMissingError, Store
 from spillable_stream.objects.stored_object import StoredObject
 from spillable_stream.state.ranges import Range, RangeSet

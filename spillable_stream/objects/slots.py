@@ -7,7 +7,7 @@ from spillable_stream.format.frame import Payload
 from spillable_stream.format.slot import HEADER_READ_BYTES, Slot, claimed_channel, parse_slot_header
 from spillable_stream.objects.store import Content, ObjectMissingError, Store
 
-__all__ = ["LOG", "ForeignSlotError", "Slots", "slot_key"]
+__all__ = ["LOG", "ForeignSlotError", "Slots", "object_key", "slot_key"]
 
 LOG = "log/"
 """What the keys of slots begin with."""
@@ -20,6 +20,11 @@ class ForeignSlotError(CorruptionError):
 def slot_key(number: int) -> str:
     """Return the key of a slot."""
     return f"{LOG}{number:020d}"
+
+
+def object_key(file: int | str) -> str:
+    """Return the key of the object that a block is in: a slot's number, or a segment's or merged object's key."""
+    return slot_key(file) if isinstance(file, int) else file
 
 
 class Slots:

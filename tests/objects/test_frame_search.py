@@ -11,11 +11,11 @@ import pytest
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.extent import Extent
-from spillable_stream.objects import frame_search, object_reader
+from spillable_stream.objects import frame_search, object_reader, object_windows
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.object_reader import ObjectReader
-from tests.objects.test_object_reader import CHANNEL, Ranges, bodies_of, reader_of, staged
 from tests.support.memory_store import MemoryStore
+from tests.support.object_reads import CHANNEL, Ranges, bodies_of, reader_of, staged
 
 KIB = 1 << 10
 
@@ -33,7 +33,7 @@ def store(memory: MemoryStore) -> Ranges:
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let segments of some hundred KiB be large."""
-    monkeypatch.setattr(object_reader, "_WINDOW_BYTES", 16 * KIB)
+    monkeypatch.setattr(object_windows, "_WINDOW_BYTES", 16 * KIB)
     monkeypatch.setattr(object_reader, "_LEAST_BYTES", 1 * KIB)
     monkeypatch.setattr(frame_search, "_WORTH_BYTES", 4 * KIB)
 

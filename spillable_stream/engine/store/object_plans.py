@@ -26,9 +26,10 @@ from spillable_stream.objects.delayed_objects import DelayedObjects
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.identity import QUERIES, read_identity
 from spillable_stream.objects.location import Location
-from spillable_stream.objects.object_reader import ObjectReader, other_events
+from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.parallel import begin
+from spillable_stream.objects.proven_slots import other_events
 from spillable_stream.objects.salvage import keep_damaged, not_quarantined, salvage_object
 from spillable_stream.objects.staged_object import StagedObjectWriter
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError, is_refusal
