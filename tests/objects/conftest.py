@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from demo.cluster.moto import S3_ENVIRONMENT, make_bucket, moto_server
+from spillable_stream.objects import credentials
 from spillable_stream.objects.cloud_store import CloudStore
 from spillable_stream.objects.directory_store import DirectoryStore
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import Store
+from tests.support.cloud_stores import SECRET, Answer
 from tests.support.memory_store import MemoryStore
 from tests.support.servers.azurite import azure_environment, azurite_server, make_container
 from tests.support.servers.gcs_stub import GcsStub
+from tests.support.servers.http_stub import HttpStub
 from tests.support.servers.radosgw import make_rgw_bucket, radosgw_server, rgw_environment
 
 KINDS = ("memory", "directory", "s3", "gcs", "azurite", "radosgw", "cloud")
@@ -52,6 +57,44 @@ def gcs(monkeypatch: pytest.MonkeyPatch) -> Iterator[GcsStub]:
     with GcsStub(page=3) as stub:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", stub.url)
         yield stub
+
+
+@pytest.fixture
+def cloud_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the settings of whoever runs the tests, and plant secrets."""
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "AZURE_", "AZURITE_", "GOOGLE_", "STORAGE_EMULATOR")):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(credentials, "_factories", {})
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", f"key-{SECRET}")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", f"session-{SECRET}")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", f"sv=2023&sig={SECRET}")
+    monkeypatch.setenv("GOOGLE_BEARER_TOKEN", SECRET)
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], HttpStub]]:
+    """Run a server that answers so, and lead all clouds there."""
+    with ExitStack() as stack:
+
+        def serve(answer: Answer) -> HttpStub:
+            stub: HttpStub = stack.enter_context(HttpStub(answer))
+            monkeypatch.setenv("AWS_ENDPOINT_URL", stub.url)
+            monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", stub.url)
+            monkeypatch.setenv("GOOGLE_BASE_URL", stub.url)
+            return stub
+
+        yield serve
+
+
+@pytest.fixture
+def no_secret_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Require that no record of a test shows a planted secret."""
+    caplog.set_level(logging.DEBUG)
+    yield
+    assert SECRET not in caplog.text
 
 
 @pytest.fixture

@@ -4,92 +4,23 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import logging
-import os
 import pickle
-import subprocess
-import sys
 import threading
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from spillable_stream import register_credentials
-from spillable_stream.objects import credentials
 from spillable_stream.objects.cloud_clients import RequestTimeouts
 from spillable_stream.objects.cloud_store import PART_BYTES, CloudStore
 from spillable_stream.objects.location import Location
-from spillable_stream.objects.store import ObjectMissingError, StoreError
-from tests.support.forks import in_child
+from spillable_stream.objects.store import ObjectMissingError
+from tests.support.cloud_stores import AZURE, GOOGLE, LOCATIONS, S3, SECRET, Answer, error_of, failing, impatient
 from tests.support.servers.gcs_stub import GcsStub
 from tests.support.servers.http_stub import HttpStub, Request, Response
 from tests.support.waiting import wait_until
 
-SECRET = "hunter2secret"
-S3, AZURE, GOOGLE = (Location.parse(f"{scheme}://bucket/orders") for scheme in ("s3", "az", "gs"))
-LOCATIONS = pytest.mark.parametrize("location", [S3, AZURE, GOOGLE], ids=lambda location: location.scheme)
-Answer = Callable[[Request], Response | None]
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide the settings of whoever runs the tests, and plant secrets."""
-    for name in list(os.environ):
-        if name.startswith(("AWS_", "AZURE_", "AZURITE_", "GOOGLE_", "STORAGE_EMULATOR")):
-            monkeypatch.delenv(name)
-    monkeypatch.setattr(credentials, "_factories", {})
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", f"key-{SECRET}")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setenv("AWS_SESSION_TOKEN", f"session-{SECRET}")
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
-    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", f"sv=2023&sig={SECRET}")
-    monkeypatch.setenv("GOOGLE_BEARER_TOKEN", SECRET)
-
-
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], HttpStub]]:
-    """Run a server that answers so, and lead all clouds there."""
-    with ExitStack() as stack:
-
-        def serve(answer: Answer) -> HttpStub:
-            stub: HttpStub = stack.enter_context(HttpStub(answer))
-            monkeypatch.setenv("AWS_ENDPOINT_URL", stub.url)
-            monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", stub.url)
-            monkeypatch.setenv("GOOGLE_BASE_URL", stub.url)
-            return stub
-
-        yield serve
-
-
-@pytest.fixture(autouse=True)
-def no_secret_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    caplog.set_level(logging.DEBUG)
-    yield
-    assert SECRET not in caplog.text
-
-
-def failing(status: int, code: str = "") -> Answer:
-    body = f"<Error><Code>{code}</Code><Message>{SECRET} of key-{SECRET}</Message></Error>".encode()
-    return lambda _: Response(status, body, {"x-secret": SECRET, "content-type": "application/xml"})
-
-
-def impatient(location: Location) -> CloudStore:
-    return CloudStore(location, timeouts=RequestTimeouts(repeat_seconds=0))
-
-
-def error_of(ask: Callable[[], object]) -> StoreError:
-    """Return the error of a call, which shows no secret however it is looked at."""
-    with pytest.raises(StoreError) as raised:
-        ask()
-    error = raised.value
-    assert error.__cause__ is None and error.__context__ is None
-    shown = [str(error), repr(error), repr(error.args), repr(vars(error)), *traceback.format_exception(error)]
-    assert SECRET not in "".join(shown)
-    assert SECRET.encode() not in pickle.dumps(error)
-    return error
+pytestmark = pytest.mark.usefixtures("cloud_settings", "no_secret_is_logged")
 
 
 @LOCATIONS
@@ -447,80 +378,6 @@ def test_a_key_that_no_store_has_is_refused(gcs: GcsStub, key: str) -> None:
     assert error.is_lasting and not error.may_have_happened and not gcs.requests
 
 
-# ── parts ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_small_upload_is_one_request_and_a_large_one_is_sent_in_parts(gcs: GcsStub) -> None:
-    store = CloudStore(GOOGLE)
-    for size, expected in ((0, 1), (100, 1), (PART_BYTES, 1), (2 * PART_BYTES + 1, 5)):
-        gcs.requests.clear()
-        upload = store.upload("segments/1")
-        left = size
-        while left:
-            upload.write(bytes(min(left, 9 << 20)))
-            left -= min(left, 9 << 20)
-        upload.finish()
-        assert len(gcs.objects["bucket", "orders/segments/1"]) == size
-        assert len(gcs.requests) == expected
-
-
-@pytest.mark.parametrize("is_whole", [True, False])
-def test_an_upload_whose_last_answer_is_lost_is_finished_if_the_object_is_there(gcs: GcsStub, is_whole: bool) -> None:
-    """The client asks again, and the store says that it knows no such upload: it is over."""
-    answer, lost = gcs.answer, list[Request]()
-
-    def lose_the_end(request: Request) -> Response | None:
-        if request.method == "POST" and "uploadId" in request.query and not lost:
-            lost.append(request)
-            answer(request)
-            if not is_whole:
-                gcs.objects["bucket", "orders/segments/1"] = b"another one"
-            return None
-        return answer(request)
-
-    gcs.answer = lose_the_end
-    upload = CloudStore(GOOGLE).upload("segments/1")
-    upload.write(bytes(PART_BYTES + 1))
-    if is_whole:
-        upload.finish()
-    else:
-        assert "the parts of the upload are gone" in str(error_of(upload.finish))
-    assert lost and len(gcs.objects["bucket", "orders/segments/1"]) == (PART_BYTES + 1 if is_whole else 11)
-
-
-def test_what_is_kept_of_an_upload_is_not_copied(gcs: GcsStub) -> None:
-    upload = CloudStore(GOOGLE).upload("segments/1")
-    data = bytes(10 << 20)
-    upload.write(data)
-    assert upload._kept[0] is data
-
-
-def test_a_discarded_upload_leaves_no_parts_in_the_bucket(gcs: GcsStub) -> None:
-    upload = CloudStore(GOOGLE).upload("segments/1")
-    for _ in range(9):
-        upload.write(bytes(8 << 20))
-    assert gcs.uploads
-    upload.discard()
-    assert not gcs.uploads and not gcs.objects
-
-
-def test_an_upload_whose_parts_fail_is_an_error_and_can_be_discarded(
-    gcs: GcsStub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer = gcs.answer
-    gcs.answer = lambda request: Response(403) if "partNumber" in request.query else answer(request)
-    upload = impatient(GOOGLE).upload("segments/1")
-
-    def write() -> None:
-        for _ in range(12):
-            upload.write(bytes(8 << 20))
-        upload.finish()
-
-    assert "may not write" in str(error_of(write))
-    upload.discard()
-    assert not gcs.objects
-
-
 # ── credentials ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -577,66 +434,3 @@ def test_a_pickle_has_the_location_only(serve: Callable[[Answer], HttpStub], loc
     assert SECRET not in repr(store) + repr(vars(store))
     back = pickle.loads(pickled)
     assert back.root == store.root == str(location) and back.create("log/1", b"data")
-
-
-# ── forks ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def is_refused(ask: Callable[[], object]) -> bool:
-    try:
-        ask()
-    except StoreError as e:
-        return "forked after its parent had used an object store" in str(e) and not e.may_have_happened
-    return False
-
-
-def test_a_child_forked_before_the_first_request_uses_the_store(gcs: GcsStub) -> None:
-    """In a process of its own: this one may have sent requests."""
-    program = (
-        "import os\n"
-        "from spillable_stream.objects.cloud_store import CloudStore\n"
-        "from spillable_stream.objects.location import Location\n"
-        "store = CloudStore(Location('gs', 'bucket', 'orders'))\n"
-        "child = os.fork()\n"
-        "if not child:\n"
-        "    os._exit(0 if store.create('log/1', b'of the child') else 1)\n"
-        "assert os.waitpid(child, 0)[1] == 0\n"
-        "assert store.create('log/2', b'of the parent')\n"
-    )
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    assert set(gcs.objects) == {("bucket", "orders/log/1"), ("bucket", "orders/log/2")}
-
-
-def test_a_child_forked_after_the_first_request_is_refused_at_once_and_the_parent_is_not(gcs: GcsStub) -> None:
-    store = CloudStore(GOOGLE)
-    assert store.create("log/1", b"data")
-    upload = store.upload("segments/1")
-    upload.write(bytes(PART_BYTES + 1))
-    asked: list[Callable[[], object]] = [
-        lambda: store.create("log/2", b""),
-        lambda: store.replace("log/2", b""),
-        lambda: store.get("log/1"),
-        lambda: store.get_range("log/1", 0, 2),
-        lambda: store.delete("log/1"),
-        lambda: list(store.list("")),
-        lambda: upload.write(b"more"),
-        upload.finish,
-        lambda: CloudStore(S3).create("log/1", b""),
-        lambda: pickle.loads(pickle.dumps(store)).get("log/1"),
-    ]
-    for ask in asked:
-        in_child(lambda ask=ask: is_refused(ask))
-    in_child(lambda: upload.discard() is None)
-    upload.finish()
-    assert bytes(store.get("log/1")) == b"data"
-    assert {request.method for request in gcs.requests} <= {"PUT", "POST", "GET"}
-    assert {request.path for request in gcs.requests} <= {"/bucket/orders/log/1", "/bucket/orders/segments/1"}
-    assert sum(request.method == "GET" for request in gcs.requests) == 1, "none of a child"

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from spillable_stream.objects import forked
+from spillable_stream.objects.cloud_store import PART_BYTES, CloudStore
 from spillable_stream.objects.forked import begin_requests, is_orphan
 from spillable_stream.objects.store import StoreError
+from tests.support.cloud_stores import GOOGLE, S3
 from tests.support.forks import in_child
+from tests.support.servers.gcs_stub import GcsStub
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +62,68 @@ def test_a_child_with_the_process_id_of_its_parent_is_refused(monkeypatch: pytes
         return is_refused()
 
     in_child(as_the_parent)
+
+
+# ── stores ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_refused_by(ask: Callable[[], object]) -> bool:
+    try:
+        ask()
+    except StoreError as e:
+        return "forked after its parent had used an object store" in str(e) and not e.may_have_happened
+    return False
+
+
+@pytest.mark.usefixtures("cloud_settings", "no_secret_is_logged")
+def test_a_child_forked_before_the_first_request_uses_the_store(gcs: GcsStub) -> None:
+    """In a process of its own: this one may have sent requests."""
+    program = (
+        "import os\n"
+        "from spillable_stream.objects.cloud_store import CloudStore\n"
+        "from spillable_stream.objects.location import Location\n"
+        "store = CloudStore(Location('gs', 'bucket', 'orders'))\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    os._exit(0 if store.create('log/1', b'of the child') else 1)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "assert store.create('log/2', b'of the parent')\n"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(gcs.objects) == {("bucket", "orders/log/1"), ("bucket", "orders/log/2")}
+
+
+@pytest.mark.usefixtures("cloud_settings", "no_secret_is_logged")
+def test_a_child_forked_after_the_first_request_is_refused_at_once_and_the_parent_is_not(gcs: GcsStub) -> None:
+    store = CloudStore(GOOGLE)
+    assert store.create("log/1", b"data")
+    upload = store.upload("segments/1")
+    upload.write(bytes(PART_BYTES + 1))
+    asked: list[Callable[[], object]] = [
+        lambda: store.create("log/2", b""),
+        lambda: store.replace("log/2", b""),
+        lambda: store.get("log/1"),
+        lambda: store.get_range("log/1", 0, 2),
+        lambda: store.delete("log/1"),
+        lambda: list(store.list("")),
+        lambda: upload.write(b"more"),
+        upload.finish,
+        lambda: CloudStore(S3).create("log/1", b""),
+        lambda: pickle.loads(pickle.dumps(store)).get("log/1"),
+    ]
+    for ask in asked:
+        in_child(lambda ask=ask: is_refused_by(ask))
+    in_child(lambda: upload.discard() is None)
+    upload.finish()
+    assert bytes(store.get("log/1")) == b"data"
+    assert {request.method for request in gcs.requests} <= {"PUT", "POST", "GET"}
+    assert {request.path for request in gcs.requests} <= {"/bucket/orders/log/1", "/bucket/orders/segments/1"}
+    assert sum(request.method == "GET" for request in gcs.requests) == 1, "none of a child"

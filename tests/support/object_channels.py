@@ -15,6 +15,7 @@ from spillable_stream import Channel, UnsafeStoreError
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.store import object_opening, object_plans
 from spillable_stream.engine.store.object_log import ObjectLog
+from spillable_stream.engine.store.object_owners import ObjectOwners
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import TrimRecord
 from spillable_stream.integrity import object_verify
@@ -35,12 +36,14 @@ __all__ = [
     "asked",
     "collect_now",
     "cut_off",
+    "epoch_of",
     "faulty_stores_in_memory",
     "in_thread",
     "kill",
     "log_of",
     "lose_slots",
     "make_two_checkpoints",
+    "owners_of",
     "put_with_an_older_hint",
     "require_told_once",
     "store_of",
@@ -218,3 +221,18 @@ def cut_off(channel: Channel, slot: int = 3) -> None:
     objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
     for key in [key for key in objects if key.startswith(LOG) and key >= slot_key(slot)]:
         del objects[key]
+
+
+def owners_of(channel: Channel) -> ObjectOwners:
+    """Return the owners of a handle."""
+    owners = channel.engine().owners
+    assert isinstance(owners, ObjectOwners)
+    return owners
+
+
+def epoch_of(channel: Channel, group: str = "default") -> int:
+    """Return the number of a group's ownership, as a handle finds it."""
+    channel.engine().follow()
+    known = owners_of(channel).known(group)
+    assert known is not None
+    return known.epoch

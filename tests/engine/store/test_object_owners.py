@@ -8,26 +8,26 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from spillable_stream import Channel, GroupOwnedError, OptionError, UnsafeStoreError, log_records, repair
-from spillable_stream.channel.take_transaction import TakeTransaction
+from spillable_stream import Channel, GroupOwnedError, OptionError, log_records
 from spillable_stream.engine.group_changes import drop_of
 from spillable_stream.engine.store import object_owners
-from spillable_stream.engine.store.known_slots import KnownSlots
-from spillable_stream.engine.store.object_owners import ObjectOwners
 from spillable_stream.engine.store.object_ownership import ANSWER_SECONDS
-from spillable_stream.engine.store.owner_requests import Claim
-from spillable_stream.objects.checkpoints import Checkpoint
-from tests.support.events import numbered, peek, put, take
+from tests.support.events import numbered, put, take
 from tests.support.faulty_store import Fault, Request
 from tests.support.interrupts import Interrupts
-from tests.support.object_channels import OwnersClock, kill, log_of, lose_slots, require_told_once, store_of
+from tests.support.object_channels import (
+    OwnersClock,
+    epoch_of,
+    kill,
+    owners_of,
+    store_of,
+)
 from tests.support.spools import without_threads
 
 Open = Callable[..., Channel]
@@ -37,19 +37,6 @@ INTERRUPTED = (
     "/channel/consumer.py",
     "/engine/appender.py",
 )
-
-
-def owners_of(channel: Channel) -> ObjectOwners:
-    owners = channel.engine().owners
-    assert isinstance(owners, ObjectOwners)
-    return owners
-
-
-def epoch_of(channel: Channel, group: str = "default") -> int:
-    channel.engine().follow()
-    known = owners_of(channel).known(group)
-    assert known is not None
-    return known.epoch
 
 
 # ── processes of the same host ──────────────────────────────────────────────────────────────────
@@ -245,82 +232,6 @@ def test_claims_that_cannot_be_answered_are_a_warning_a_minute(
     store_of(owner).schedule = None
 
 
-def test_a_loss_that_is_found_where_claims_are_answered_waits_for_the_next_call(
-    open_handle: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_threads(monkeypatch)
-    owner = open_handle()
-    owner.consumer("default")
-    lose_slots(owner)
-    assert owners_of(owner)._warning.is_due()
-    assert owners_of(owner).run_once()
-    require_told_once(owner, caplog)
-
-
-def test_a_loss_that_is_found_where_a_group_is_given_up_waits_for_the_next_call(
-    open_handle: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_threads(monkeypatch)
-    owner = open_handle()
-    consumer = owner.consumer("default")
-    lose_slots(owner)
-    log_of(owner)._presence.is_proven = False  # as after an idle time: it looks before it appends
-    consumer.close()
-    require_told_once(owner, caplog)
-
-
-def test_claims_are_answered_and_groups_given_up_while_a_loss_waits(
-    open_handle: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_threads(monkeypatch)
-    owner, claimant = open_handle(), open_handle()
-    consumer = owner.consumer("default")
-    with log_of(owner).untold_loss.block():
-        raise UnsafeStoreError("lost")
-    claimant.engine().follow()
-    owned = owners_of(claimant).known("default")
-    assert owned is not None
-    owners_of(claimant)._append(Claim("default", owned, "a claim"))
-    assert owners_of(owner).run_once()
-    claimant.engine().follow()
-    known = owners_of(claimant).known("default")
-    assert known is not None and not known.claim
-    consumer.close()
-    claimant.engine().follow()
-    assert owners_of(claimant).known("default") is None
-    with pytest.raises(UnsafeStoreError, match=r"^lost$"):
-        peek(owner)
-
-
-def test_a_note_that_a_worker_writes_of_itself_leaves_a_loss_to_the_next_call(
-    open_handle: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_threads(monkeypatch)
-    channel = open_handle()
-    consumer = channel.consumer("default")
-    with log_of(channel).untold_loss.block():
-        raise UnsafeStoreError("lost")
-    consumer.write_note("at event 7")
-    owned = owners_of(channel).known("default")
-    assert owned is not None and owned.note.endswith("at event 7")
-    with pytest.raises(UnsafeStoreError, match=r"^lost$"):
-        put(channel, b"not stored")
-
-
-def test_a_loss_that_waits_does_not_end_with_the_look_at_what_an_interrupt_left(
-    open_handle: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_threads(monkeypatch)
-    channel = open_handle()
-    channel.consumer("default").close()
-    with pytest.raises(KeyboardInterrupt), owners_of(channel).without_owner("default"):
-        with log_of(channel).untold_loss.block():
-            raise UnsafeStoreError("lost")
-        raise KeyboardInterrupt
-    with pytest.raises(UnsafeStoreError, match=r"^lost$"):
-        put(channel, b"not stored")
-
-
 def test_a_handle_that_owns_nothing_asks_for_nothing_and_has_no_thread(
     open_handle: Open, owners_clock: OwnersClock
 ) -> None:
@@ -340,46 +251,6 @@ def test_a_handle_that_owns_nothing_asks_for_nothing_and_has_no_thread(
     assert names() == ["spillable owner"]
     channel.close()
     assert names() == []
-
-
-# ── former owners ───────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_handle_whose_group_was_taken_over_claims_it_again_with_its_next_take(
-    open_handle: Open, owners_clock: OwnersClock
-) -> None:
-    owner, other = open_handle(), open_handle()
-    put(owner, *numbered(0, 6))
-    tx = owner.take_transaction()
-    tx.begin()
-    assert len(tx.take_many(3)) == 3
-    assert take(other, 1) == [b"0"]
-    with pytest.raises(GroupOwnedError, match="begin another take, which claims it again"):
-        tx.commit()
-    tx.rollback()
-    owners_clock.meanwhile = owners_of(other).answer_claims
-    with pytest.raises(GroupOwnedError, match="which answers"):
-        peek(owner)
-    other.close()
-    assert take(owner) == numbered(1, 5)
-
-
-@pytest.mark.parametrize("made_again", [True, False])
-def test_a_group_that_was_dropped_and_created_again_is_not_its_former_owners(
-    open_handle: Open, owners_clock: OwnersClock, made_again: bool
-) -> None:
-    owner, other = open_handle(), open_handle()
-    put(owner, *numbered(0, 3))
-    former = owner.consumer("default")
-    claimed, before = former.claim(3), epoch_of(owner)
-    other.consumer("default")
-    other.drop_group("default")
-    if made_again:
-        other.consumer("default")
-        assert epoch_of(other) > before
-    with pytest.raises(GroupOwnedError, match="no more"):
-        former.commit(claimed)
-    assert peek(other) == numbered(0, 3)
 
 
 # ── giving up ───────────────────────────────────────────────────────────────────────────────────
@@ -480,102 +351,3 @@ def test_a_group_that_is_missing_is_not_changed(open_handle: Open, owners_clock:
     ):
         pytest.fail("there is no such group")
     assert channel.engine().log.position() == before
-
-
-# ── what is taken, and lost ─────────────────────────────────────────────────────────────────────
-
-
-def take_of_lost_events(channel: Channel, count: int) -> TakeTransaction:
-    """Return an open take of a group, of events that are lost since: the bucket was put back to before them."""
-    put(channel, b"first")
-    take(channel, group="g")
-    tx = channel.take_transaction("g")
-    tx.begin()
-    with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
-        for _ in range(count):
-            put(channel, b"lost")
-        assert len(tx.take_many(100)) == count
-    return tx
-
-
-@pytest.mark.parametrize("notice", [lambda _: None, Channel.stats, lambda channel: peek(channel, group="other")])
-@pytest.mark.parametrize(("lost", "new"), [(2, 3), (3, 4)])
-def test_a_take_of_lost_events_counts_for_none_that_have_their_ids_by_now(
-    open_handle: Open, notice: Callable[[Channel], object], lost: int, new: int
-) -> None:
-    channel, other = open_handle(), open_handle()
-    tx = take_of_lost_events(channel, lost)
-    for number in range(new):
-        put(other, b"%d" % number)
-    with suppress(UnsafeStoreError):
-        notice(channel)
-    with pytest.raises((UnsafeStoreError, GroupOwnedError)):
-        tx.commit()
-    with pytest.raises(GroupOwnedError, match="may have the IDs of other events now: roll back, and begin another"):
-        tx.commit()
-    tx.rollback()
-    assert take(channel, group="g") == numbered(0, new)
-
-
-@pytest.mark.parametrize("is_known", [False, True], ids=["before it knows the state", "after"])
-def test_a_take_of_lost_events_counts_for_none_after_an_interrupt_of_the_load_that_finds_the_loss(
-    open_handle: Open, monkeypatch: pytest.MonkeyPatch, is_known: bool
-) -> None:
-    channel, other = open_handle(), open_handle()
-    tx = take_of_lost_events(channel, 3)
-    put(other, b"0")
-    begin = KnownSlots.begin
-
-    def interrupted(known: KnownSlots, loaded: Checkpoint) -> None:
-        if is_known:
-            begin(known, loaded)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(KnownSlots, "begin", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            channel.stats()
-    with pytest.raises((UnsafeStoreError, GroupOwnedError)):
-        tx.commit()
-    with pytest.raises(GroupOwnedError):
-        tx.commit()
-    tx.rollback()
-    assert take(channel, group="g") == [b"0"]
-
-
-def test_a_take_from_before_a_repair_counts_for_no_event_that_has_its_id_by_now(open_handle: Open) -> None:
-    channel, other = open_handle(), open_handle()
-    tx = take_of_lost_events(channel, 1)
-    put(other, b"0")
-    with pytest.raises(UnsafeStoreError):
-        put(channel, b"behind the loss")
-    repair(channel.path)
-    with pytest.raises(GroupOwnedError, match="or the channel was repaired, so what it took"):
-        tx.commit()
-    tx.rollback()
-    assert take(channel, group="g")[0] == b"0"
-
-
-def test_two_handles_never_own_a_group_with_one_epoch(open_handle: Open, owners_clock: OwnersClock) -> None:
-    """Epochs are transaction IDs, which are given out again when the bucket was put back."""
-    other, channel = open_handle(), open_handle()
-    put(other, *numbered(0, 4))
-    with store_of(channel).inner.put_back():  # type: ignore[attr-defined]
-        channel.consumer("g")
-        epoch = epoch_of(channel, "g")
-    other.consumer("g")
-    assert epoch_of(other, "g") == epoch
-    with pytest.raises(UnsafeStoreError):
-        channel.stats()
-        put(channel, b"not stored")
-    txs = [handle.take_transaction("g") for handle in (channel, other)]
-    committed = 0
-    for tx in txs:
-        with suppress(GroupOwnedError):
-            tx.begin()
-            tx.take_many(2)
-    for tx in txs:
-        with suppress(GroupOwnedError):
-            tx.commit()
-            committed += 1
-    assert committed == 1

@@ -11,12 +11,19 @@ from types import FrameType
 import pytest
 
 from spillable_stream import Channel, StorageError, UnsafeStoreError
+from spillable_stream.engine.store.owner_requests import Claim
 from spillable_stream.engine.store.untold_loss import UntoldLoss
 from spillable_stream.errors import says_nothing_stored
 from spillable_stream.objects.location import Location
 from tests.support.events import peek, put
 from tests.support.interrupts import Interrupts
-from tests.support.object_channels import log_of, lose_slots
+from tests.support.object_channels import (
+    log_of,
+    lose_slots,
+    owners_of,
+    require_told_once,
+)
+from tests.support.spools import without_threads
 
 Open = Callable[..., Channel]
 
@@ -243,3 +250,82 @@ def test_what_shows_a_channel_leaves_a_loss_that_it_meets_to_the_next_call(
         put(channel, b"2")
     put(channel, b"3")
     assert peek(channel) == [b"1", b"3"]
+
+
+# ── owners of groups ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_loss_that_is_found_where_claims_are_answered_waits_for_the_next_call(
+    open_handle: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_threads(monkeypatch)
+    owner = open_handle()
+    owner.consumer("default")
+    lose_slots(owner)
+    assert owners_of(owner)._warning.is_due()
+    assert owners_of(owner).run_once()
+    require_told_once(owner, caplog)
+
+
+def test_a_loss_that_is_found_where_a_group_is_given_up_waits_for_the_next_call(
+    open_handle: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_threads(monkeypatch)
+    owner = open_handle()
+    consumer = owner.consumer("default")
+    lose_slots(owner)
+    log_of(owner)._presence.is_proven = False  # as after an idle time: it looks before it appends
+    consumer.close()
+    require_told_once(owner, caplog)
+
+
+def test_claims_are_answered_and_groups_given_up_while_a_loss_waits(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_threads(monkeypatch)
+    owner, claimant = open_handle(), open_handle()
+    consumer = owner.consumer("default")
+    with log_of(owner).untold_loss.block():
+        raise UnsafeStoreError("lost")
+    claimant.engine().follow()
+    owned = owners_of(claimant).known("default")
+    assert owned is not None
+    owners_of(claimant)._append(Claim("default", owned, "a claim"))
+    assert owners_of(owner).run_once()
+    claimant.engine().follow()
+    known = owners_of(claimant).known("default")
+    assert known is not None and not known.claim
+    consumer.close()
+    claimant.engine().follow()
+    assert owners_of(claimant).known("default") is None
+    with pytest.raises(UnsafeStoreError, match=r"^lost$"):
+        peek(owner)
+
+
+def test_a_note_that_a_worker_writes_of_itself_leaves_a_loss_to_the_next_call(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_threads(monkeypatch)
+    channel = open_handle()
+    consumer = channel.consumer("default")
+    with log_of(channel).untold_loss.block():
+        raise UnsafeStoreError("lost")
+    consumer.write_note("at event 7")
+    owned = owners_of(channel).known("default")
+    assert owned is not None and owned.note.endswith("at event 7")
+    with pytest.raises(UnsafeStoreError, match=r"^lost$"):
+        put(channel, b"not stored")
+
+
+def test_a_loss_that_waits_does_not_end_with_the_look_at_what_an_interrupt_left(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_threads(monkeypatch)
+    channel = open_handle()
+    channel.consumer("default").close()
+    with pytest.raises(KeyboardInterrupt), owners_of(channel).without_owner("default"):
+        with log_of(channel).untold_loss.block():
+            raise UnsafeStoreError("lost")
+        raise KeyboardInterrupt
+    with pytest.raises(UnsafeStoreError, match=r"^lost$"):
+        put(channel, b"not stored")
