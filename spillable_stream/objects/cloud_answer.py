@@ -6,6 +6,7 @@ of obstore's own are taken from them, so no message, log or report can carry a c
 
 from __future__ import annotations
 
+import os
 import re
 from enum import Enum
 from typing import NamedTuple
@@ -148,13 +149,19 @@ _STATUS = re.compile(r"(?:status(?: code)?: |\(code: )(\d{3})\b")  # the second:
 _NETWORK = re.compile(r"HttpError \{\s*kind: (\w{1,16})\b")
 _FAILED_PROVIDER = FailedProviderError.__name__
 _REDIRECTS = range(300, 400)
-# Requests for credentials, which obstore sends by itself: to the metadata service of a host, or to a token service.
+# Requests for credentials, which obstore sends by itself: to the metadata service of a host, or to a token service,
+# whose address it leaves out.
 _FOR_CREDENTIALS = re.compile(
-    r"Error performing token request|Error performing [A-Z]+ https?://(?:"
+    r"Error performing token request|^Generic S3 error: Error performing POST REDACTED|"
+    r"Error performing [A-Z]+ https?://(?:"
     r"169\.254\.169\.254|169\.254\.170\.(?:2|23)|\[fd00:ec2::(?:254|23)\]|metadata\.google\.internal|"
-    r"sts\.(?:[\w-]+\.)?amazonaws\.com(?:\.cn)?)[:/]"
+    r"sts\.(?:[\w-]+\.)?amazonaws\.com(?:\.cn)?|[^/\s]+/latest/api/token in|"
+    r"[^/\s]+/latest/meta-data/iam/security-credentials)[:/ ]"
 )
-_NOT_YET = {404, 408, 410, 429}  # of such a service: it has none yet, or too many requests
+_OF_A_CONTAINER = "AWS_CONTAINER_CREDENTIALS_FULL_URI"  # the only such address of any form
+_NOT_YET = {408, 410, 429}  # of such a service: it has too many requests, or is not there for a moment
+_UPDATING = 404  # of Azure's, while it is updated; of the others: this host has no role
+_AZURE = "Generic MicrosoftAzure error"
 
 
 def read_answer(error: BaseException) -> CloudAnswer:
@@ -168,13 +175,14 @@ def read_answer(error: BaseException) -> CloudAnswer:
 def _outcome(kind: str, text: str, status: int, code: str) -> Outcome:
     if _FAILED_PROVIDER in text or kind == _FAILED_PROVIDER:
         return Outcome.FAILED_PROVIDER
-    if _FOR_CREDENTIALS.search(text):
-        is_refused = 400 <= status < 500 and status not in _NOT_YET and _OUTCOME_OF_CODE.get(code) is not Outcome.BUSY
-        return Outcome.UNKNOWN_CREDENTIALS if is_refused else Outcome.NO_CREDENTIALS
+    if _is_for_credentials(text):
+        return _outcome_for_credentials(text, status, code)
     if code:
         return _OUTCOME_OF_CODE[code]
     if "BareRedirect" in text or "Received redirect without LOCATION" in text:
         return Outcome.WRONG_REGION
+    if status == 404 and kind == "GenericError":  # of an object, it is a FileNotFoundError
+        return Outcome.NO_BUCKET
     if status:
         return _outcome_of_status(status)
     if "StartTooLarge" in text or "0--1/0" in text:  # Azurite answers 206 for a range that begins at an object's end
@@ -182,6 +190,17 @@ def _outcome(kind: str, text: str, status: int, code: str) -> Outcome:
     if found := _NETWORK.search(text):
         return _OUTCOME_OF_NETWORK.get(found[1], Outcome.UNKNOWN)
     return _OUTCOME_OF_KIND.get(kind, Outcome.UNKNOWN)
+
+
+def _is_for_credentials(text: str) -> bool:
+    container = os.environ.get(_OF_A_CONTAINER)
+    return bool(_FOR_CREDENTIALS.search(text)) or (bool(container) and f"Error performing GET {container} in " in text)
+
+
+def _outcome_for_credentials(text: str, status: int, code: str) -> Outcome:
+    not_yet = _NOT_YET | ({_UPDATING} if text.startswith(_AZURE) else set())
+    is_refused = 400 <= status < 500 and status not in not_yet and _OUTCOME_OF_CODE.get(code) is not Outcome.BUSY
+    return Outcome.UNKNOWN_CREDENTIALS if is_refused else Outcome.NO_CREDENTIALS
 
 
 def _outcome_of_status(status: int) -> Outcome:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from spillable_stream.objects.cloud_answer import CloudAnswer, Outcome, read_answer
 from spillable_stream.objects.credentials import FailedProviderError
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.store import ObjectMissingError
+from tests.support.cloud_stores import AZURE, S3, error_of, impatient
+from tests.support.self_signed import self_signed
+from tests.support.servers.http_stub import HttpStub, Request, Response
 
 SECRET = "hunter2-secret"
 
@@ -90,6 +97,7 @@ def with_status(kind: str, status: int, code: str = "") -> CloudAnswer:
         ("GenericError", 400, "EntityTooLarge", Outcome.TOO_LARGE),
         ("GenericError", 400, "InvalidBucketName", Outcome.REFUSED),
         ("GenericError", 418, "", Outcome.REFUSED),
+        ("GenericError", 404, "", Outcome.NO_BUCKET),
         ("GenericError", 503, "SlowDown", Outcome.BUSY),
         ("GenericError", 500, "InternalError", Outcome.BUSY),
         ("GenericError", 502, "", Outcome.BUSY),
@@ -147,9 +155,23 @@ def test_a_failure_of_the_network_is_an_outcome(kind: str, outcome: Outcome) -> 
         ("GenericError", "Error performing token request: … status code: 429 Too Many", Outcome.NO_CREDENTIALS),
         ("GenericError", "Error performing token request: … status code: 503 Busy", Outcome.NO_CREDENTIALS),
         *(
-            ("GenericError", f"Error performing GET http://{host} … status code: {status}", Outcome.NO_CREDENTIALS)
+            (
+                "GenericError",
+                f"Error performing GET http://{host} … status code: {status}",
+                Outcome.UNKNOWN_CREDENTIALS if status == 404 else Outcome.NO_CREDENTIALS,
+            )
             for host in ("169.254.169.254/a", "169.254.170.2/a", "169.254.170.23/v1", "metadata.google.internal/a")
             for status in (404, 408, 410, 429)
+        ),
+        (
+            "GenericError",
+            "Generic MicrosoftAzure error: Error performing token request: … status code: 404 Not Found",
+            Outcome.NO_CREDENTIALS,
+        ),
+        (
+            "GenericError",
+            "Generic GCS error: Error performing token request: … status code: 404 Not Found",
+            Outcome.UNKNOWN_CREDENTIALS,
         ),
         (
             "GenericError",
@@ -190,3 +212,78 @@ def test_a_code_that_is_not_known_is_not_kept() -> None:
     for code in ("AKIAIOSFODNN7EXAMPLE", SECRET, "x" * 100):
         answer = with_status("GenericError", 403, code)
         assert answer == CloudAnswer(Outcome.FORBIDDEN, 403, "")
+
+
+# ── services that give a host its credentials, and have none ────────────────────────────────────
+
+TOKEN, ROLES = "/latest/api/token", "/latest/meta-data/iam/security-credentials/"
+INSTANCE, CONTAINER = {"AWS_METADATA_ENDPOINT": "URL"}, {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "URL/role"}
+IDENTITY = {"IDENTITY_ENDPOINT": "URL/role", "IDENTITY_HEADER": "header"}
+WEB_IDENTITY = {
+    "AWS_ENDPOINT_URL_STS": "URL",
+    "AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/shop",
+    "AWS_WEB_IDENTITY_TOKEN_FILE": "DIRECTORY/identity",
+}
+NONE, BUSY = "found no credentials", "if what gives them to this host is busy"
+
+
+@pytest.fixture
+def no_keys(cloud_settings: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide what gives credentials, so that they are asked for."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_SAS_TOKEN"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # of botocore, which asks it for a profile
+    monkeypatch.setenv("HOME", "/nowhere")
+
+
+@pytest.mark.usefixtures("no_keys")
+@pytest.mark.parametrize(
+    ("location", "environment", "missing", "status", "says"),
+    [
+        (S3, INSTANCE, TOKEN, 403, NONE),
+        (S3, INSTANCE, TOKEN, 404, NONE),
+        (S3, INSTANCE, TOKEN, 503, BUSY),
+        (S3, INSTANCE, ROLES, 404, NONE),
+        (S3, INSTANCE, ROLES, 429, BUSY),
+        (S3, INSTANCE, f"{ROLES}its-role", 404, NONE),
+        (S3, CONTAINER, "/role", 404, NONE),
+        (S3, CONTAINER, "/role", 500, BUSY),
+        (S3, WEB_IDENTITY, "/", 403, NONE),
+        (S3, WEB_IDENTITY, "/", 404, NONE),
+        (S3, WEB_IDENTITY, "/", 503, BUSY),
+        (AZURE, IDENTITY, "/role", 400, NONE),
+        (AZURE, IDENTITY, "/role", 404, BUSY),
+        (AZURE, IDENTITY, "/role", 410, BUSY),
+    ],
+)
+def test_what_a_service_of_credentials_answers_is_not_taken_for_the_stores_and_a_busy_one_is_asked_again(
+    location: Location,
+    environment: dict[str, str],
+    missing: str,
+    status: int,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """A read of an object that is there must not be told that there is none, least of all."""
+
+    def answer(request: Request) -> Response:
+        if request.path == missing:
+            return Response(status, b"<html></html>")
+        return Response(200, {TOKEN: b"a token", ROLES: b"its-role"}.get(request.path, b"the object"))
+
+    for name in ("token", "identity"):
+        (tmp_path / name).write_text("of the host")
+    monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("AWS_ALLOW_INVALID_CERTIFICATES", "true")
+    certificate = self_signed(tmp_path) if environment is WEB_IDENTITY else None  # which needs encryption
+    with HttpStub(answer, certificate) as stub:
+        for name, value in {**environment, "AWS_ENDPOINT_URL": "URL", "AZURE_STORAGE_ENDPOINT": "URL"}.items():
+            monkeypatch.setenv(name, value.replace("URL", stub.url).replace("DIRECTORY", str(tmp_path)))
+        store = impatient(location)
+        for ask in (lambda: store.get("log/1"), lambda: store.delete("log/1"), lambda: store.create("log/1", b"data")):
+            error = error_of(ask)
+            assert says in str(error)
+            assert not isinstance(error, ObjectMissingError)
+            assert (error.is_lasting, error.may_have_happened) == (says is NONE, False)
+    assert {request.path for request in stub.requests} <= {TOKEN, ROLES, missing}
