@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from spillable_stream.engine import open_engine
+from spillable_stream.channel.known_uuid import uuid_at
 from spillable_stream.errors import CorruptionError, NotAChannelError, OptionError
-from spillable_stream.objects.location import Location, channel_path, is_location
+from spillable_stream.objects.location import Location, is_location
 from spillable_stream.objects.open_store import open_store
 
 __all__ = ["ChannelSet", "SetMember", "channels_matching", "is_pattern", "may_be_set", "none_fits", "require_pattern"]
@@ -148,7 +148,7 @@ class ChannelSet:
     def has(self, path: str, uuid: str) -> bool:
         """Tell whether a channel is at a path now."""
         try:
-            return _uuid_at(path) == uuid
+            return uuid_at(path) == uuid
         except NotAChannelError:
             return False
 
@@ -160,7 +160,7 @@ class ChannelSet:
         """Return the channel at a path; None if there is none, or none yet."""
         if path not in self._known:
             try:
-                self._known[path] = _uuid_at(path)
+                self._known[path] = uuid_at(path)
             except NotAChannelError:
                 if create is not None:
                     create(path)
@@ -204,16 +204,12 @@ def channels_matching(pattern: str) -> list[str]:
 
 def _is_channel(path: str) -> bool:
     try:
-        _uuid_at(path)
+        uuid_at(path)
     except NotAChannelError:
         return False
     except CorruptionError:
         pass
     return True
-
-
-def _uuid_at(path: str) -> str:
-    return open_engine.uuid_at(channel_path(path))
 
 
 def _matching(pattern: str) -> list[str]:

@@ -6,7 +6,7 @@ from spillable_stream.engine import open_engine
 from spillable_stream.errors import SpillableError
 from spillable_stream.objects.location import channel_path
 
-__all__ = ["known_uuid"]
+__all__ = ["known_uuid", "uuid_at"]
 
 
 def known_uuid(path: str) -> str | None:
@@ -16,6 +16,19 @@ def known_uuid(path: str) -> str | None:
         path: the path with which the channel is opened.
     """
     try:
-        return open_engine.uuid_at(channel_path(path))
+        return uuid_at(path)
     except (SpillableError, OSError):
         return None
+
+
+def uuid_at(path: str) -> str:
+    """Return the UUID of the channel at a path, for one request to a store.
+
+    Args:
+        path: the path with which the channel is opened.
+
+    Raises:
+        NotAChannelError: there is none.
+        StorageError: the storage refused.
+    """
+    return open_engine.uuid_at(channel_path(path))

@@ -31,7 +31,8 @@ def next_step(error: Exception) -> str:
         is_of_a_file = isinstance(error.filename, (str, bytes)) and b"://" not in os.fsencode(error.filename)
         step = _OF_THE_SYSTEM.get(error.errno or 0, "") if is_of_a_file else ""
         return step and f"; {step}"
-    if isinstance(error, NotAChannelError) and error.is_missing and "spillable " not in str(error):
+    says_it = "spillable " in str(error) or "channel: give " in str(error)
+    if isinstance(error, NotAChannelError) and error.is_missing and not says_it:
         is_address = "://" in str(error).partition(" is not a channel")[0]
         check = "check the address" if is_address else f"{_CHECK}, and that its disk is mounted"
         return f"; {check}; 'spillable create' creates a new one"

@@ -15,12 +15,13 @@ from spillable_stream.format.slot import HEADER_READ_BYTES, claimed_channel, par
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.object_files import is_there
 from spillable_stream.objects.checkpoints import CHECKPOINTS, HINT, Checkpoint, Checkpoints, Hint, checkpoint_key
-from spillable_stream.objects.identity import IDENTITY, QUERIES, WORKERS, backup_in, no_channel, read_identity
+from spillable_stream.objects.identity import IDENTITY, QUERIES, WORKERS, read_identity
 from spillable_stream.objects.salvage import QUARANTINE
 from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.staged_object import birth_of
 from spillable_stream.objects.store import ObjectMissingError, Store
 from spillable_stream.objects.void_slots import void_slots
+from spillable_stream.objects.wrong_place import no_channel_but
 
 __all__ = ["ObjectInventory", "take_object_inventory"]
 
@@ -142,7 +143,7 @@ def _find_identity(store: Store, slots: list[int], checkpoints: list[int], findi
         # Slot 0 alone is a channel that somebody is making, or died making: nobody can have committed to it.
         found = next(_claims(store, slots), None) if checkpoints or any(slots) else None
         if found is None:
-            raise no_channel(store, backup_in(store))
+            raise no_channel_but(store)
         findings.damage(Path(IDENTITY), "the channel's identity is missing; its other objects say it too")
         return found, True
     other = ""

@@ -71,15 +71,14 @@ def read_identity(store: Store) -> str | None:
         return None
 
 
-def no_channel(store: Store, backup: str = "") -> NotAChannelError:
+def no_channel(store: Store, more: str = "") -> NotAChannelError:
     """Return the refusal of a root that holds no channel.
 
     Args:
         store: the root.
-        backup: what `backup_in` says of it. It costs a request, so only people are told: a sink looks for a shard that
-            should not be there in each batch.
+        more: what is known of it besides (`spillable_stream.objects.wrong_place`).
     """
-    return NotAChannelError(f"{store.root} is not a channel: it has no {IDENTITY}{backup}", is_missing=True)
+    return NotAChannelError(f"{store.root} is not a channel: it has no {IDENTITY}{more}", is_missing=True)
 
 
 def backup_in(store: Store) -> str:

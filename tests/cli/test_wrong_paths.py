@@ -88,13 +88,37 @@ def test_a_path_without_a_channel_is_status_2_and_one_line_that_says_what_to_do(
     assert not (tmp_path / "copy").exists() and not (tmp_path / "to").exists()
 
 
-def test_verify_and_repair_name_a_backup_in_a_store_and_no_verb_takes_it_for_a_channel(tmp_path: Path) -> None:
-    copy = f"object+file://{a_backup(tmp_path)}"
+def in_a_channel(place: Path) -> Path:
+    return of_objects(place) / "log"
+
+
+def above_a_channel(place: Path) -> Path:
+    of_objects(place)
+    of_others(place)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (missing, "it has no channel.json; check the address; 'spillable create' creates a new one"),
+        (a_backup, "it has no channel.json, and is a backup: 'spillable restore {} PATH' creates a channel from it"),
+        (in_a_channel, "it has no channel.json, and is inside of a channel: give object+file://{}/objects"),
+        (above_a_channel, "it has no channel.json, but holds a channel: give object+file://{}/objects"),
+    ],
+)
+def test_an_address_without_a_channel_is_status_2_and_one_line_that_says_what_to_do(
+    make: Callable[[Path], Path], said: str, tmp_path: Path
+) -> None:
+    address = f"object+file://{make(tmp_path)}"
+    before = snapshot(tmp_path)
     for verb in VERBS:
-        done = run(*verb.format(copy).split())
+        done = run(*verb.format(address).split())
         assert (done.exit_code, done.stdout) == (2, ""), (verb, done.output)
-        is_named = f"and is a backup: 'spillable restore {copy} PATH' creates" in done.stderr
-        assert is_named is verb.startswith(("verify", "repair")), (verb, done.stderr)
+        assert done.stderr.startswith(f"NotAChannelError: {address} is not a channel: "), (verb, done.stderr)
+        expected = said.format(address if make is a_backup else tmp_path)
+        assert done.stderr.endswith(expected + "\n") and done.stderr.count("\n") == 1, (verb, done.stderr)
+    assert snapshot(tmp_path) == before
 
 
 @pytest.mark.parametrize("verb", ["create {}", "put {} input.txt"])

@@ -19,6 +19,7 @@ from spillable_stream.engine.store.object_owners import ObjectOwners
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import TrimRecord
 from spillable_stream.integrity import object_verify
+from spillable_stream.objects import wrong_place
 from spillable_stream.objects.checkpoints import HINT
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.slots import LOG, slot_key
@@ -71,6 +72,7 @@ def stores_in_memory(seen_by: Callable[[Store], Store] = lambda store: store) ->
         mock.patch.object(object_opening, "open_store", open_store),
         mock.patch.object(object_plans, "open_store", open_store),
         mock.patch.object(object_verify, "open_store", open_store),
+        mock.patch.object(wrong_place, "open_store", open_store),
     ):
         yield stores
 

@@ -9,17 +9,17 @@ from pathlib import Path
 from spillable_stream.engine.store.last_known import LastKnown
 from spillable_stream.engine.store.object_engine import ObjectEngine
 from spillable_stream.engine.store.object_log import ObjectLog
-from spillable_stream.errors import NotAChannelError, SpillableError
+from spillable_stream.errors import SpillableError
 from spillable_stream.log.nesting import require_apart, require_outside
 from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.disk_cache import DiskCache
-from spillable_stream.objects.identity import IDENTITY, backup_in, create_identity, no_channel, read_identity
+from spillable_stream.objects.identity import create_identity, no_channel, read_identity
 from spillable_stream.objects.location import DIRECTORY, Location
 from spillable_stream.objects.metered_store import MeteredStore
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.self_test import require_sound
-from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.store import Store
+from spillable_stream.objects.wrong_place import no_channel_but, refuse_leftovers, require_outside_of_channel
 from spillable_stream.state.image import SmallImage
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -50,7 +50,7 @@ def ensure_object_channel(
     if (channel := read_identity(store)) is not None:
         return channel
     if new is None:
-        raise no_channel(store)
+        raise no_channel_but(store)
     state = new()
     _require_fit(store, location)
     try:
@@ -72,12 +72,12 @@ def check_object_creation(location: Location) -> None:
 
 def _require_fit(store: Store, location: Location) -> None:
     require_place(location)
-    _refuse_leftovers(store, location)
+    refuse_leftovers(store, location)
     require_sound(store)
 
 
 def require_place(location: Location) -> None:
-    """Refuse a new channel in a directory of another one, inside of one, or around one.
+    """Refuse a new channel in a directory of another one, inside of one, or around one; in a cloud, in its folders.
 
     Raises:
         OptionError: it would be there.
@@ -86,22 +86,8 @@ def require_place(location: Location) -> None:
         fs, path = FileSystem(), Path(location.prefix)
         require_outside(fs, path, location, may_be_channel=True)
         require_apart(fs, path)
-
-
-def _refuse_leftovers(store: Store, location: Location) -> None:
-    """Refuse a place with a backup, or slots of a channel that is no more, to which a new one would come and stop.
-
-    Slot 0 alone is a channel whose creation did not end; with others behind it, one that has lost its identity only.
-    """
-    left = [info.key for info in store.list(LOG)]
-    if left and slot_key(0) not in left:
-        raise NotAChannelError(
-            f"{location} has no {IDENTITY}, but slots of a channel that was removed, such as {min(left)}: close the "
-            f"handles that may still write to it, and remove what is under {store.root}; or choose another place. "
-            f"'spillable repair {location}' finds out whether only {IDENTITY} is missing"
-        )
-    if backup := backup_in(store):
-        raise NotAChannelError(f"{location} is not a channel{backup}; choose another place")
+    else:
+        require_outside_of_channel(location)
 
 
 def open_object_engine(
@@ -134,7 +120,7 @@ def open_object_engine(
     elif channel is None:
         channel = read_identity(found)
     if channel is None:
-        raise no_channel(found)
+        raise no_channel_but(found)
     store = MeteredStore(found, location.scheme)
     log = ObjectLog(
         store,

@@ -15,6 +15,7 @@ from typing import Any, Self
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.known_uuid import uuid_at
 from spillable_stream.channel.several_channels import PlannedChannel, enter_together
 from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
@@ -180,7 +181,9 @@ def _look_beyond(base: str, count: int, options: SinkOptions) -> StoredBatches:
     found: list[StoredBatches] = []
     try:
         while True:
-            with visit(shard_path(base, count + len(found)), create=False) as channel:
+            path = shard_path(base, count + len(found))
+            uuid_at(path)  # an open would find out for people what is there instead
+            with visit(path, create=False) as channel:
                 found.append(batches_that_matter(channel, options))
     except NotAChannelError:
         return latest(*found)

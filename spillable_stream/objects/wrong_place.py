@@ -1,0 +1,102 @@
+"""The words for an address that is not a channel's: of a backup, a channel one level up or down, or slots of one.
+
+It costs requests, so only people are told, and whoever creates a channel. Nothing that fails here is an error: the
+address is wrong whatever is near it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from pathlib import PurePosixPath
+
+from spillable_stream.errors import NotAChannelError, OptionError, SpillableError
+from spillable_stream.objects.checkpoints import CHECKPOINTS
+from spillable_stream.objects.identity import IDENTITY, QUERIES, WORKERS, backup_in, no_channel, read_identity
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.open_store import open_store
+from spillable_stream.objects.salvage import QUARANTINE
+from spillable_stream.objects.slots import LOG, slot_key
+from spillable_stream.objects.staged_object import SEGMENTS
+from spillable_stream.objects.store import Store
+
+__all__ = ["no_channel_but", "refuse_leftovers", "require_outside_of_channel"]
+
+_FOLDERS = {LOG, CHECKPOINTS, SEGMENTS, QUERIES, WORKERS, QUARANTINE}
+_MOST_LOOKS = 10
+
+
+def no_channel_but(store: Store) -> NotAChannelError:
+    """Return the refusal of a root that holds no channel, with what is there, or near it."""
+    with suppress(SpillableError):
+        if backup := backup_in(store):
+            return no_channel(store, backup)
+    with suppress(SpillableError):
+        if (outer := _channel_around(Location.parse(store.root))) is not None:
+            return no_channel(store, f", and is inside of a channel: give {outer}")
+    with suppress(SpillableError):
+        if (inner := _channel_below(store, Location.parse(store.root))) is not None:
+            return no_channel(store, f", but holds a channel: give {inner}")
+    return no_channel(store)
+
+
+def require_outside_of_channel(location: Location) -> None:
+    """Refuse a new channel in a folder of another one, whose listings would find it.
+
+    Raises:
+        OptionError: it would be there.
+    """
+    if (outer := _channel_around(location)) is not None:
+        raise OptionError(f"{location} is inside of {outer}, a channel: give a place outside of it")
+
+
+def refuse_leftovers(store: Store, location: Location) -> None:
+    """Refuse a place with a backup, or slots of a channel that is no more, to which a new one would come and stop.
+
+    Slot 0 alone is a channel whose creation did not end; with others behind it, one that has lost its identity only.
+
+    Args:
+        store: the place.
+        location: where it is.
+
+    Raises:
+        NotAChannelError: it is such a place.
+        OptionError: a channel is in the folder of slots.
+        StoreError: the store refused or failed.
+    """
+    left = [info.key for info in store.list(LOG)]
+    if f"{LOG}{IDENTITY}" in left:
+        raise OptionError(
+            f"{location} holds {location}/{LOG.rstrip('/')}, another channel: give that, or a place beside it"
+        )
+    if left and slot_key(0) not in left:
+        raise NotAChannelError(
+            f"{location} has no {IDENTITY}, but slots of a channel that was removed, such as {min(left)}: close the "
+            f"handles that may still write to it, and remove what is under {store.root}; or choose another place. "
+            f"'spillable repair {location}' finds out whether only {IDENTITY} is missing"
+        )
+    if backup := backup_in(store):
+        raise NotAChannelError(f"{location} is not a channel{backup}; choose another place")
+
+
+def _channel_around(location: Location) -> Location | None:
+    """Return the channel whose folder an address names."""
+    path = PurePosixPath(location.prefix)
+    if f"{path.name}/" not in _FOLDERS or len(path.parts) < 2:
+        return None
+    outer = replace(location, prefix=str(path.parent))
+    return outer if _is_channel(outer) else None
+
+
+def _channel_below(store: Store, location: Location) -> Location | None:
+    """Return a channel right below an address."""
+    names = islice(sorted(store.folders()), _MOST_LOOKS)
+    below = (replace(location, prefix=f"{location.prefix}/{name}") for name in names)
+    return next(filter(_is_channel, below), None)
+
+
+def _is_channel(location: Location) -> bool:
+    with suppress(SpillableError):
+        return read_identity(open_store(location)) is not None
+    return False
