@@ -25,7 +25,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from spillable_stream.errors import CommitOutcomeUnknownError, CorruptionError, SpillableError, StorageError
+from spillable_stream.errors import (
+    CommitOutcomeUnknownError,
+    CorruptionError,
+    DiskSpaceError,
+    SpillableError,
+    StorageError,
+)
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, Payload, encode_all
 from spillable_stream.format.packing import pack
 from spillable_stream.format.slot import NO_TOKEN, TOKEN_BYTES, Slot, SlotHeader, slot_seed
@@ -229,7 +235,7 @@ class Appending:
                     break
             except StoreError as e:
                 unsure, last = unsure or e.may_have_happened, e
-                if e.is_lasting:
+                if e.is_lasting or isinstance(e, DiskSpaceError):  # a channel on a disk does not wait either
                     break
         if not unsure:
             raise _nothing_committed(last) from last
@@ -373,6 +379,7 @@ def _is_lasting(error: SpillableError | None) -> bool:
 
 
 def _nothing_committed(why: object) -> StorageError:
-    error = StorageError(f"{why}; nothing was committed")
+    kind = DiskSpaceError if isinstance(why, DiskSpaceError) else StorageError
+    error = kind(f"{why}; nothing was committed")
     error.stored_nothing = True
     return error

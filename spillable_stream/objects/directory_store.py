@@ -22,7 +22,15 @@ import pyarrow as pa
 
 from spillable_stream.errors import ChannelClosedError, StorageError
 from spillable_stream.format.frame import Payload
-from spillable_stream.objects.store import Change, Content, ObjectInfo, ObjectMissingError, Store, StoreError
+from spillable_stream.objects.store import (
+    Change,
+    Content,
+    ObjectInfo,
+    ObjectMissingError,
+    Store,
+    StoreError,
+    StoreFullError,
+)
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -366,10 +374,11 @@ def _fail(what: str, e: OSError, advice: str = "", *, may_have_happened: bool = 
         errno.EROFS: "the file system is read-only: mount it so that it can be written",
         errno.ENAMETOOLONG: "the name is too long for the file system: use shorter names",
     }.get(e.errno or 0, e.strerror or str(e))
+    said = f"{what} failed: {text} (errno {e.errno})"
+    if e.errno in _FULL and not may_have_happened:
+        raise StoreFullError(said) from e
     is_lasting = bool(advice) or e.errno in _LASTING
-    raise StoreError(
-        f"{what} failed: {text} (errno {e.errno})", may_have_happened=may_have_happened, is_lasting=is_lasting
-    ) from e
+    raise StoreError(said, may_have_happened=may_have_happened, is_lasting=is_lasting) from e
 
 
 def _no_links(path: Path) -> str:

@@ -13,7 +13,13 @@ import json
 import uuid
 from collections.abc import Mapping
 
-from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError, UnsupportedFormatError
+from spillable_stream.errors import (
+    CorruptionError,
+    DiskSpaceError,
+    NotAChannelError,
+    StorageError,
+    UnsupportedFormatError,
+)
 from spillable_stream.format.file_names import BACKUPS
 from spillable_stream.format.frame import Payload
 from spillable_stream.format.packing import NONSENSE
@@ -191,7 +197,7 @@ def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, 
             continue
         except StoreError as e:
             cause = e
-            if e.is_lasting:
+            if e.is_lasting or isinstance(e, DiskSpaceError):
                 break
     remove_made(store)
     if may_be_there:
@@ -199,7 +205,8 @@ def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, 
             f"it is not known whether a channel was created at {store.root}: {cause}. Open it to find out: one that is "
             "there is whole"
         ) from cause
-    raise StorageError(f"no channel could be created at {store.root}: {cause}") from cause
+    kind = DiskSpaceError if isinstance(cause, DiskSpaceError) else StorageError
+    raise kind(f"no channel could be created at {store.root}: {cause}") from cause
 
 
 def rewrite_identity(store: Store, channel: str, *, extended: bool = False) -> None:

@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Iterable
 
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import DiskSpaceError, StorageError
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.expiry import NEVER, Expiry, joined
 from spillable_stream.format.file_names import seed_name
@@ -116,7 +116,8 @@ class StagedObjectWriter:
 
     def _require_sound(self) -> None:
         if self._failure is not None:
-            raise StorageError(f"{self._where} can only be discarded: {self._failure}") from self._failure
+            kind = DiskSpaceError if isinstance(self._failure, DiskSpaceError) else StorageError
+            raise kind(f"{self._where} can only be discarded: {self._failure}") from self._failure
 
     def finish(self) -> SegmentRef:
         """Make the object, and return what a COMMIT needs to adopt it.

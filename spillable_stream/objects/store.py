@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeAlias
 
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import DiskSpaceError, StorageError
 from spillable_stream.format.frame import Payload
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "ObjectMissingError",
     "Store",
     "StoreError",
+    "StoreFullError",
     "Upload",
     "is_refusal",
     "uploading",
@@ -72,6 +73,13 @@ def _store_error(
 
 class ObjectMissingError(StoreError):
     """There is no object with this key now. That says nothing about before or after."""
+
+    def __init__(self, message: str, *, may_have_happened: bool = False, is_lasting: bool = False) -> None:
+        super().__init__(message, may_have_happened=may_have_happened, is_lasting=is_lasting)
+
+
+class StoreFullError(StoreError, DiskSpaceError):
+    """The file system of a store in a directory is full, or the user's quota is used up. Nothing was done."""
 
     def __init__(self, message: str, *, may_have_happened: bool = False, is_lasting: bool = False) -> None:
         super().__init__(message, may_have_happened=may_have_happened, is_lasting=is_lasting)

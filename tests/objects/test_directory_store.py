@@ -12,11 +12,14 @@ from unittest import mock
 
 import pytest
 
-from spillable_stream.errors import StorageError
+from spillable_stream import Channel
+from spillable_stream.errors import DiskSpaceError, StorageError, says_nothing_stored
 from spillable_stream.objects.directory_store import DirectoryStore
 from spillable_stream.objects.store import ObjectMissingError, StoreError, uploading
 from spillable_stream.storage.filesystem import FileSystem
+from tests.support.events import peek, put
 from tests.support.fake_files import FaultyFileSystem, nth
+from tests.support.mounts import NEEDS_MOUNTS, mounted_small
 
 
 @pytest.fixture
@@ -146,12 +149,62 @@ def test_a_link_that_a_server_may_have_made_may_have_happened(store: DirectorySt
     assert (raised.value.may_have_happened, raised.value.is_lasting) == (True, False)
 
 
-def test_a_full_disk_leaves_nothing_behind(store: DirectoryStore, root: Path) -> None:
+@pytest.mark.parametrize("call", ["pwritev", "link", "fdatasync"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_leaves_nothing_behind_and_is_the_error_of_one(
+    store: DirectoryStore, root: Path, number: int, call: str
+) -> None:
     store.create("log/0", b"data")
-    with mock.patch("os.pwritev", side_effect=with_errno(errno.ENOSPC)), pytest.raises(StoreError) as raised:
-        store.create("log/1", b"data")
-    assert "make room" in str(raised.value) and not raised.value.may_have_happened
+    for write in (store.create, store.replace):
+        with mock.patch(f"os.{call}", side_effect=with_errno(number)), pytest.raises(DiskSpaceError) as raised:
+            write("log/1", b"data")
+        error = pickle.loads(pickle.dumps(raised.value))
+        assert isinstance(error, StoreError) and "make room" in str(error) and not error.may_have_happened
     assert temporaries(root) == [] and [info.key for info in store.list("")] == ["log/0"]
+
+
+def test_a_name_that_no_room_is_left_to_make_durable_may_be_there(store: DirectoryStore, fs: FaultyFileSystem) -> None:
+    store.create("log/0", b"data")
+    with mock.patch.object(fs, "sync_directory", side_effect=full()), pytest.raises(StoreError) as raised:
+        store.create("log/1", b"data")
+    assert raised.value.may_have_happened and not isinstance(raised.value, DiskSpaceError)
+    assert bytes(store.get("log/1")) == b"data"
+
+
+def full() -> StorageError:
+    error = DiskSpaceError("no room")
+    error.__cause__ = with_errno(errno.ENOSPC)
+    return error
+
+
+@pytest.mark.parametrize("size_bytes", [1000, 3 << 20], ids=["in a slot", "staged"])
+def test_a_put_to_a_full_disk_is_refused_at_once_as_one_to_a_channel_on_a_disk(root: Path, size_bytes: int) -> None:
+    with Channel(f"object+file://{root}", commit_interval=0) as channel:
+        put(channel, b"before")
+        with mock.patch("os.pwritev", side_effect=with_errno(errno.ENOSPC)), pytest.raises(DiskSpaceError) as raised:
+            put(channel, os.urandom(size_bytes))
+        assert says_nothing_stored(raised.value)
+        put(channel, b"after")
+        assert peek(channel) == [b"before", b"after"]
+
+
+def test_a_channel_that_a_full_disk_has_no_room_for_is_refused_at_once(root: Path) -> None:
+    with (
+        mock.patch("os.pwritev", side_effect=with_errno(errno.ENOSPC)),
+        pytest.raises(DiskSpaceError, match="make room"),
+    ):
+        Channel(f"object+file://{root}")
+    assert not root.exists()
+
+
+@NEEDS_MOUNTS
+def test_a_file_system_that_is_full_refuses_what_has_no_room_and_takes_what_has(tmp_path: Path) -> None:
+    with mounted_small(tmp_path / "small", 2 << 20) as small, Channel(f"object+file://{small}/orders") as channel:
+        put(channel, b"before")
+        with pytest.raises(DiskSpaceError):
+            put(channel, os.urandom(2 << 20))
+        put(channel, b"after")
+        assert peek(channel) == [b"before", b"after"]
 
 
 @pytest.mark.parametrize("create", [True, False])

@@ -1,4 +1,4 @@
-"""Directories that can't be written, however much root wants to: read-only bind mounts. Needs root."""
+"""Directories that can't be written, however much root wants to, and small file systems: mounts. Needs root."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["NEEDS_MOUNTS", "mounted_readonly"]
+__all__ = ["NEEDS_MOUNTS", "mounted_readonly", "mounted_small"]
 
 
 @functools.cache
@@ -39,6 +39,17 @@ def mounted_readonly(directory: Path, at: Path | None = None) -> Iterator[Path]:
     subprocess.run(["mount", "--bind", str(directory), str(at)], check=True)
     try:
         subprocess.run(["mount", "-o", "remount,bind,ro", str(at)], check=True)
+        yield at
+    finally:
+        subprocess.run(["umount", "--lazy", str(at)], check=True)
+
+
+@contextmanager
+def mounted_small(at: Path, size_bytes: int) -> Iterator[Path]:
+    """Mount a file system in memory that has room for so many bytes, and return where it is."""
+    at.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(at)], check=True)
+    try:
         yield at
     finally:
         subprocess.run(["umount", "--lazy", str(at)], check=True)
