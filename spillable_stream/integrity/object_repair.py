@@ -131,15 +131,22 @@ class _Repair:
             self._checkpoints.delete(checkpoint.tail.number)
 
     def _fill(self, number: int) -> None:
-        """Put an object that is not a slot in the place of one that is missing, unless something damaged is there."""
-        if self._slots.create(number, _NO_SLOT):
-            return
-        try:
-            is_slot = self._slots.read(number) is not None
-        except CorruptionError:
-            return
-        if is_slot:
-            raise self._busy(number)
+        """Put an object that is not a slot in the place of one that is missing, unless something damaged is there.
+
+        Raises:
+            ChannelBusyError: a slot appeared there, or no request is done, since each meets another one.
+            StoreError: the store refused or failed.
+        """
+        for _ in Backoff(_TIMEOUT_SECONDS).attempts():
+            if self._slots.create(number, _NO_SLOT):
+                return
+            try:
+                is_slot = self._slots.read(number) is not None
+            except CorruptionError:
+                return
+            if is_slot:
+                raise self._busy(f"slot {number} appeared")
+        raise self._busy(f"each request for slot {number} meets another one")
 
     def _fence(self) -> Tail:
         """Append a slot without events behind one that can't prove anything, and return the log's end."""
@@ -150,7 +157,7 @@ class _Repair:
         if not self._slots.create(number, data):
             there = self._slots.read(number)
             if there is None or there.header.token != token:
-                raise self._busy(number)
+                raise self._busy(f"slot {number} appeared")
         return Tail(number, token, token, len(data))
 
     def _append(self, tail: Tail) -> tuple[Tail, ChannelState]:
@@ -165,7 +172,7 @@ class _Repair:
         attempt = appending.attempt(tail, plan.entries)
         if (there := appending.append(attempt)) is not None:
             if tail.accepts(there) or pass_void(self._slots, there) is None:
-                raise self._busy(attempt.number)
+                raise self._busy(f"slot {attempt.number} appeared")
             return self._append(tail.after(there))
         apply_slot(self._slots, state, Slot.parse(self._channel, attempt.number, attempt.data))
         return attempt.won, state
@@ -189,7 +196,5 @@ class _Repair:
         first = min((file for file in state.blocks.disk.files if isinstance(file, int)), default=number)
         return state.trimmed._replace(through=min(first, number) - 1)
 
-    def _busy(self, number: int) -> ChannelBusyError:
-        return ChannelBusyError(
-            f"{self._store.root} is being written: slot {number} appeared; close it everywhere, then repair it"
-        )
+    def _busy(self, why: str) -> ChannelBusyError:
+        return ChannelBusyError(f"{self._store.root} is being written: {why}; close it everywhere, then repair it")

@@ -8,11 +8,13 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream.engine.store.object_checkpointing import ObjectCheckpointing
+from spillable_stream.integrity import object_repair
 from spillable_stream.objects.checkpoints import Checkpoints
 from spillable_stream.objects.slots import slot_key
+from spillable_stream.objects.store import Store
 from tests.support.delays import clock_of, deliver_all, put_late
 from tests.support.events import numbered, peek, put, take
-from tests.support.faulty_store import Fault, FaultyStore, once
+from tests.support.faulty_store import Fault, FaultyStore, Request, once
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, collect_now, kill, make_two_checkpoints, stores_in_memory
 from tests.support.object_damage import (
@@ -154,6 +156,65 @@ def test_a_handle_that_slept_before_a_hole_finds_damage_and_not_the_end_of_the_l
     kill(sleeper)
     with open_here(create=False) as channel:
         assert b"into the hole" not in peek(channel)
+
+
+def test_a_hole_whose_filling_meets_another_request_is_filled_by_the_next_one(store: MemoryStore) -> None:
+    """Otherwise a handle that slept before it would commit there what nobody reads."""
+    sleeper = open_here()
+    put(sleeper, b"0")
+    with open_here() as channel:
+        for i in range(1, 5):
+            put(channel, b"%d" % i)
+        channel.checkpoint()
+    damage_object(store, slot_key(3), DAMAGES["missing"])
+    with stores_in_memory(lambda inner: FaultyStore(inner, once("create", Fault.CONFLICT, slot_key(3)))) as others:
+        others[URL] = store
+        ss.repair(URL)
+    with pytest.raises(ss.CorruptionError):
+        put(sleeper, b"into the hole")
+    kill(sleeper)
+    with open_here(create=False) as channel:
+        assert peek(channel, 10) == [b"0", b"1", b"3", b"4"]
+
+
+def test_a_hole_whose_filling_always_meets_another_request_leaves_the_channel_as_it_was(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_repair, "_TIMEOUT_SECONDS", 0.0)
+    fill_store()
+    damage_object(store, slot_key(3), DAMAGES["missing"])
+    whole = dict(store.objects)
+
+    def conflict(request: Request) -> Fault | None:
+        return Fault.CONFLICT if (request.kind, request.key) == ("create", slot_key(3)) else None
+
+    with stores_in_memory(lambda inner: FaultyStore(inner, conflict)) as others:
+        others[URL] = store
+        with pytest.raises(ss.ChannelBusyError, match="is being written: each request for slot 3 meets another one"):
+            ss.repair(URL)
+    assert {key: data for key, data in store.objects.items() if not key.startswith("quarantine/")} == whole
+
+
+@pytest.mark.parametrize("kind", ["replace", "create"], ids=["before it fills the hole", "after"])
+def test_of_two_repairs_of_one_hole_one_is_done_and_the_other_one_says_so(store: MemoryStore, kind: str) -> None:
+    fill_store()
+    damage_object(store, slot_key(3), DAMAGES["missing"])
+    done = list[str]()
+
+    def another(inner: Store, request: Request) -> None:
+        if request.kind == kind and request.key.endswith(("report.json", slot_key(3))) and not done:
+            done.append(request.key)
+            with stores_in_memory() as stores:
+                stores[URL] = inner  # type: ignore[assignment]
+                ss.repair(URL)
+
+    with stores_in_memory(lambda inner: FaultyStore(inner, after=lambda r: another(inner, r))) as others:
+        others[URL] = store
+        with pytest.raises(ss.ChannelBusyError, match="is being written: slot"):
+            ss.repair(URL)
+    assert done and ss.verify(URL).healthy
+    with open_here(create=False) as channel:
+        put(channel, b"after")
 
 
 def test_a_handle_that_knows_the_newest_slot_continues_behind_the_repair(store: MemoryStore) -> None:
