@@ -41,18 +41,44 @@ class WantedChannel(NamedTuple):
     Args:
         path: its directory, or its address in a store.
         options: its options, by keyword name.
+        uuid: which channel must be there; "" for any, or none.
     """
 
     path: str | os.PathLike[str]
     options: Mapping[str, Any] = {}
+    uuid: str = ""
 
     def open(self, create: bool) -> Channel:
-        """Return a handle, of a new channel if it is missing and may be created; raises what `Channel` raises."""
-        return Channel(self.path, create=create, **self.options)
+        """Return a handle, of a new channel if it is missing and may be created.
+
+        Raises:
+            NotAChannelError: the channel that must be there is not.
+
+        Raises what `Channel` raises, too.
+        """
+        try:
+            channel = Channel(self.path, create=create and not self.uuid, **self.options)
+        except NotAChannelError as e:
+            if create and self.uuid and e.is_missing:
+                raise self._gone("nothing") from e
+            raise
+        if self.uuid and channel.uuid != self.uuid:
+            found = channel.uuid
+            channel.close()
+            raise self._gone(f"the channel {found}")
+        return channel
 
     def check(self) -> PlannedChannel:
         """Refuse a channel that is missing, or return what it will be, as `check_channel` does."""
+        if self.uuid:
+            raise self._gone("nothing")
         return check_channel(self.path, **self.options)
+
+    def _gone(self, found: str) -> NotAChannelError:
+        return NotAChannelError(
+            f"the channel {self.uuid} was at {os.fspath(self.path)}, and {found} is there now: mount its disk, or put "
+            "it back; nothing is created in its place before a restart"
+        )
 
     def most_events(self, there: Channel | None) -> int:
         """Return the most events of a transaction of the channel, with the options that it will have."""

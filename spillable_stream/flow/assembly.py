@@ -18,7 +18,7 @@ from spillable_stream.flow.configuration.builder import build
 from spillable_stream.flow.configuration.channel_times import event_times
 from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SinkConfig, SourceConfig, described
 from spillable_stream.flow.interceptors.base import InterceptorChain
-from spillable_stream.flow.late_channel import LateChannel
+from spillable_stream.flow.late_channel import LateChannel, is_open
 from spillable_stream.flow.open_channel import configured_channels
 from spillable_stream.flow.optional_channels import optional_channels
 from spillable_stream.flow.processor import ChannelProcessor
@@ -28,6 +28,7 @@ from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
 from spillable_stream.flow.sources.base import EventSource, PolledSource, SourceBase
 from spillable_stream.flow.wired import AgentChannel, AgentChannels, Wired, agent_channel, open_late
+from spillable_stream.objects.location import channel_path
 from spillable_stream.shown_value import shown
 
 __all__ = [
@@ -49,6 +50,7 @@ def assemble(agent: str, config: AgentConfig, system: Mapping[str, str], found: 
     """Return what an agent runs by a configuration: what has not changed is what runs, and the rest is not started.
 
     A channel that has changed is open twice, until what runs has ended. One that is optional is opened when all starts.
+    Where a channel of what runs is, no other one is opened, and none created: its disk may not be mounted.
 
     Args:
         agent: the agent's name.
@@ -58,8 +60,8 @@ def assemble(agent: str, config: AgentConfig, system: Mapping[str, str], found: 
         before: what runs.
 
     Raises:
-        SpillableError: a channel that must have events can't be opened, or a component can't be built; nothing of it is
-            left open, and no channel has another option than before.
+        SpillableError: a channel that must have events can't be opened, or is not the one that runs, or a component
+            can't be built; nothing of it is left open, and no channel has another option than before.
     """
     sources = [(s, built_source(s)) for s in config.sources if s.name in found.sources]
     units = {name: unit for name, unit in sink_units(config).items() if name in found.sinks}
@@ -68,7 +70,7 @@ def assemble(agent: str, config: AgentConfig, system: Mapping[str, str], found: 
     with ExitStack() as stack:
         with stored_together():
             missing = [channel for channel in config.channels if channel.name not in kept]
-            new = build_channels(agent, missing, system, optional)
+            new = build_channels(agent, missing, system, optional, _known(before.channels))
             for opened in new.values():
                 stack.callback(opened.channel.close)
             channels = kept | new
@@ -87,8 +89,17 @@ def _without(of: Mapping[str, _T], names: Collection[str]) -> dict[str, _T]:
     return {name: value for name, value in of.items() if name not in names}
 
 
+def _known(channels: AgentChannels) -> dict[str, str]:
+    """Return the UUIDs of open channels by their paths."""
+    return {str(one.channel.path): one.channel.uuid for one in channels.values() if is_open(one.channel)}
+
+
 def build_channels(
-    agent: str, configs: Sequence[ComponentConfig], system: Mapping[str, str], optional: Collection[str] = ()
+    agent: str,
+    configs: Sequence[ComponentConfig],
+    system: Mapping[str, str],
+    optional: Collection[str] = (),
+    known: Mapping[str, str] = {},
 ) -> dict[str, AgentChannel]:
     """Return channels of a configuration, by name: all are open but those that are optional.
 
@@ -97,15 +108,23 @@ def build_channels(
         configs: the channels.
         system: the options of the command line (``-D``).
         optional: the names of those that are opened later, and may be away.
+        known: the UUIDs of channels that must be there, by their paths; any other one is created if it is missing.
 
     Raises:
         SpillableError: one can't be opened; none is created then.
     """
     times = [event_times(config) for config in configs]
     waited = [config for config in configs if config.name not in optional]
-    opened = dict(zip([c.name for c in waited], open_channels(configured_channels(agent, waited, system)), strict=True))
-    late = {c.name: _late(c.name, partial(_opened, agent, c, system)) for c in configs if c.name in optional}
+    opened = dict(zip([c.name for c in waited], _open(agent, waited, system, known), strict=True))
+    late = {c.name: _late(c.name, partial(_opened, agent, c, system, known)) for c in configs if c.name in optional}
     return {c.name: agent_channel((opened | late)[c.name], t) for c, t in zip(configs, times, strict=True)}
+
+
+def _open(
+    agent: str, configs: Sequence[ComponentConfig], system: Mapping[str, str], known: Mapping[str, str]
+) -> list[Channel]:
+    wanted = configured_channels(agent, configs, system)
+    return open_channels([one._replace(uuid=known.get(str(channel_path(one.path)), "")) for one in wanted])
 
 
 def _late(name: str, open_channel: Callable[[], Channel]) -> Channel:
@@ -113,9 +132,9 @@ def _late(name: str, open_channel: Callable[[], Channel]) -> Channel:
     return cast("Channel", LateChannel(name, open_channel))
 
 
-def _opened(agent: str, config: ComponentConfig, system: Mapping[str, str]) -> Channel:
+def _opened(agent: str, config: ComponentConfig, system: Mapping[str, str], known: Mapping[str, str]) -> Channel:
     """Open a channel, unless it can't delay events as its configuration wants: puts there would fail for good."""
-    channel = open_channels(configured_channels(agent, [config], system))[0]
+    (channel,) = _open(agent, [config], system, known)
     try:
         if event_times(config).may_delay:
             channel.put_transaction().require_delays()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 
@@ -242,6 +243,30 @@ def test_a_refused_reload_stores_no_option_and_creates_no_channel(
     assert not (place / "c3").exists()
     log(place, "1")
     wait_until(lambda: written(place) == written(place, "out2") == ["1"])
+
+
+@pytest.mark.parametrize("new_name", ["c2", "c3"])
+def test_a_reload_creates_no_channel_where_the_one_that_runs_is_away_as_behind_a_mount_point_without_its_disk(
+    place: Path, running: flow.Agent, caplog: pytest.LogCaptureFixture, new_name: str
+) -> None:
+    log(place, "1")
+    wait_until(lambda: written(place, "out2") == ["1"])
+    (place / "c2").rename(place / "away")
+    (place / "c2").mkdir()
+    changed = CONFIGURATION.replace("c2", new_name).replace(f"{{dir}}/{new_name}", "{dir}/c2")
+    write(place, changed + f"a1.channels.{new_name}.keep-alive = 1\n")
+    assert running.reload() is None
+    uuid = running.channels["c2"].channel.uuid
+    assert f"the channel {uuid} was at {place}/c2, and nothing is there now: mount its disk" in caplog.text
+    assert [*(place / "c2").iterdir()] == []
+    with ss.Channel(place / "c2") as other:
+        assert running.reload() is None
+        assert f"and the channel {other.uuid} is there now" in caplog.text
+    shutil.rmtree(place / "c2")
+    (place / "away").rename(place / "c2")
+    assert running.reload() is not None
+    log(place, "2")
+    wait_until(lambda: written(place) == written(place, "out2") == ["1", "2"])
 
 
 BY_FIRST_LETTER = (
