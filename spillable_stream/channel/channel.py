@@ -173,6 +173,10 @@ class Channel(Generic[EventT]):
         """Return the options of the channel that puts go to, and ask no store, for this package's own use."""
         return self._open.puts().options()
 
+    def failure(self) -> str:
+        """Return why a storage failure closed the log of this handle; "" if none did. It asks nobody."""
+        return self._open.failure()
+
     def engine(self) -> Engine:
         """Return the open engine, in this process; for this package's own tools and tests.
 

@@ -199,6 +199,10 @@ class OpenChannel:
         workers = seen_workers(engine.worker_statuses.read(), found.groups) if self._readonly else self.workers.stats()
         return replace(found, workers=workers) if workers else found
 
+    def failure(self) -> str:
+        """Return why a storage failure closed the log of the channel, or of its spool; "" if none did."""
+        return self._engine.log.failed or ("" if self.spool is None else self.spool.failure())
+
     def handle_options(self) -> Mapping[str, Any]:
         """Return the options of another handle with the same spool and cache."""
         options: dict[str, Any] = {}

@@ -196,6 +196,10 @@ class Spool:
         """Return the stored options of the spool's channel."""
         return self._local.put_options()
 
+    def failure(self) -> str:
+        """Return why a storage failure closed the spool's log; "" if none did."""
+        return self._local.failure()
+
     def stats(self) -> SpoolStats:
         """Return what is yet to be shipped; it asks nothing of the store."""
         found = channel_stats(self._local.engine())

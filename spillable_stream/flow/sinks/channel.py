@@ -8,13 +8,17 @@ import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.row_times import RowTimes
-from spillable_stream.errors import OptionError
+from spillable_stream.channel.several_channels import WantedChannel
+from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.checked_arguments import Count, checked
 from spillable_stream.flow.pieces import put_in_pieces
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["ChannelSink"]
+
+_log = log_of("spillable_stream.flow")
 
 
 class ChannelSink(BatchSink):
@@ -43,18 +47,36 @@ class ChannelSink(BatchSink):
             SpillableError: it can't be opened.
         """
         super().open(channel, written)
-        schema = channel.schema if channel.typed else None
-        target = Channel(self._path, schema=schema)
+        self._target = self._opened(channel)
+
+    def _opened(self, channel: Channel, uuid: str = "") -> Channel:
+        schema = {"schema": channel.schema} if channel.typed else {}
+        target = WantedChannel(self._path, schema, uuid).open(create=True)
         if target.port().place() == channel.port().place():  # also behind a spool
             target.close()
             raise OptionError(f"the sink takes from the channel that it puts into, {target.path}: give it another path")
-        self._target = target
         self.counters.connection_created_count += 1
+        return target
+
+    def _working(self) -> Channel:
+        """Return the other channel, opened again where a storage failure has closed it.
+
+        Raises:
+            SpillableError: it can't be opened, or another one is in its place.
+        """
+        assert self._target is not None
+        if not self._target.failure():
+            return self._target
+        failed, self._target = self._target, self._opened(self.channel, self._target.uuid)
+        try:
+            failed.close()
+        except SpillableError as e:
+            _log.warning("%s: %s could not be closed: %s", self.name, failed.path, e, extra=fields(component=self.name))
+        return self._target
 
     def write(self, taken: Taken) -> None:
         """Put a batch, in pieces where the other channel can't hold it as a whole; see `BatchSink.write`."""
-        target, ttls_us = self._target, taken.transaction.ttls_left_us(taken.ids)
-        assert target is not None
+        target, ttls_us = self._working(), taken.transaction.ttls_left_us(taken.ids)
 
         def put(some: pa.RecordBatch, first: int) -> None:
             with target.put_transaction() as transaction:

@@ -7,8 +7,10 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, Event
-from spillable_stream.errors import OptionError
+from spillable_stream.errors import NotAChannelError, OptionError, StorageError
 from spillable_stream.flow.sinks.channel import ChannelSink
+from tests.support.broken_disk import SYNCS, broken_disk
+from tests.support.events import peek, put
 from tests.support.expiry import WallClock
 
 
@@ -88,3 +90,29 @@ def test_a_path_may_begin_with_the_users_home(tmp_path: Path, monkeypatch: pytes
         sink.open(channel)
         sink.close()
     assert (tmp_path / "to" / "channel.json").exists()
+
+
+def test_the_other_channel_is_opened_again_after_a_storage_failure_but_no_other_one_in_its_place(
+    open_channel: Callable[..., Channel], tmp_path: Path
+) -> None:
+    channel, place, sink = open_channel(), tmp_path / "other", ChannelSink(tmp_path / "other")
+    Channel(place, minimum_required_space=0).close()
+    put(channel, b"1")
+    with broken_disk(place) as disk:
+        sink.open(channel)
+        sink.process()
+        put(channel, b"2")
+        disk.breaks(calls=(*SYNCS, "open"))
+        for _ in range(2):
+            with pytest.raises(StorageError):
+                sink.process()
+        disk.works()
+        place.rename(tmp_path / "away")
+        with pytest.raises(NotAChannelError, match="and nothing is there now: mount its disk"):
+            sink.process()
+        assert not place.exists()
+        (tmp_path / "away").rename(place)
+        sink.process()
+        sink.close()
+    with Channel(place, create=False) as other:
+        assert peek(other) == [b"1", b"2"]
