@@ -48,8 +48,15 @@ class PartRoom:
                 raise error
 
     def require_of_several(self, parts: Mapping[str, pa.RecordBatch]) -> None:
-        """Do what `require` does for the optional parts that have several events, in the channels that are open."""
-        self.require({n: part for n, part in parts.items() if part.num_rows > 1 and is_open(self._channels[n])})
+        """Do what `require` does for the optional parts that have several events, in channels that can say it now."""
+        for name, part in parts.items():
+            if part.num_rows > 1 and is_open(self._channels[name]):
+                try:
+                    self.require({name: part})
+                except TOO_LARGE:
+                    raise
+                except SpillableError:  # it is away: the put is refused, too, and counted
+                    continue
 
     def divide(self, parts: dict[str, pa.RecordBatch], *, except_for: str) -> list[Rejected]:
         """Take events that their channel can never hold out of its part, and return them as rejected by the channel.
