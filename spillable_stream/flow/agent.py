@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -15,10 +16,12 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.assembly import assemble
-from spillable_stream.flow.changes import Changes, changes
+from spillable_stream.flow.changes import Changes, changes, with_users
 from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.configuration.model import AgentConfig, Finding, SinkConfig
 from spillable_stream.flow.configuration_files import ConfigurationFiles, not_running, reasons_against, runnable
+from spillable_stream.flow.failed_channels import FailedChannels
+from spillable_stream.flow.reopening import Reopening
 from spillable_stream.flow.running_flow import RunningFlow
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
@@ -59,6 +62,7 @@ class Agent:
         findings: what was found in the configuration files.
         reload_seconds: how often `wait` looks for changed files; None for never.
         signals: the signals that came while it ran, or waited.
+        failed_channels: the channels that a storage failure closed.
 
     Raises:
         OptionError: a sink names a channel that is not there.
@@ -81,6 +85,8 @@ class Agent:
         self._flow = RunningFlow(wired, owns_channels=False, must_stop=self._must_stop)
         self._files: ConfigurationFiles | None = None
         self._config = _EMPTY
+        self.failed_channels: FailedChannels = FailedChannels(may_reopen=False)
+        self._reopening: Reopening | None = None
         self._mutex = threading.RLock()
         self.findings: tuple[Finding, ...] = ()
         self.reload_seconds: float | None = None
@@ -123,6 +129,7 @@ class Agent:
         loaded = files.load()
         agent._files, agent._config, agent.findings = files, runnable(loaded, name), loaded.findings
         agent._flow = RunningFlow(Wired(), owns_channels=True, must_stop=agent._must_stop)
+        agent.failed_channels = FailedChannels(may_reopen=True)
         return agent
 
     # ── what it runs ────────────────────────────────────────────────────────────────────────
@@ -192,6 +199,8 @@ class Agent:
             ended = self._flow.stop(
                 self.shutdown_timeout_seconds, may_drain=lambda: drain and self.signals.ends == before
             )
+            if self._reopening is not None:
+                self._reopening.drop()  # last: with it open, no other handle must move what is in memory to disk
             _log.info("the agent %s has stopped", self.name, extra=fields(component=self.name))
             return ended
 
@@ -205,6 +214,8 @@ class Agent:
 
     def wait(self, timeout_seconds: Duration | None = None) -> bool:
         """Wait until somebody calls `ask_to_stop`, or, in the main thread, until SIGTERM or SIGINT; SIGHUP reloads.
+
+        Meanwhile a channel of the files that a storage failure closed is opened again, and what uses it started anew.
 
         Args:
             timeout_seconds: how long at most.
@@ -225,6 +236,7 @@ class Agent:
                 ):
                     self._reloads = self.signals.reloads
                     self.reload()
+                self._reopen()
         return True
 
     def _must_stop(self) -> bool:
@@ -260,7 +272,7 @@ class Agent:
 
     def _fails_on_the_way(self) -> bool:
         """Wait until all is at its end, or something failed, and tell whether it did, or could not run."""
-        while not (self._must_stop() or self.is_finished() or self.supervisor.has_failed()):
+        while not (self._must_stop() or self.is_finished() or self._has_failed()):
             self._asked.wait(_LOOK_SECONDS)
         if missing := not_running(self._config):
             _log.error(
@@ -269,7 +281,12 @@ class Agent:
                 "; ".join(missing),
                 extra=fields(component=self.name),
             )
-        return self.supervisor.has_failed() or bool(missing)
+        return self._has_failed() or bool(missing)
+
+    def _has_failed(self) -> bool:
+        """Whether something of it failed, for a run to the end."""
+        self.failed_channels.look(self.channels)
+        return self.supervisor.has_failed() or self.failed_channels.has_required
 
     def __enter__(self) -> Self:
         self.start()
@@ -325,6 +342,38 @@ class Agent:
             self._config, self.findings = config, loaded.findings
             return found
 
+    # ── failed channels ─────────────────────────────────────────────────────────────────────
+
+    def _reopen(self) -> None:
+        """Start anew what uses a channel that a storage failure closed, as soon as that can be opened again."""
+        self.failed_channels.look(self.channels)
+        if self._reopening is None:
+            self._begin_reopening(self.failed_channels.due())
+        elif self._reopening.is_over:
+            attempt, self._reopening = self._reopening, None
+            with self._mutex:
+                if self._stopped or attempt.before is not self._flow.wired:
+                    attempt.drop()
+                    return
+                try:
+                    wired = attempt.result()
+                except Exception as e:  # a class of the user's may raise anything
+                    self.failed_channels.refused(attempt.channel, e)
+                    return
+                self._flow.exchange(wired, self.shutdown_timeout_seconds)
+            self.failed_channels.look(self.channels)
+
+    def _begin_reopening(self, channel: str) -> None:
+        with self._mutex:
+            if not channel or self._files is None or not self._started or self._stopped:
+                return
+            found, runs = with_users(self._config, {channel}), self._flow.wired
+            again = partial(assemble, self.name, self._config, self._files.system, found, runs)
+            try:
+                self._reopening = Reopening(channel, runs, again)
+            except RuntimeError as e:
+                self.failed_channels.refused(channel, e)
+
     # ── what it says ────────────────────────────────────────────────────────────────────────
 
     def described(self) -> list[str]:
@@ -335,12 +384,13 @@ class Agent:
         return lines + [f"source {s.name}: {s.type}, to {' '.join(s.channels)}" for s in config.sources]
 
     def troubles(self) -> dict[str, str]:
-        """Return what does not work now: names of sources and sinks, or of the agent, each with the reason."""
+        """Return what does not work now: names of sources, sinks and channels, or the agent's, each with the reason."""
         if self._stopped:
             return {self.name: "it is being stopped"}
         if not self._is_up:
             return {self.name: "it has not started yet"}
-        return self.supervisor.troubles()
+        self.failed_channels.look(self.channels)
+        return self.supervisor.troubles() | self.failed_channels.troubles()
 
 
 def _described(sink: SinkConfig) -> str:

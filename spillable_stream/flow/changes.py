@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from spillable_stream.flow.configuration.model import AgentConfig, SinkConfig, SinkGroupConfig, SourceConfig
 from spillable_stream.flow.optional_channels import optional_channels
 
-__all__ = ["Changes", "SinkUnit", "changes", "sink_units"]
+__all__ = ["Changes", "SinkUnit", "changes", "sink_units", "with_users"]
 
 
 class SinkUnit(NamedTuple):
@@ -61,10 +61,21 @@ def changes(old: AgentConfig, new: AgentConfig) -> Changes:
     channels |= optional_channels(old) ^ optional_channels(new)
     sources = _differ({s.name: s for s in old.sources}, {s.name: s for s in new.sources})
     sinks = _differ(sink_units(old), sink_units(new))
-    for agent in (old, new):
-        sources |= {s.name for s in agent.sources if channels & _channels_of(s)}
-        sinks |= {name for name, unit in sink_units(agent).items() if channels & _channels_of_unit(unit)}
-    return Changes(frozenset(sources), frozenset(sinks), frozenset(channels))
+    before, after = with_users(old, channels), with_users(new, channels)
+    return Changes(before.sources | after.sources | sources, before.sinks | after.sinks | sinks, frozenset(channels))
+
+
+def with_users(agent: AgentConfig, channels: Collection[str]) -> Changes:
+    """Return channels of an agent, and all that uses one of them.
+
+    Args:
+        agent: the agent.
+        channels: the names of the channels.
+    """
+    names = frozenset(channels)
+    sources = frozenset(s.name for s in agent.sources if names & _channels_of(s))
+    sinks = frozenset(name for name, unit in sink_units(agent).items() if names & _channels_of_unit(unit))
+    return Changes(sources, sinks, names)
 
 
 def _differ(old: Mapping[str, object], new: Mapping[str, object]) -> set[str]:

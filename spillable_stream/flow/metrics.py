@@ -40,12 +40,12 @@ def components(agent: Agent) -> Iterator[Component]:
         with suppress(SpillableError):  # its directory can't be listed
             values |= source.source.lag()
         yield Component("SOURCE", _short(source.name), values)
+    agent.failed_channels.look(agent.channels)
     for name, found in agent.channels.items():
-        try:
-            values = found.channel.stats().flume_counters()
-        except SpillableError:
-            continue  # it is being closed
-        yield Component("CHANNEL", name, {"StartTime": found.start_time_ms, "StopTime": 0, **values})
+        values = {"StartTime": found.start_time_ms, "StopTime": 0}
+        with suppress(SpillableError):  # it is being closed, or a storage failure has closed it
+            values |= found.channel.stats().flume_counters()
+        yield Component("CHANNEL", name, values | agent.failed_channels.flume_counters(name))
     for runner in agent.sinks.values():
         for sink in runner.sinks:
             values = {**sink.counters.flume_counters(), "BackoffSeconds": runner.wait_seconds}

@@ -10,6 +10,7 @@ from spillable_stream.counted import counted
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.closing import channels_of, close_at_once, closes
+from spillable_stream.flow.failed_channels import failure_of
 from spillable_stream.flow.late_channel import is_open, is_optional
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
@@ -143,7 +144,7 @@ class RunningFlow:
 
         What only sinks take that stand by does not count: they are not asked while the others of their group work.
         Nor does an optional channel that for fifteen seconds could not say what it has, whether it ever was open or
-        not. False where another one can't say, as while its store is away.
+        not, or one that a storage failure closed. False where another one can't say, as while its store is away.
         """
         return self._left(self._asked_channels()) == {}
 
@@ -176,7 +177,9 @@ class RunningFlow:
         return {name: events for name, events in found.items() if events > 0}
 
     def _lag_events(self, name: str) -> int | None:
-        """Return how many events of a channel its sinks have yet to take; None if it is optional, and passed over.
+        """Return how many events of a channel its sinks have yet to take; None if it is passed over.
+
+        That is one which is optional, or which a storage failure closed, and has been away for long enough.
 
         Raises:
             SpillableError: it can't say.
@@ -185,7 +188,7 @@ class RunningFlow:
         try:
             lag = one.lag_events()
         except SpillableError:
-            if not is_optional(one.channel):
+            if not (is_optional(one.channel) or failure_of(one.channel)):
                 raise
             if time.monotonic() - self._away_since.setdefault(name, time.monotonic()) < _AWAY_SECONDS:
                 raise
@@ -199,7 +202,7 @@ class RunningFlow:
         asked = self._asked_channels()
         for name in asked & self._away_since.keys():
             _log.warning(
-                "the optional channel %s is away, and may keep what its sinks have yet to take",
+                "the channel %s is away, and may keep what its sinks have yet to take",
                 name,
                 extra=fields(component=name),
             )

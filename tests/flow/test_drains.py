@@ -58,7 +58,7 @@ def test_a_drain_waits_a_while_for_an_optional_channel_that_is_away_whether_it_e
     began = time.monotonic()
     assert running.stop(drain=True)
     assert time.monotonic() - began >= 1.0
-    assert "the optional channel c2 is away, and may keep what its sinks have yet to take" in caplog.text
+    assert "the channel c2 is away, and may keep what its sinks have yet to take" in caplog.text
 
 
 @pytest.mark.usefixtures("soon")

@@ -1,0 +1,248 @@
+"""A channel that a storage failure closed is opened again, and what uses it is started anew: each line comes once."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import spillable_stream as ss
+from spillable_stream import flow
+from spillable_stream.flow import assembly, failed_channels, sink_runner, supervisor
+from spillable_stream.flow.metrics import flume_json, prometheus_text
+from spillable_stream.flow.running_flow import RunningFlow
+from spillable_stream.flow.wired import AgentChannel
+from tests.support.broken_disk import SYNCS, BrokenDisk, broken_disk
+from tests.support.events import put
+from tests.support.flow_agents import CONFIGURATION, agent, log, write, written
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a failed channel, and what uses it, be tried again soon."""
+    monkeypatch.setattr(sink_runner, "_FAILED_SECONDS", 0.05)
+    monkeypatch.setattr(supervisor, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(failed_channels, "_FIRST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(failed_channels, "_LONGEST_RETRY_SECONDS", 0.05)
+
+
+@pytest.fixture
+def disk(place: Path) -> Iterator[BrokenDisk]:
+    """The disk of c2."""
+    with broken_disk(place / "c2") as disk:
+        yield disk
+
+
+def fails(running: flow.Agent) -> bool:
+    """Tell whether c2 has failed, after a round of the agent's wait."""
+    running.wait(0.001)
+    return "c2" in running.troubles()
+
+
+def works(running: flow.Agent) -> bool:
+    """Tell whether c2 is open and all works, after a round of the agent's wait."""
+    running.wait(0.001)
+    return running.troubles() == {}
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_channel_that_a_storage_failure_closed_is_opened_again_and_each_line_comes_once(
+    place: Path, disk: BrokenDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    with agent(place) as running:
+        log(place, "1")
+        wait_until(lambda: written(place, "out2") == ["1"])
+        failed, k1, uuid = running.channels["c2"].channel, running.sinks["k1"], running.channels["c2"].channel.uuid
+        disk.breaks(calls=(*SYNCS, "open"))
+        log(place, "2")
+        wait_until(lambda: fails(running))
+        assert "a storage failure has closed it at 20" in running.troubles()["c2"]
+        found = json.loads(flume_json(running))["CHANNEL.c2"]
+        assert (found["Unhealthy"], found["ReopenedCount"]) == ("1", "0")
+        wait_until(lambda: fails(running) and "c2 can't be opened again, and is tried again in" in caplog.text)
+        log(place, "3")
+        disk.works()
+        wait_until(lambda: works(running))
+        assert running.channels["c2"].channel is not failed and failed._open.is_left
+        assert running.channels["c2"].channel.uuid == uuid
+        assert running.sinks["k1"] is k1, "what does not use the channel runs on"
+        log(place, "4")
+        wait_until(lambda: written(place, "out2")[-1:] == ["4"] == written(place)[-1:])
+        assert written(place) == written(place, "out2") == ["1", "2", "3", "4"]
+        assert 'spillable_flow_channel_reopened_total{agent="a1",name="c2"} 1' in prometheus_text(running)
+        assert 'spillable_flow_channel_unhealthy{agent="a1",name="c2"} 0' in prometheus_text(running)
+    assert caplog.text.count("a storage failure has closed the channel c2, and what uses it is at a standstill") == 1
+    assert caplog.text.count("the channel c2 is open again") == 1
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=["fails", "is full"])
+@pytest.mark.parametrize("kind", ["file", "SPILLABLEMEMORY", "spool"])
+def test_each_line_comes_once_wherever_the_disk_broke_and_whatever_was_in_memory(
+    place: Path, disk: BrokenDisk, kind: str, number: int, first: int
+) -> None:
+    write(place, of_kind(kind))
+    lines = [str(i) for i in range(40)]
+    with agent(place) as running:
+        log(place, *lines[:10])
+        wait_until(lambda: written(place, "out2") == lines[:10])
+        disk.breaks(first, (*SYNCS, "open"), number)
+        for line in lines[10:30]:
+            log(place, line)
+        wait_until(lambda: not running.wait(0.001) and disk.failed)
+        disk.works()
+        log(place, *lines[30:])
+        wait_until(lambda: works(running) and written(place, "out2")[-1:] == lines[-1:] == written(place)[-1:])
+    assert written(place) == written(place, "out2") == lines
+
+
+def of_kind(kind: str) -> str:
+    """Return the configuration with c2 of a type, or in a store behind a spool whose disk may break."""
+    if kind != "spool":
+        capacity = "a1.channels.c2.memoryCapacity = 3\na1.channels.c2.overflowCapacity = 1000\n"
+        return CONFIGURATION.replace("c2.type = file", f"c2.type = {kind}") + (capacity if kind != "file" else "")
+    store = """path = object+file://{dir}/store
+a1.channels.c2.durability = local
+a1.channels.c2.spool = {dir}/c2"""
+    return CONFIGURATION.replace("checkpointDir = {dir}/c2", store)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_channel_stays_closed_while_another_one_or_none_is_in_its_place(
+    place: Path, disk: BrokenDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    with agent(place) as running:
+        log(place, "1")
+        wait_until(lambda: written(place, "out2") == ["1"])
+        uuid = running.channels["c2"].channel.uuid
+        disk.breaks(calls=(*SYNCS, "open"))
+        log(place, "2")
+        wait_until(lambda: fails(running))
+        (place / "c2").rename(place / "away")
+        disk.works()
+        wait_until(lambda: fails(running) and f"the channel {uuid} was at {place}/c2, and nothing is" in caplog.text)
+        assert not (place / "c2").exists()
+        with ss.Channel(place / "c2", minimum_required_space=0) as other:
+            wait_until(lambda: fails(running) and f"and the channel {other.uuid} is there now" in caplog.text)
+            assert other.stats().last_id == 0
+        shutil.rmtree(place / "c2")
+        (place / "away").rename(place / "c2")
+        wait_until(lambda: works(running) and written(place, "out2") == written(place) == ["1", "2"])
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_stop_does_not_wait_for_a_disk_that_hangs_as_its_channel_is_opened_again(
+    place: Path, disk: BrokenDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, go_on, build = threading.Event(), threading.Event(), assembly.build_channels
+    opened: list[ss.Channel] = []
+
+    def hang(*arguments: Any) -> dict[str, AgentChannel]:
+        hangs.set()
+        go_on.wait()
+        found = build(*arguments)
+        opened.extend(one.channel for one in found.values())
+        return found
+
+    with agent(place) as running:
+        disk.breaks(calls=(*SYNCS, "open"))
+        log(place, "1")
+        monkeypatch.setattr(assembly, "build_channels", hang)
+        wait_until(lambda: fails(running) and hangs.is_set())
+        attempt = running._reopening
+        assert attempt is not None and not attempt.is_over
+        disk.works()
+    assert not attempt.is_over
+    go_on.set()
+    wait_until(lambda: attempt.is_over and opened and opened[0]._open.is_left)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_changed_file_that_comes_in_between_counts_and_the_channel_is_opened_again_by_it(
+    place: Path, disk: BrokenDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, go_on, build = threading.Event(), threading.Event(), assembly.build_channels
+
+    def hang(*arguments: Any) -> dict[str, AgentChannel]:
+        if threading.current_thread() is not threading.main_thread():
+            hangs.set()
+            go_on.wait()
+        return build(*arguments)
+
+    with agent(place) as running:
+        disk.breaks(calls=(*SYNCS, "open"))
+        log(place, "1")
+        monkeypatch.setattr(assembly, "build_channels", hang)
+        wait_until(lambda: fails(running) and hangs.is_set())
+        disk.works()
+        write(place, CONFIGURATION.replace("{dir}/out1", "{dir}/out3"))
+        found = running.reload()
+        assert found is not None and found.sinks == {"k1"}
+        go_on.set()
+        wait_until(
+            lambda: works(running) and written(place, "out2") == ["1"] == written(place) + written(place, "out3")
+        )
+        log(place, "2")
+        wait_until(lambda: written(place, "out2") == ["1", "2"] and written(place, "out3")[-1:] == ["2"])
+
+
+@pytest.mark.usefixtures("soon")
+def test_an_optional_channel_stays_closed_and_stops_no_source(
+    place: Path, disk: BrokenDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(place, CONFIGURATION + "a1.sources.r1.selector.optional = c2\n")
+    with agent(place) as running:
+        log(place, "1")
+        wait_until(lambda: written(place, "out2") == ["1"])
+        source = running.sources["r1"]
+        disk.breaks(calls=(*SYNCS, "open"))
+        log(place, "2")
+        wait_until(lambda: fails(running))
+        disk.works()
+        log(place, "3")
+        wait_until(lambda: fails(running) and written(place) == ["1", "2", "3"])
+        assert running.sources["r1"] is source
+    assert "check its disk, and start the agent again" in caplog.text
+
+
+def test_a_run_to_the_end_ends_with_a_failure_where_a_channel_fails(
+    place: Path, disk: BrokenDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log(place, "1")
+    assert agent(place).run(once=True)
+
+    def break_and_start(running: RunningFlow) -> None:
+        disk.breaks(calls=("fdatasync", "ftruncate"))
+        start(running)
+
+    start = RunningFlow.start
+    monkeypatch.setattr(RunningFlow, "start", break_and_start)
+    log(place, "2")
+    assert not agent(place).run(once=True)
+    monkeypatch.undo()
+    disk.works()
+    assert agent(place).run(once=True)
+    assert written(place) == written(place, "out2") == ["1", "2"]
+
+
+def test_an_agent_of_objects_opens_nothing_again_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        broken_disk(tmp_path / "c") as disk,
+        ss.Channel(tmp_path / "c", minimum_required_space=0) as channel,
+        flow.Agent(channels={"c": channel}) as running,
+    ):
+        put(channel, b"0")
+        disk.breaks(calls=(*SYNCS, "open"))
+        with pytest.raises(ss.CommitOutcomeUnknownError), channel.put_transaction() as transaction:
+            transaction.put(ss.Event(b"1"))
+        assert not running.wait(0.001)
+        assert [*running.troubles()] == ["c"]
+        assert "check its disk, and start the agent again" in caplog.text
