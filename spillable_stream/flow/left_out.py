@@ -22,6 +22,9 @@ class LeftOut:
     Args:
         source: the source.
         now_ms: tells the time, in milliseconds.
+
+    Attributes:
+        events: how many all of these channels together did not get.
     """
 
     def __init__(self, source: str, now_ms: Callable[[], int]) -> None:
@@ -30,6 +33,7 @@ class LeftOut:
         self._unsaid: dict[str, int] = {}
         self._said_ms: dict[str, int] = {}
         self._mutex = threading.Lock()
+        self.events: int = 0
 
     def add(self, channel: str, events: int, error: Exception) -> None:
         """Count events that a channel did not get, and log them unless that was done within the last minute.
@@ -40,6 +44,7 @@ class LeftOut:
             error: why.
         """
         with self._mutex:
+            self.events += events
             self._unsaid[channel] = self._unsaid.get(channel, 0) + events
             now, said = self._now_ms(), self._said_ms.get(channel)
             if said is not None and 0 <= now - said < _PAUSE_MS:

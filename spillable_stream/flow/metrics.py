@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.agent import Agent
+from spillable_stream.flow.processor import ChannelProcessor
 
 __all__ = ["Component", "components", "flume_json", "prometheus_text"]
 
@@ -37,6 +38,8 @@ def components(agent: Agent) -> Iterator[Component]:
             **counters.pauses.flume_counters(),
             "BackoffSeconds": source.wait_seconds,
         }
+        if isinstance(source.processor, ChannelProcessor):
+            values["LeftOutCount"] = source.processor.left_out.events
         with suppress(SpillableError):  # its directory can't be listed
             values |= source.source.lag()
         yield Component("SOURCE", _short(source.name), values)

@@ -8,6 +8,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from spillable_stream.counted import counted
 from spillable_stream.flow.bulkhead import Bulkhead, BulkheadCall, LateCallError, call_in_time
 from spillable_stream.flow.left_out import LeftOut
 from spillable_stream.flow.part_puts import PartPuts
@@ -33,6 +34,7 @@ class OptionalPuts:
     def __init__(self, source: str, never_required: Collection[str], puts: PartPuts, left_out: LeftOut) -> None:
         self._source, self._puts, self._left_out = source, puts, left_out
         self._bulkheads = {name: Bulkhead(name, counts_late=True) for name in never_required}
+        self._told_late: set[str] = set()  # channels that were said to be slow, and have not answered in time since
 
     def put(self, parts: Mapping[str, pa.RecordBatch], put: _Put) -> None:
         """Put parts into their channels, as far as these take them in time.
@@ -52,8 +54,26 @@ class OptionalPuts:
         aside = [name for name in parts if name in self._bulkheads]
         calls = [BulkheadCall(self._bulkheads[name], partial(put_or_leave_out, name)) for name in aside]
         for name, error in zip(aside, call_in_time(calls), strict=True):
-            if error is not None and not isinstance(error, LateCallError):
+            if isinstance(error, LateCallError):
+                self._tell_late(name, parts[name].num_rows)
+            elif error is not None:
                 self._left_out.add(name, parts[name].num_rows, error)
+            elif not self._bulkheads[name].is_slow:
+                self._told_late.discard(name)
+
+    def _tell_late(self, name: str, events: int) -> None:
+        """Say, until the channel answers in time again no second time, that nobody waits for it any more."""
+        if name in self._told_late:
+            return
+        self._told_late.add(name)
+        _log.warning(
+            "%s: the optional channel %s has not answered within a second, and is not waited for: whether it gets %s "
+            "shows later, and what comes before it answers is left out and counted; check its disk or its store",
+            self._source,
+            name,
+            counted(events, "event"),
+            extra=fields(component=self._source, count=events),
+        )
 
     def under_way(self) -> list[str]:
         """Return the names of the channels in which a put is under way in a thread of its own."""

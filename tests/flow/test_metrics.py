@@ -71,6 +71,15 @@ def test_a_source_that_cannot_tell_how_much_it_has_to_read_tells_the_rest(
         assert "LagFiles" not in found and found["EventReceivedCount"] == 0
 
 
+def test_what_optional_channels_did_not_get_is_counted_also_where_the_log_has_not_said_it_yet(tmp_path: Path) -> None:
+    with Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        processor = flow.ChannelProcessor({"c1": channel}, selector=flow.Replicating(optional=["c1"]), producer="a1.r1")
+        agent = flow.Agent(sources=[flow.Source(flow.SpoolDir(tmp_path), processor, "r1")], name="a1")
+        for _ in range(2):
+            processor.left_out.add("c1", 5, StorageError("no"))
+        assert 'spillable_flow_source_left_out_total{agent="a1",name="r1"} 10' in prometheus_text(agent)
+
+
 @pytest.mark.parametrize("is_met", [False, True], ids=["waits", "is met"])
 def test_a_scrape_shows_the_channel_and_leaves_a_loss_to_its_next_put(is_met: bool) -> None:
     with stores_in_memory(FaultyStore), Channel(URL, commit_interval=0) as channel:

@@ -56,7 +56,7 @@ FLUMES = {
         BatchCompleteCount EventDrainAttemptCount EventDrainSuccessCount EventWriteFail ChannelReadFail""",
 }
 OURS = {
-    "SOURCE.r1": {"Paused", "PausedSeconds", "BackoffSeconds"},
+    "SOURCE.r1": {"Paused", "PausedSeconds", "BackoffSeconds", "LeftOutCount"},
     "SINK.k1": {"LagEvents", "BackoffSeconds"},
 }
 

@@ -147,6 +147,32 @@ def test_a_put_that_hangs_is_waited_for_once_and_others_pass_it_over_until_it_en
         wait_until(lambda: len(put.begun) == 2)
 
 
+def test_a_channel_that_is_given_up_for_a_batch_is_named_at_once_and_again_when_it_was_in_time_meanwhile(
+    limit: Callable[[float], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    put, said = GatedPut(4), "a1.r1: the optional channel may has not answered within a second, and is not waited for: w"
+    with puts_of() as puts:
+
+        def end(number: int) -> None:
+            put.gates[number].set()
+            wait_until(lambda: not puts.under_way())
+
+        limit(0.0)
+        puts.put(PART, put)
+        assert caplog.text.count(said + "hether it gets 2 events shows later") == 1
+        end(0)
+        puts.put(PART, put)  # it is late, too
+        limit(600.0)
+        end(1)
+        assert caplog.text.count(said) == 1
+        put.gates[2].set()
+        puts.put(PART, put)
+        limit(0.0)
+        puts.put(PART, put)
+        assert caplog.text.count(said) == 2
+        end(3)
+
+
 def test_a_channel_that_was_slow_is_waited_for_again_once_a_put_ended_in_time(limit: Callable[[float], None]) -> None:
     put = GatedPut(3)
     with puts_of() as puts:
