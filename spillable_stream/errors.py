@@ -420,6 +420,12 @@ class MemoryLossWarning(UserWarning):
         return type(self), (self.args[0], self.lost, self.doubtful)
 
 
+FULL_DISK = {
+    errno.ENOSPC: "make room on its file system",
+    errno.EDQUOT: "make room, or raise the quota",
+}
+"""What to do where the operating system says by its error that a disk is full, or a user's part of it."""
+
 REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError)
 """Errors that say for sure that nothing was stored, and that may pass: the same call may be repeated later."""
 
@@ -427,6 +433,20 @@ REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError
 def says_nothing_stored(error: BaseException) -> bool:
     """Tell whether an error of a commit says for sure that nothing was stored, and that the same call may succeed."""
     return isinstance(error, REFUSALS) or (isinstance(error, (StorageError, UnsafeStoreError)) and error.stored_nothing)
+
+
+def storage_error(what: str, e: OSError, advice: str) -> StorageError:
+    """Return the error for a call that the operating system refused: on a full disk a `DiskSpaceError`.
+
+    Args:
+        what: what failed, and on what, as "can't write PATH".
+        e: how it refused.
+        advice: what to do, unless the disk is full.
+    """
+    full = FULL_DISK.get(e.errno or 0)
+    why = (e.strerror or str(e)).partition("\n")[0].rstrip(" .")  # of Hadoop's client it is a whole trace
+    said = f"{what} ({why}); {full or advice}"
+    return DiskSpaceError(said) if full else StorageError(said)
 
 
 def may_not_write(error: StorageError) -> bool:

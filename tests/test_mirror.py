@@ -31,6 +31,7 @@ SCENARIOS = {
     "flow/sources/test_taildir_restarts": "where a source of growing files begins again",
     "flow/test_guarantees": "what docs/flow.md promises from source to channel and from channel to sink",
     "flow/test_drains": "drains of an agent whose optional channel is away",
+    "flow/test_full_disks": "a full disk of what a flow writes beside its channels",
     "flow/test_failing_sinks": "groups of a real agent's sinks whose servers go down and come back",
     "flow/test_timed_batches": "the times of events that a processor puts",
     "flow/test_waiting_batches": "batches that wait in a processor while capacities are lowered",

@@ -6,8 +6,9 @@ import contextlib
 import os
 from pathlib import Path
 
-from spillable_stream.errors import StorageError
-from spillable_stream.sync_refusals import is_not_ours
+from spillable_stream import durable_names
+from spillable_stream.durable_names import sync_names
+from spillable_stream.errors import storage_error
 
 __all__ = ["make_directory", "read_file", "replace_file", "sync_directory"]
 
@@ -26,7 +27,7 @@ def read_file(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as e:
-        raise StorageError(f"can't read {path} ({e.strerror}); let this user read it") from e
+        raise storage_error(f"can't read {path}", e, "let this user read it") from e
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -44,7 +45,7 @@ def replace_file(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(new, path)
     except OSError as e:
-        raise StorageError(f"can't replace {path} ({e.strerror}); check the directory, and free some space") from e
+        raise storage_error(f"can't replace {path}", e, "check the directory") from e
     sync_directory(path.parent)
 
 
@@ -66,7 +67,7 @@ def make_directory(path: Path) -> None:
             is_made = True
     except OSError as e:
         if not (isinstance(e, FileExistsError) and path.is_dir()):  # another sink created it in this moment
-            raise StorageError(f"can't create the directory {path} ({e.strerror}); check what is there") from e
+            raise storage_error(f"can't create the directory {path}", e, "check what is there") from e
     real = Path(os.path.realpath(path))
     if is_made:
         _durable.pop(real, None)  # one that was removed may have had the same inode
@@ -82,21 +83,21 @@ def make_directory(path: Path) -> None:
 def _make_durable(path: Path, *, is_made: bool) -> None:
     """Sync the names of a directory and of those above it, but for those that are known to be durable.
 
-    The walk ends at a mount point, and below a directory that this process can't sync: that is somebody else's.
+    One that this process has made must be durable, though another one owns the directory above.
     """
     fresh: dict[Path, tuple[int, int]] = {}
-    for directory in (path, *path.parents):
+
+    def is_durable(directory: Path) -> bool:
         identity = _identity(directory)
         if _durable.get(directory) == identity or os.path.ismount(directory):
-            break
-        try:
-            sync_directory(directory.parent)
-        except StorageError as e:
-            if not is_not_ours(e.__cause__) or (is_made and directory == path):
-                raise
-            fresh[directory] = identity
-            break
+            return True
         fresh[directory] = identity
+        return False
+
+    if is_made:
+        sync_directory(path.parent)
+        fresh[path] = _identity(path)
+    sync_names(path.parent if is_made else path, sync_directory, is_durable)
     if len(_durable) + len(fresh) > _MOST_KNOWN:
         _durable.clear()
     _durable.update(fresh)
@@ -106,7 +107,7 @@ def _identity(directory: Path) -> tuple[int, int]:
     try:
         found = directory.stat()
     except OSError as e:
-        raise StorageError(f"can't look at the directory {directory} ({e.strerror}); check what is there") from e
+        raise storage_error(f"can't look at the directory {directory}", e, "check what is there") from e
     return found.st_dev, found.st_ino
 
 
@@ -117,10 +118,6 @@ def sync_directory(path: Path) -> None:
         StorageError: the disk refused.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        durable_names.sync_directory(path)
     except OSError as e:
-        raise StorageError(f"can't sync the directory {path} ({e.strerror}); check the disk") from e
+        raise storage_error(f"can't sync the directory {path}", e, "check the disk") from e

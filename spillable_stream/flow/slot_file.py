@@ -20,7 +20,7 @@ from pathlib import Path
 
 import google_crc32c
 
-from spillable_stream.errors import CorruptionError, StorageError
+from spillable_stream.errors import CorruptionError, storage_error
 from spillable_stream.flow.descriptor import Descriptor
 from spillable_stream.flow.durable_file import read_file, replace_file
 from spillable_stream.log_records import fields, log_of
@@ -96,7 +96,7 @@ class SlotFile:
             self.close()  # an interrupt, too, leaves a slot with nobody knows what
             if not isinstance(e, OSError):
                 raise
-            raise StorageError(f"can't write {self.path} ({e.strerror}); check the disk, and free some space") from e
+            raise storage_error(f"can't write {self.path}", e, "check the disk") from e
 
     def replace(self, value: bytes) -> None:
         """Replace the file as a whole, durably: nothing of what it was is left.
@@ -111,7 +111,7 @@ class SlotFile:
         try:
             self._descriptor = Descriptor(self.path, os.O_WRONLY)
         except OSError as e:
-            raise StorageError(f"can't open {self.path} ({e.strerror}); let this user write to it") from e
+            raise storage_error(f"can't open {self.path}", e, "let this user write to it") from e
 
     def close(self) -> None:
         """Close it; each value that was written is durable already."""

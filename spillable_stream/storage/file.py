@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from spillable_stream.errors import ChannelClosedError, DiskSpaceError, SpillableError, StorageError
+from spillable_stream.errors import FULL_DISK, ChannelClosedError, DiskSpaceError, SpillableError, StorageError
 from spillable_stream.forks import forking
 from spillable_stream.format.frame import Payload
 from spillable_stream.storage.file_identity import FileIdentity, RawIdentity, raw_identity_in, raw_identity_of
@@ -24,10 +24,6 @@ _IOV_MAX = 512
 _SMALL_BYTES = 16 << 10
 _COPY_BYTES = 4 << 20
 _SYNC_FILE_RANGE_WRITE = 2
-_FULL = {
-    errno.ENOSPC: "make room on its file system",
-    errno.EDQUOT: "make room, or raise the quota",
-}
 
 
 @functools.cache
@@ -74,7 +70,8 @@ def _failed(what: str, path: str | Path | File, e: OSError) -> SpillableError:
     is_link = e.errno == errno.ELOOP and os.path.islink(path)
     why = "it is a symbolic link, which is not followed" if is_link else e.strerror or e
     text = f"{what} {path} failed: {why} (errno {e.errno}){who}"
-    return DiskSpaceError(f"{text}; {_FULL[e.errno]}") if e.errno in _FULL else StorageError(text)
+    full = FULL_DISK.get(e.errno or 0)
+    return DiskSpaceError(f"{text}; {full}") if full else StorageError(text)
 
 
 def _closed(path: str | Path) -> ChannelClosedError:

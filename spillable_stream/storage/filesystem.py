@@ -13,12 +13,12 @@ import stat
 from pathlib import Path
 
 from spillable_stream.arguments import instance
+from spillable_stream.durable_names import sync_directory, sync_names
 from spillable_stream.errors import StorageError
 from spillable_stream.forks import forking
 from spillable_stream.storage.access import PRIVATE_MODE, Access
 from spillable_stream.storage.file import File, named
 from spillable_stream.storage.file_identity import FileIdentity, identity_of
-from spillable_stream.sync_refusals import is_not_ours
 
 __all__ = ["A_DIRECTORY", "A_FILE", "A_LINK", "FileSystem", "given_file_system"]
 
@@ -193,26 +193,13 @@ class FileSystem:
             path: the path.
             done: a path whose parents are synced; where the walk comes to it, it is the last.
         """
-        path = self.real_path(path)
-        done = done and self.real_path(done)
-        for parent in path.parents:
-            try:
-                self.sync_directory(parent)
-            except StorageError as e:
-                if is_not_ours(e.__cause__):
-                    return
-                raise
-            if parent == done or os.path.ismount(parent):
-                return
+        path, done = self.real_path(path), done and self.real_path(done)
+        sync_names(path, self.sync_directory, lambda directory: directory == done and directory != path)
 
     def sync_directory(self, path: Path) -> None:
         """Return once the directory's entries are on the medium."""
         with named("syncing the directory", path):
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            sync_directory(path)
 
     def write_atomically(self, path: Path, data: bytes) -> None:
         """Replace a file so that a crash leaves either the old or the new one; for one caller at a time."""

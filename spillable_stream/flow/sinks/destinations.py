@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.errors import OptionError, StorageError, storage_error
 from spillable_stream.flow.durable_file import make_directory, sync_directory
 from spillable_stream.flow.sinks import hadoop
 from spillable_stream.log_records import fields, log_of
@@ -31,7 +31,7 @@ _HADOOP = ("hdfs", "viewfs")
 _MOST_NAME_BYTES = 255
 _MOST_PATH_BYTES = 4095
 _MOST_KEY_LENGTH = 1024  # of an object: bytes, but characters in Azure
-_LOCAL_ADVICE = "check the directory, and free some space"
+_LOCAL_ADVICE = "check the directory"
 _STORE_ADVICE = "check the address and the credentials"
 _HADOOP_ADVICE = "check that the name node is up and not in safe mode, and that this user may write there"
 
@@ -58,7 +58,7 @@ class FileStream:
         try:
             self.raw.write(data)
         except OSError as e:
-            raise StorageError(f"can't write {self._path} ({_reason(e)}); {self._advice}") from e
+            raise storage_error(f"can't write {self._path}", e, self._advice) from e
 
     def close(self) -> None:
         """Finish it.
@@ -69,7 +69,7 @@ class FileStream:
         try:
             self.raw.close()
         except OSError as e:
-            raise StorageError(f"can't close {self._path} ({_reason(e)}); {self._advice}") from e
+            raise storage_error(f"can't close {self._path}", e, self._advice) from e
 
 
 class Files(Protocol):
@@ -108,11 +108,6 @@ class Files(Protocol):
         """Tell whether the names in a path are as short as they must be, where that is known."""
 
 
-def _reason(error: OSError) -> str:
-    """Return what a file system says, in a line."""
-    return (error.strerror or str(error)).partition("\n")[0].rstrip(" .")
-
-
 class LocalFiles:
     """Files of this host."""
 
@@ -124,7 +119,7 @@ class LocalFiles:
         except FileExistsError:
             raise
         except OSError as e:
-            raise StorageError(f"can't create {path} ({_reason(e)}); {_LOCAL_ADVICE}") from e
+            raise storage_error(f"can't create {path}", e, _LOCAL_ADVICE) from e
 
     def publish(self, stream: FileStream, temporary: str, final: str) -> None:
         """Sync, close and rename; see `Files.publish`."""
@@ -134,7 +129,7 @@ class LocalFiles:
             stream.close()
             os.rename(temporary, final)
         except OSError as e:
-            raise StorageError(f"can't finish {final} ({_reason(e)}); {_LOCAL_ADVICE}") from e
+            raise storage_error(f"can't finish {final}", e, _LOCAL_ADVICE) from e
         sync_directory(Path(final).parent)
 
     def exists(self, path: str) -> bool:
@@ -144,7 +139,7 @@ class LocalFiles:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as e:  # os.path.exists would say no
-            raise StorageError(f"can't look at {path} ({_reason(e)}); {_LOCAL_ADVICE}") from e
+            raise storage_error(f"can't look at {path}", e, _LOCAL_ADVICE) from e
         return True
 
     def is_published(self, path: str) -> bool:
@@ -159,7 +154,7 @@ class LocalFiles:
         try:
             Path(path).unlink(missing_ok=True)
         except OSError as e:
-            raise StorageError(f"can't remove {path} ({_reason(e)}); {_LOCAL_ADVICE}") from e
+            raise storage_error(f"can't remove {path}", e, _LOCAL_ADVICE) from e
         if self.exists(parent := os.path.dirname(path)):
             sync_directory(Path(parent))
 
@@ -192,7 +187,7 @@ class ArrowFiles:
                 self._fs.create_dir(path.rpartition("/")[0], recursive=True)  # type: ignore[attr-defined]
             return FileStream(self._fs.open_output_stream(path), path, self._advice)  # type: ignore[attr-defined]
         except OSError as e:
-            raise StorageError(f"can't create {path} ({_reason(e)}); {self._advice}") from e
+            raise storage_error(f"can't create {path}", e, self._advice) from e
 
     def publish(self, stream: FileStream, temporary: str, final: str) -> None:
         """Close, and rename where it has another name; see `Files.publish`."""
@@ -201,7 +196,7 @@ class ArrowFiles:
             if temporary != final:
                 self._fs.move(temporary, final)  # type: ignore[attr-defined]
         except OSError as e:
-            raise StorageError(f"can't finish {final} ({_reason(e)}); {self._advice}") from e
+            raise storage_error(f"can't finish {final}", e, self._advice) from e
 
     def exists(self, path: str) -> bool:
         """See `Files.exists`."""
@@ -218,7 +213,7 @@ class ArrowFiles:
         except FileNotFoundError:
             return False
         except OSError as e:
-            raise StorageError(f"can't look at {path} ({_reason(e)}); {self._advice}") from e
+            raise storage_error(f"can't look at {path}", e, self._advice) from e
 
     def is_published(self, path: str) -> bool:
         """See `Files.is_published`."""
@@ -230,7 +225,7 @@ class ArrowFiles:
             try:
                 self._fs.delete_file(path)  # type: ignore[attr-defined]
             except OSError as e:
-                raise StorageError(f"can't remove {path} ({_reason(e)}); {self._advice}") from e
+                raise storage_error(f"can't remove {path}", e, self._advice) from e
 
     def temporary(self, path: str, final: str) -> str:
         """See `Files.temporary`."""

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import StorageError, storage_error
 from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks.open_file import OpenFile
 from spillable_stream.log_records import fields, log_of
@@ -30,9 +30,7 @@ def rename(in_use: str, final: str) -> None:
         os.rename(in_use, final)
     except OSError as e:
         if not (isinstance(e, FileNotFoundError) and os.path.exists(final)):  # an interrupt came behind the change
-            raise StorageError(
-                f"can't rename {in_use} to {final} ({e.strerror}); let this user write to the directory"
-            ) from e
+            raise storage_error(f"can't rename {in_use} to {final}", e, "let this user write to the directory") from e
     sync_directory(Path(final).parent)
 
 

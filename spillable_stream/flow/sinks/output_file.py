@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from spillable_stream.counted import counted
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import storage_error
 from spillable_stream.flow.descriptor import Descriptor
 from spillable_stream.flow.durable_file import make_directory, sync_directory
 
@@ -39,7 +39,7 @@ class OutputFile:
         except FileExistsError:
             raise
         except OSError as e:
-            raise StorageError(f"can't create {path} ({e.strerror}); check the directory") from e
+            raise storage_error(f"can't create {path}", e, "check the directory") from e
 
     def append(self, data: pa.Buffer | bytes) -> None:
         """Write behind what counts; it does not count before `sync` and `keep`.
@@ -54,7 +54,7 @@ class OutputFile:
                 self._end += written
                 view = view[written:]
         except OSError as e:
-            raise StorageError(f"can't write {self.path} ({e.strerror}); free some space") from e
+            raise storage_error(f"can't write {self.path}", e, "check the disk") from e
 
     @property
     def size_bytes(self) -> int:
@@ -70,7 +70,7 @@ class OutputFile:
         try:
             os.fdatasync(self._descriptor.number)
         except OSError as e:
-            raise StorageError(f"can't sync {self.path} ({e.strerror}); check the disk") from e
+            raise storage_error(f"can't sync {self.path}", e, "check the disk") from e
 
     def keep(self) -> None:
         """Let what was written count."""
@@ -86,8 +86,8 @@ class OutputFile:
         try:
             _cut(self._descriptor.number, self.length)
         except OSError as e:
-            raise StorageError(
-                f"can't cut {self.path} back to {counted(self.length, 'byte')} ({e.strerror}); check the disk"
+            raise storage_error(
+                f"can't cut {self.path} back to {counted(self.length, 'byte')}", e, "check the disk"
             ) from e
 
     def remove(self) -> None:
@@ -100,7 +100,7 @@ class OutputFile:
         try:
             self.path.unlink(missing_ok=True)
         except OSError as e:
-            raise StorageError(f"can't remove {self.path} ({e.strerror}); check the directory") from e
+            raise storage_error(f"can't remove {self.path}", e, "check the directory") from e
         sync_directory(self.path.parent)
 
     def close(self) -> None:
@@ -123,14 +123,14 @@ def cut_back(path: Path, length: int) -> bool:
     except FileNotFoundError:
         raise
     except OSError as e:
-        raise StorageError(f"can't open {path} ({e.strerror}); let this user write to it") from e
+        raise storage_error(f"can't open {path}", e, "let this user write to it") from e
     try:
         if os.fstat(descriptor).st_size < length:
             return False
         _cut(descriptor, length)
         return True
     except OSError as e:
-        raise StorageError(f"can't cut {path} back to {counted(length, 'byte')} ({e.strerror}); check the disk") from e
+        raise storage_error(f"can't cut {path} back to {counted(length, 'byte')}", e, "check the disk") from e
     finally:
         os.close(descriptor)
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.errors import CorruptionError, StorageError
+from spillable_stream.errors import CorruptionError, storage_error
 from spillable_stream.flow.durable_file import read_file, sync_directory
 from spillable_stream.flow.late_channel import ChannelAwayError, asking
 from spillable_stream.flow.runner import StartWaitsError
@@ -295,7 +295,7 @@ class NoteFile:
         try:
             self._earlier.unlink()
         except OSError as e:
-            raise StorageError(f"can't remove {self._earlier} ({e.strerror}); check the directory") from e
+            raise storage_error(f"can't remove {self._earlier}", e, "check the directory") from e
         sync_directory(self._earlier.parent)
 
     def write(self, note: Note) -> None:

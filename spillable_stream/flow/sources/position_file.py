@@ -22,7 +22,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from zlib import crc32
 
-from spillable_stream.errors import CorruptionError, StorageError
+from spillable_stream.errors import CorruptionError, StorageError, storage_error
 from spillable_stream.flow.descriptor import Descriptor
 from spillable_stream.flow.durable_file import read_file, replace_file
 from spillable_stream.flow.slot_file import write_over
@@ -121,7 +121,7 @@ class PositionFile:
         try:
             self._descriptor = Descriptor(self.marks, os.O_WRONLY)
         except OSError as e:
-            raise StorageError(f"can't open {self.marks} ({e.strerror}); let this user write to it") from e
+            raise storage_error(f"can't open {self.marks}", e, "let this user write to it") from e
         replace_file(self.path, flume)
         self.has_added = False
 
@@ -149,7 +149,7 @@ class PositionFile:
             self.close()  # an interrupt, too, leaves nobody knows what at the end
             if not isinstance(e, OSError):
                 raise
-            raise StorageError(f"can't write {self.marks} ({e.strerror}); check the disk, and free some space") from e
+            raise storage_error(f"can't write {self.marks}", e, "check the disk") from e
         self._end += len(line)
         self.has_added = True
         return True

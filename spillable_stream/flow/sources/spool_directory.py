@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spillable_stream.errors import NotAChannelError, OptionError, StorageError
+from spillable_stream.errors import NotAChannelError, OptionError, StorageError, storage_error
 from spillable_stream.flow.durable_file import make_directory, sync_directory
 from spillable_stream.flow.patterns.regex import JavaPattern
 
@@ -186,7 +186,7 @@ class SpoolDirectory:
         try:
             call()
         except OSError as e:
-            raise StorageError(f"can't {what} {path} ({e.strerror}); give this user the right") from e
+            raise storage_error(f"can't {what} {path}", e, "give this user the right") from e
 
 
 def spool_directory(
