@@ -150,7 +150,7 @@ def test_a_put_that_hangs_is_waited_for_once_and_others_pass_it_over_until_it_en
 def test_a_channel_that_is_given_up_for_a_batch_is_named_at_once_and_again_when_it_was_in_time_meanwhile(
     limit: Callable[[float], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    put, said = GatedPut(4), "a1.r1: the optional channel may has not answered within a second, and is not waited for: w"
+    put, said = GatedPut(4), "a1.r1: the optional channel may has not answered within a second, and is not waited for"
     with puts_of() as puts:
 
         def end(number: int) -> None:
@@ -159,7 +159,7 @@ def test_a_channel_that_is_given_up_for_a_batch_is_named_at_once_and_again_when_
 
         limit(0.0)
         puts.put(PART, put)
-        assert caplog.text.count(said + "hether it gets 2 events shows later") == 1
+        assert caplog.text.count(said + ": whether it gets 2 events shows later") == 1
         end(0)
         puts.put(PART, put)  # it is late, too
         limit(600.0)
