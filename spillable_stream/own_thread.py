@@ -1,4 +1,4 @@
-"""Waits in an event loop for a call in a thread of its own."""
+"""Starts a thread of its own for what waits: a loop of work, or a call that an event loop awaits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,27 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-__all__ = ["in_own_thread"]
+from spillable_stream.errors import StorageError
+
+__all__ = ["in_own_thread", "start_thread"]
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread.
+
+    Args:
+        thread: the thread, which has a name that says what it does.
+
+    Raises:
+        StorageError: the process can have no more threads.
+    """
+    try:
+        thread.start()
+    except RuntimeError as e:
+        raise StorageError(
+            f"the thread {thread.name!r} can't begin ({e}): raise this user's limit of processes, or end some, and try "
+            "again"
+        ) from e
 
 
 def in_own_thread(call: Callable[[], None], name: str) -> asyncio.Future[None]:
@@ -19,6 +39,9 @@ def in_own_thread(call: Callable[[], None], name: str) -> asyncio.Future[None]:
     Args:
         call: the call.
         name: the thread's name.
+
+    Raises:
+        StorageError: the process can have no more threads. The call is not made.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
@@ -40,5 +63,5 @@ def in_own_thread(call: Callable[[], None], name: str) -> asyncio.Future[None]:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(tell, error)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    start_thread(threading.Thread(target=run, name=name, daemon=True))
     return done

@@ -5,7 +5,9 @@ import threading
 
 import pytest
 
+from spillable_stream.errors import StorageError
 from spillable_stream.own_thread import in_own_thread
+from tests.support.no_threads import no_threads
 
 
 def test_a_call_runs_in_a_thread_of_its_name_and_the_loop_learns_its_end() -> None:
@@ -46,3 +48,14 @@ def test_a_call_continues_after_its_future_is_cancelled() -> None:
             await asyncio.sleep(0.001)
 
     asyncio.run(main())
+
+
+def test_a_call_for_which_there_is_no_thread_is_not_made_and_the_error_says_what_to_do() -> None:
+    made = list[int]()
+
+    async def main() -> None:
+        with no_threads(), pytest.raises(StorageError, match=r"'mine' can't begin .*raise this user's limit"):
+            in_own_thread(lambda: made.append(1), "mine")
+
+    asyncio.run(main())
+    assert not made

@@ -46,7 +46,8 @@ class LivePicture:
         self._ended = threading.Event()
         self.widget: Any = make_widget(drawn._repr_html_())
         self._thread = threading.Thread(target=self._live, name="spillable-picture", daemon=True)
-        self._thread.start()
+        with contextlib.suppress(RuntimeError):  # where the process can have no more threads it shows one moment
+            self._thread.start()
 
     def _live(self) -> None:
         while self._looks_left > 0 and not self._ended.wait(self._every_seconds):

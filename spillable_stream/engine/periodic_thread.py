@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from spillable_stream.errors import StorageError
+from spillable_stream.own_thread import start_thread
 
 __all__ = ["PeriodicThread", "PeriodicWork"]
 
@@ -56,13 +57,10 @@ class PeriodicThread:
                 self._ended = threading.Event()
                 thread = threading.Thread(target=_run, args=(self._work, self._ended), name=self._name, daemon=True)
                 try:
-                    thread.start()
-                except RuntimeError as e:
+                    start_thread(thread)
+                except StorageError:
                     if threading.main_thread().is_alive():
-                        raise StorageError(
-                            f"the thread {self._name!r} can't begin ({e}): raise this user's limit of processes, or "
-                            "end some, and try again"
-                        ) from e
+                        raise
                 else:
                     self._thread = thread
 

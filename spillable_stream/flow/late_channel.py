@@ -23,6 +23,7 @@ from spillable_stream.error_text import text_of
 from spillable_stream.errors import ChannelBusyError, ChannelError, LockTimeoutError, SpillableError, StorageError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_types import ChannelOptions
+from spillable_stream.own_thread import start_thread
 
 __all__ = ["ChannelAwayError", "LateChannel", "asking", "is_open", "is_optional", "require_open"]
 
@@ -74,8 +75,12 @@ class LateChannel:
         return self._channel
 
     def begin(self) -> None:
-        """Begin to open it; once."""
-        threading.Thread(target=self._open, name=f"{self.name}-open", daemon=True).start()
+        """Begin to open it; once.
+
+        Raises:
+            StorageError: the process can have no more threads.
+        """
+        start_thread(threading.Thread(target=self._open, name=f"{self.name}-open", daemon=True))
 
     def wait(self, end: float, must_stop: Callable[[], bool], look_seconds: float) -> None:
         """Wait until the first try to open it has ended, and say so where it has not in time.

@@ -12,6 +12,7 @@ from spillable_stream.errors import SpillableError
 from spillable_stream.flow.late_channel import ChannelAwayError
 from spillable_stream.flow.runner import Runner, StartWaitsError
 from spillable_stream.log_records import fields, log_of
+from spillable_stream.own_thread import start_thread
 
 __all__ = ["Supervisor"]
 
@@ -248,9 +249,13 @@ class Supervisor:
             return self.restarts > 0 or any(w.trouble and not w.waits for w in self._watched.values())
 
     def begin(self) -> None:
-        """Look from time to time, in a thread."""
+        """Look from time to time, in a thread.
+
+        Raises:
+            StorageError: the process can have no more threads.
+        """
         thread = threading.Thread(target=self._run, name="flow-supervisor", daemon=True)
-        thread.start()
+        start_thread(thread)
         self._thread = thread
 
     def _run(self) -> None:

@@ -20,6 +20,7 @@ from spillable_stream.observe.flume_counters import flume_counters
 from spillable_stream.observe.observation import Observation
 from spillable_stream.observe.observer import Observer
 from spillable_stream.observe.prometheus_export import prometheus_registry
+from spillable_stream.own_thread import start_thread
 
 __all__ = ["MetricsServer", "serve_metrics"]
 
@@ -60,7 +61,11 @@ class MetricsServer:
         self.host: str = host
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, name="spillable-metrics", daemon=True)
-        self._thread.start()
+        try:
+            start_thread(self._thread)
+        except BaseException:
+            self._server.server_close()
+            raise
 
     def problems(self) -> dict[str, str]:
         """Return by its path why each channel could not be looked at, of those that could not."""
@@ -136,10 +141,15 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError as e:  # the process can have no more threads now
+            self._free.release()
+            self.shutdown_request(request)
+            _log.warning("a request for metrics from %s gets no answer: %s", client_address, e)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
@@ -193,6 +203,7 @@ def serve_metrics(
         ImportError: prometheus-client is not installed.
         OptionError: there are no channels, one is given twice, the port is not one, or the host is not text.
         OSError: the port is not available.
+        StorageError: the process can have no more threads.
     """
     port = whole_number("port", port, 0, 65_535)
     text("host", host)

@@ -184,13 +184,21 @@ class AsyncProducer:
         return self._producer.stats()
 
     async def flush(self, timeout_seconds: Duration | None = None) -> None:
-        """Commit what was sent so far, and wait for it; see `Producer.flush`. What waits for room is not sent yet."""
+        """Commit what was sent so far, and wait for it; see `Producer.flush`. What waits for room is not sent yet.
+
+        Raises:
+            StorageError: the process can have no thread in which to wait. Try again.
+        """
         await in_own_thread(partial(self._producer.flush, timeout_seconds), _THREAD)
 
     async def close(self, timeout_seconds: Duration | None = None) -> None:
         """Commit what was sent, tell everybody, and end; see `Producer.close`. A producer that was given stays open.
 
         Sends that wait for room raise `ProducerClosedError`, at once. The close continues even if this is cancelled.
+
+        Raises:
+            StorageError: the process can have no thread in which to wait. Close it again; what was sent is stored
+                meanwhile, and the end of the process closes it.
         """
         self._room.close()
         end = self._producer.close if self._owned else self._producer.flush

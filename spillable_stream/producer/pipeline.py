@@ -20,6 +20,7 @@ from spillable_stream.counted import counted
 from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import ProducerTimeoutError
 from spillable_stream.log_records import log_of
+from spillable_stream.own_thread import start_thread
 from spillable_stream.producer import process_end
 from spillable_stream.producer.accumulator import Accumulator
 from spillable_stream.producer.batch import ProducerBatch
@@ -59,6 +60,9 @@ class Pipeline:
         targets: what is closed at the end.
         clock: the time.
         rng: jitter.
+
+    Raises:
+        StorageError: the process can have no more threads. None of the threads stays.
 
     Attributes:
         name: whose it is, for messages.
@@ -105,7 +109,7 @@ class Pipeline:
         ]
         try:
             for thread in self.threads:
-                thread.start()
+                start_thread(thread)
         except BaseException:
             self.shutdown.let_threads_end()
             raise

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from spillable_stream.channel.stats import WorkerStats
-from spillable_stream.errors import WorkerTimeoutError
+from spillable_stream.errors import StorageError, WorkerTimeoutError
 from spillable_stream.own_thread import in_own_thread
 from spillable_stream.quantities import Duration
 from spillable_stream.termination import calling_on_sigterm
@@ -114,7 +114,11 @@ class AsyncWorker:
         self._call.begin()
         try:
             with calling_on_sigterm(self.stop):
-                running = in_own_thread(run, f"worker-{self.group}-async")
+                try:
+                    running = in_own_thread(run, f"worker-{self.group}-async")
+                except StorageError:
+                    self._worker.not_begun()
+                    raise
                 try:
                     await asyncio.shield(running)
                 except asyncio.CancelledError:

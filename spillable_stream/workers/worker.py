@@ -20,11 +20,12 @@ from spillable_stream.arguments import flag, seconds
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.channel.taken_events import events_from_batch, table_from_batches
+from spillable_stream.counted import counted
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.error_text import text_of
-from spillable_stream.errors import DataLossError, SpillableError, WorkerError
+from spillable_stream.errors import DataLossError, SpillableError, StorageError, WorkerError
 from spillable_stream.log.event_reader import ReadBatch
-from spillable_stream.log_records import RecordFields, fields, log_of
+from spillable_stream.log_records import RecordFields, Seldom, fields, log_of
 from spillable_stream.quantities import Duration
 from spillable_stream.termination import calling_on_sigterm
 from spillable_stream.workers.calls import Calls
@@ -93,6 +94,7 @@ class Worker:
         self._settling: Settling | None = None
         self._looking = threading.Lock()  # held by the one thread that claims, or waits for events
         self._threads = WorkerThreads(self._changed, f"worker-{group}")
+        self._warning = Seldom()  # of threads that the process can't have
         self._queue = WorkQueue()
         self._state = "new"
         self._stopping = False
@@ -121,6 +123,7 @@ class Worker:
             WorkerError: it ran before; or a call returned a coroutine or a generator, which has done nothing.
             WorkerFailedError: an event kept failing, and there is no dead-letter channel.
             WorkerTimeoutError: too many calls have not returned.
+            StorageError: the process can have no thread for it.
             SpillableError: a channel failed. In any case nothing is lost: what was not committed is in the queue.
         """
         run = self.begun(until_empty=until_empty, stop_timeout_seconds=stop_timeout_seconds)
@@ -142,13 +145,16 @@ class Worker:
             self._state, self._until_empty = "running", until_empty
         return partial(self._run, stop_seconds)
 
+    def not_begun(self) -> None:
+        """Be as before `begun`: there is no thread for what that returned."""
+        with self._changed:
+            self._state = "new"
+
     def _run(self, stop_seconds: float) -> None:
         with ExitStack() as stack:
             stack.callback(self._close)
             try:
                 self._own()
-                for _ in range(self._config.threads):
-                    self._threads.start(self._run_thread)
                 self._watch()
             except BaseException as e:
                 self._error = self._error or e
@@ -229,16 +235,38 @@ class Worker:
         return self._calls
 
     def _watch(self) -> None:
-        """Wait until there is a reason to end, and replace threads whose calls don't return."""
+        """Start the threads, wait until there is a reason to end, and replace threads whose calls don't return."""
         assert self._reporting is not None
+        self._threads.start(self._run_thread)  # one at least: it does what others can't be started for
+        missing = self._start_threads(self._config.threads - 1)
         while True:
             self._reporting.look()
             with self._changed:
                 if self._stopping or not self._threads.at_work:
                     return
                 self._changed.wait(_POLL_SECONDS)
-            for _ in range(self._leave_late_calls()):
+            missing = self._start_threads(missing + self._leave_late_calls())
+
+    def _start_threads(self, number: int) -> int:
+        """Start threads, and return how many the process can't have yet.
+
+        Raises:
+            StorageError: it can have none, and all others are left behind in calls that don't return.
+        """
+        for started in range(number):
+            try:
                 self._threads.start(self._run_thread)
+            except StorageError as e:
+                with self._changed:
+                    if not (self._threads.at_work or self._stopping or self._is_over()):
+                        raise
+                if self._warning.is_due():
+                    _log.warning(
+                        "a worker of %s does without %s for now: %s", self._channel.path,
+                        counted(number - started, "thread"), e, extra=fields(self._channel.path, group=self.group),
+                    )  # fmt: skip
+                return number - started
+        return 0
 
     def _leave_late_calls(self) -> int:
         """Leave the threads whose calls have taken too long, and return how many they are: others get their work."""

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from spillable_stream.errors import StorageError
+from spillable_stream.own_thread import start_thread
 from spillable_stream.workers.work import Work
 
 __all__ = ["WorkerThread", "WorkerThreads"]
@@ -50,13 +52,16 @@ class WorkerThreads:
 
         Args:
             run: what it does, in its thread, until it ends.
+
+        Raises:
+            StorageError: the process can have no more threads.
         """
         thread = WorkerThread()
         with self._changed:
             self.at_work.add(thread)
         try:
-            threading.Thread(target=self._run, args=(run, thread), name=self._name, daemon=True).start()
-        except RuntimeError:  # the system has no more; after an interrupt the thread may be there
+            start_thread(threading.Thread(target=self._run, args=(run, thread), name=self._name, daemon=True))
+        except StorageError:  # after an interrupt the thread may be there
             self._ended(thread)
             raise
 

@@ -16,6 +16,7 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.channel import live_picture as module
 from spillable_stream.channel.live_picture import WIDGET_VIEW, LivePicture, live_picture
+from tests.support.no_threads import no_threads
 
 Open = Callable[..., Channel]
 
@@ -66,6 +67,12 @@ def test_it_ends_with_the_widget_with_the_thing_and_after_its_time() -> None:
     del thing
     gc.collect()
     until(lambda: not orphan.lives)
+
+
+def test_one_for_which_there_is_no_thread_shows_one_moment() -> None:
+    with no_threads():
+        live = picture(Thing())
+    assert live.widget.value == "<b>1</b>" and not live.lives
 
 
 def test_whatever_a_drawing_meets_it_is_drawn_again() -> None:

@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 import pytest
 
-from spillable_stream import Channel, OptionError, serve_metrics
+from spillable_stream import Channel, OptionError, StorageError, serve_metrics
 from spillable_stream.observe import metrics_server
 from spillable_stream.observe.observation import Observation
 from tests.support.events import numbered, put, take
+from tests.support.no_threads import no_threads
 
 Open = Callable[..., Channel]
 
@@ -121,6 +122,29 @@ def test_connections_beyond_the_limit_are_closed_and_it_serves_again(
                 break
             except OSError:
                 assert time.monotonic() < deadline
+
+
+def test_a_server_for_which_there_is_no_thread_is_refused_and_its_port_is_free_again(open_channel: Open) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    channel = open_channel()
+    for _ in range(2):
+        with no_threads(), pytest.raises(StorageError, match="'spillable-metrics' can't begin"):
+            serve_metrics([channel], port)
+    serve_metrics([channel], port).close()
+
+
+def test_requests_for_which_there_is_no_thread_take_no_connection_from_later_ones(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(metrics_server, "_MOST_CONNECTIONS", 2)
+    with serve_metrics([open_channel()]) as server:
+        with no_threads():
+            for _ in range(3):
+                with pytest.raises(OSError):
+                    get(server.port, "/healthz")
+        assert get(server.port, "/healthz").status == 200
+    assert caplog.text.count("gets no answer: can't start new thread") == 3
 
 
 def test_a_port_that_is_none_or_taken_is_refused(open_channel: Open) -> None:

@@ -17,10 +17,12 @@ from spillable_stream.errors import (
     ProducerTimeoutError,
     SchemaError,
     SendFailedError,
+    StorageError,
 )
 from tests.producer.conftest import MakeProducer
 from tests.support.events import peek
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
+from tests.support.no_threads import no_threads
 from tests.support.producers import waiting_for_room
 
 
@@ -260,5 +262,20 @@ def test_a_flush_that_is_cancelled_harms_nobody(produce: MakeProducer, target: F
         flushing.cancel()
         target.let_go()
         assert (await future).successful
+
+    asyncio.run(main())
+
+
+def test_a_flush_and_a_close_for_which_there_is_no_thread_can_be_called_again(
+    produce: MakeProducer, target: FakeTarget
+) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(produce())
+        await producer.send(b"x")
+        for call in (producer.flush, producer.close):
+            with no_threads(), pytest.raises(StorageError, match="raise this user's limit of processes"):
+                await call()
+            await call()
+            assert target.bodies == [b"x"]
 
     asyncio.run(main())

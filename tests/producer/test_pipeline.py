@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from spillable_stream import Producer
-from spillable_stream.errors import ChannelFullError, ProducerTimeoutError, SendFailedError
+from spillable_stream.errors import ChannelFullError, ProducerTimeoutError, SendFailedError, StorageError
 from tests.lab.children import wait_until
 from tests.producer.conftest import MakeProducer
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget, full
@@ -58,6 +58,6 @@ def test_a_producer_whose_threads_cannot_all_start_leaves_none_of_them(target: F
     def threads() -> list[str]:
         return [t.name for t in threading.enumerate() if "spillable-producer-me" in t.name]
 
-    with no_threads(named="-failure"), pytest.raises(RuntimeError, match="can't start new thread"):
+    with no_threads(named="-failure"), pytest.raises(StorageError, match="can't start new thread"):
         Producer(target, producer_id="me", io_thread_count=3)
     assert wait_until(lambda: not threads()) and target.closed == 1

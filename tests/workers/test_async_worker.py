@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, Event, Retry, WorkerError, WorkerTimeoutError
+from spillable_stream import Channel, Event, Retry, StorageError, WorkerError, WorkerTimeoutError
 from spillable_stream.workers.async_worker import CoroutineCall
 from tests.support.events import peek, put
 from tests.support.fake_targets import PATIENCE_SECONDS
+from tests.support.no_threads import no_threads
 from tests.support.workers import letters
 
 
@@ -267,3 +268,17 @@ def test_a_call_to_a_loop_that_is_closed_is_not_an_attempt() -> None:
     loop.close()
     with pytest.raises(Retry):
         call(Event(b"late"))
+
+
+def test_a_worker_for_which_there_is_no_thread_has_not_run_and_can_run_later(channel: Channel) -> None:
+    seen = list[bytes]()
+
+    async def work(event: Event) -> None:
+        seen.append(event.body)
+
+    worker = channel.async_worker("g", work)
+    with no_threads(), pytest.raises(StorageError, match="'worker-g-async' can't begin"):
+        asyncio.run(worker.run(until_empty=True))
+    assert worker.stats().state == "new"
+    asyncio.run(worker.run(until_empty=True))
+    assert len(seen) == 10

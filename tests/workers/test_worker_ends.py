@@ -8,6 +8,7 @@ import signal
 import threading
 import traceback
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -21,6 +22,7 @@ from spillable_stream import (
     Drop,
     Event,
     GroupOwnedError,
+    StorageError,
     WorkerError,
     WorkerTimeoutError,
 )
@@ -29,6 +31,7 @@ from spillable_stream.state.ranges import Range
 from spillable_stream.workers import worker as worker_module
 from tests.lab.children import wait_until
 from tests.support.events import put, take
+from tests.support.no_threads import no_threads
 from tests.support.workers import Clock, fails_on_three, lag, letters, made
 
 
@@ -60,6 +63,59 @@ def test_ten_calls_that_do_not_return_stop_the_worker(channel: Channel, dead: Ch
     with pytest.raises(WorkerTimeoutError, match=r"10 calls of .* have not returned.*End the process"):
         worker.run(stop_timeout_seconds=5.0)
     assert worker.stats().left_calls == 10 and lag(channel) == 10 - len(letters(dead))
+    forever.set()
+
+
+def test_a_worker_that_can_have_no_thread_says_so_and_frees_the_group(channel: Channel) -> None:
+    worker = made(channel, print)
+    with no_threads(), pytest.raises(StorageError, match=r"'worker-g' can't begin .*raise this user's limit"):
+        worker.run(until_empty=True)
+    assert worker.stats().state == "failed" and take(channel, 1, "g") == [b"0"]
+
+
+def test_the_threads_that_a_worker_can_have_do_the_work_of_all(
+    channel: Channel, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = list[bytes]()
+
+    def work(event: Event) -> None:
+        seen.append(event.body)
+        if len(seen) == 10:  # the others may begin now
+            may_begin.set()
+
+    may_begin, begun, start = threading.Event(), list[threading.Thread](), threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "worker-g":
+            if begun and not may_begin.is_set():
+                raise RuntimeError("can't start new thread")
+            begun.append(thread)
+        start(thread)
+
+    worker = made(channel, work, threads=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        running = threading.Thread(target=worker.run, name="running")
+        start(running)
+        assert wait_until(lambda: len(begun) == 3)
+        worker.stop()
+        running.join()
+    assert seen == [b"%d" % i for i in range(10)] and worker.stats().done_events == 10
+    assert caplog.text.count("does without 2 threads for now: the thread 'worker-g' can't begin") == 1
+
+
+def test_a_worker_whose_only_thread_is_left_behind_ends_where_it_can_have_no_other(channel: Channel) -> None:
+    clock, forever, until = Clock(), threading.Event(), ExitStack()
+
+    def work(event: Event) -> None:
+        until.enter_context(no_threads(named="worker-g"))
+        clock.now += 1
+        forever.wait()
+
+    worker = made(channel, work, clock=clock, timeout=1)
+    with until, pytest.raises(StorageError, match="can't begin"):
+        worker.run(until_empty=True)
+    assert take(channel, 1, "g") == [b"0"]
     forever.set()
 
 

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from spillable_stream.errors import StorageError
 from spillable_stream.workers.work import Work
 from spillable_stream.workers.worker_threads import WorkerThread, WorkerThreads
 from tests.support.no_threads import no_threads
@@ -80,6 +81,6 @@ def test_a_lane_that_is_left_gives_up_its_work_and_is_left_until_its_call_ends(h
 
 
 def test_a_lane_that_could_not_start_is_not_waited_for(held: Held) -> None:
-    with no_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
+    with no_threads(), pytest.raises(StorageError, match="can't start new thread"):
         held.threads.start(held.run)
     assert not held.threads.at_work

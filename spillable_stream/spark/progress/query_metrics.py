@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from spillable_stream.errors import OptionError
+from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.shown_value import shown
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class QueryMetrics:
         ImportError: prometheus-client is not installed.
         OptionError: ``prometheus`` is neither a registry nor a port, or the registry has these series already.
         OSError: the port is not available.
+        StorageError: the process can have no more threads.
     """
 
     def __init__(self, prometheus: int | CollectorRegistry) -> None:
@@ -67,7 +68,10 @@ class QueryMetrics:
         except ValueError as e:
             raise OptionError(f"this registry has the series of another listener: {e}; give each its own") from e
         if serve:
-            self._server, _ = start_http_server(prometheus, registry=registry)
+            try:
+                self._server, _ = start_http_server(prometheus, registry=registry)
+            except RuntimeError as e:
+                raise StorageError(f"no thread can serve metrics ({e}): raise this user's limit of processes") from e
             self.port = self._server.server_port
 
     def show(self, report: QueryReport) -> None:

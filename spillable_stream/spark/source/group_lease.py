@@ -27,8 +27,9 @@ from contextlib import contextmanager
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.errors import ChannelClosedError, SpillableError
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.errors import ChannelClosedError, SpillableError, StorageError
+from spillable_stream.log_records import Seldom, fields, log_of
+from spillable_stream.own_thread import start_thread
 from spillable_stream.spark.source.worker_end import at_end, not_at_end
 
 __all__ = ["IDLE_SECONDS", "GroupLease"]
@@ -62,7 +63,8 @@ class GroupLease:
         self._at_end = 0  # of the channel that is open
         self._turn = threading.RLock()  # of Spark's call, or of the thread that closes what no call uses
         self._called_at = 0.0
-        self._watched = threading.Event()  # of the thread: set when there is nothing more to watch
+        self._unwatched: threading.Event | None = None  # ends the thread; None while there is none
+        self._warning = Seldom()  # of a thread that can't be
 
     @contextmanager
     def call(self) -> Iterator[None]:
@@ -72,20 +74,43 @@ class GroupLease:
                 yield
             finally:
                 self._called_at = time.monotonic()
+                self._watch()
 
     def channel(self) -> Channel:
-        """Return the channel, open; raises what opening it does."""
+        """Return the channel, open; raises what opening it does.
+
+        Where the process can have no thread that closes it, the log says so, and the next call tries again.
+        """
         with self._turn:
             if self._channel is None:
                 self._channel = self._open_channel()
                 self._at_end = at_end(self.close)
                 self._called_at = time.monotonic()
-                if not self._kept:
-                    self._watched = threading.Event()
-                    threading.Thread(
-                        target=self._close_when_idle, args=(self._watched,), name="spillable idle source", daemon=True
-                    ).start()
+                self._watch()
             return self._channel
+
+    def _watch(self) -> None:
+        """Let a thread close what no call uses, unless there is one, or the channel is closed, or kept."""
+        if self._channel is None or self._kept or self._unwatched is not None:
+            return
+        ended = threading.Event()
+        try:
+            start_thread(
+                threading.Thread(target=self._close_when_idle, args=(ended,), name="spillable idle source", daemon=True)
+            )
+        except StorageError as e:
+            if self._warning.is_due():
+                _log.warning(
+                    "nobody closes the channel %s if Spark asks for nothing more: %s", self._channel.path, e,
+                    extra=fields(self._channel.path),
+                )  # fmt: skip
+        else:
+            self._unwatched = ended
+
+    def _watch_no_more(self) -> None:
+        if self._unwatched is not None:
+            self._unwatched.set()
+            self._unwatched = None
 
     def consumer(self) -> Consumer:
         """Return the group's consumer; raises what owning it does."""
@@ -103,7 +128,7 @@ class GroupLease:
         """Hold the group until `close`, whether somebody asks or not: a batch is under way, or it is the query's."""
         with self._turn:
             self._kept = True
-            self._watched.set()
+            self._watch_no_more()
 
     def give_up(self) -> None:
         """Give the group up, and leave the channel open until `close`, which may take long.
@@ -119,7 +144,7 @@ class GroupLease:
     def close(self) -> None:
         """Close the channel, and so give the group up; raises what `Channel.close` does."""
         with self._turn:
-            self._watched.set()
+            self._watch_no_more()
             if self._consumer is not None:
                 self._before_close()
             self._kept = False
@@ -128,11 +153,11 @@ class GroupLease:
                 not_at_end(self._at_end)
                 channel.close()
 
-    def _close_when_idle(self, watched: threading.Event) -> None:
+    def _close_when_idle(self, ended: threading.Event) -> None:
         """Close what is open when no call came for long enough; a call under way, or one that comes first, keeps it."""
-        while not watched.wait(max(0.0, self._idle_at() - time.monotonic())):
+        while not ended.wait(max(0.0, self._idle_at() - time.monotonic())):
             with self._turn:
-                if watched.is_set():
+                if ended.is_set():
                     return
                 if time.monotonic() >= self._idle_at():
                     self._close_unasked()

@@ -35,12 +35,21 @@ class LateCommit:
         self._mutex = threading.Lock()
 
     def within(self, seconds: float) -> None:
-        """Make the commit after so many seconds, unless one is waiting already."""
+        """Make the commit after so many seconds, unless one is waiting already.
+
+        Where the process can have no thread that waits, it is made at once, by itself.
+        """
         with self._mutex:
-            if self._timer is None:
-                self._timer = threading.Timer(seconds, self._run)
-                self._timer.name, self._timer.daemon = "spillable late commit", True
+            if self._timer is not None:
+                return
+            self._timer = threading.Timer(seconds, self._run)
+            self._timer.name, self._timer.daemon = "spillable late commit", True
+            try:
                 self._timer.start()
+                return
+            except RuntimeError:
+                self._timer = None
+        self._run()
 
     def cancel(self) -> None:
         """Forget the commit that waits, if there is one: it was made."""

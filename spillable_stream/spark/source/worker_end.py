@@ -61,10 +61,17 @@ def _is_spark_worker() -> bool:
 def _end(number: int, _: FrameType | None) -> None:
     """Close everything in a new thread: the main thread continues its call, and the close waits for that.
 
-    The next signal may interrupt this, and would wait forever for a lock that is held here.
+    Where the process can have no more threads it ends at once, as by SIGKILL: nothing that is acknowledged is lost. The
+    next signal may interrupt this, and would wait forever for a lock that is held here.
     """
     if next(_signals) == 0:
-        threading.Thread(target=_close_and_die, args=(number,), name="spillable end").start()
+        try:
+            threading.Thread(target=_close_and_die, args=(number,), name="spillable end").start()
+        except RuntimeError as e:
+            try:
+                _log.warning("a worker ends without closing its channels, whose next close moves their memory: %s", e)
+            finally:
+                os._exit(128 + number)
 
 
 def _close_and_die(number: int) -> None:

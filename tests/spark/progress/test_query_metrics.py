@@ -19,6 +19,7 @@ from spillable_stream.spark.progress.query_listener import QueryListener
 from spillable_stream.spark.progress.query_metrics import QueryMetrics
 from spillable_stream.spark.progress.query_report import QueryReport
 from tests.support.events import numbered, put
+from tests.support.no_threads import no_threads
 from tests.support.spark.events import end_offset, tell
 from tests.support.spark.reader_process import plan, reader
 from tests.support.spark.versions import needs
@@ -144,3 +145,8 @@ def test_a_port_is_served_until_the_close() -> None:
     metrics.close()
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(url, timeout=60)
+
+
+def test_a_port_that_no_thread_can_serve_is_refused() -> None:
+    with no_threads(), pytest.raises(ss.StorageError, match="raise this user's limit of processes"):
+        QueryMetrics(0)

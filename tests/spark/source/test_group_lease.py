@@ -23,6 +23,7 @@ from spillable_stream.spark.source.group_lease import GroupLease
 from spillable_stream.spark.source.partition import EventPartition
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 from tests.support.events import numbered, put, take
+from tests.support.no_threads import no_threads
 from tests.support.spark.sources import named_source, source
 
 pytestmark = pytest.mark.spark
@@ -257,6 +258,22 @@ def test_a_channel_that_cannot_be_closed_cleanly_when_nobody_calls_is_logged(
     lease.channel()
     wait_for_threads()
     assert "the channel /data/full, for which Spark has not asked for 0 s: the disk is full" in caplog.text
+
+
+def test_a_channel_that_no_thread_can_close_is_used_and_closed_once_there_is_one(
+    channel: ss.Channel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = named_source(channel)
+    with no_threads(named="spillable idle source") as refused:
+        start = reader.initialOffset()
+        for _ in range(2):
+            assert reader.latestOffset(start)["writeOrderId"] == 5
+    assert refused and caplog.text.count("nobody closes the channel") == 1
+    monkeypatch.setattr(group_lease, "IDLE_SECONDS", 0.0)
+    assert reader.latestOffset(start)["writeOrderId"] == 5
+    wait_for_threads()
+    own(channel)
+    reader.stop()
 
 
 @pytest.mark.parametrize("resumed", [False, True], ids=["new", "resumed"])

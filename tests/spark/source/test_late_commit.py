@@ -8,6 +8,7 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream.spark.source.late_commit import LateCommit
+from tests.support.no_threads import no_threads
 
 LONG_SECONDS = 3600.0
 
@@ -34,3 +35,14 @@ def test_a_commit_that_fails_is_logged_and_one_that_was_made_is_not_made_again(
         if thread.name == "spillable late commit":
             thread.join(30)
     assert "is not committed yet: the store is busy" in caplog.text
+
+
+def test_a_commit_for_which_no_thread_can_wait_is_made_at_once_and_the_next_one_waits() -> None:
+    made = list[int]()
+    late = LateCommit(lambda: made.append(1), "/c")
+    with no_threads():
+        late.within(LONG_SECONDS)
+    assert made == [1]
+    late.within(LONG_SECONDS)
+    assert made == [1] and late._timer is not None
+    late.cancel()

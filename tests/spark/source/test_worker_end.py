@@ -88,6 +88,14 @@ def test_a_worker_ends_though_its_second_signal_interrupts_the_first(path: Path)
     assert not os.path.lexists(path / "memory")
 
 
+def test_a_worker_that_can_have_no_thread_ends_as_if_it_was_killed(path: Path) -> None:
+    with worker(path, "full") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    with ss.Channel(path) as channel:
+        assert channel.stats().drain_order == [100]
+
+
 def test_after_a_worker_was_killed_the_next_close_moves_memory_to_disk(path: Path) -> None:
     with worker(path, "source") as process:
         process.kill()

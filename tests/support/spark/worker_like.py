@@ -4,7 +4,7 @@
 what: "source" has begun to read them, "set" too, and those of a channel beside it, "program" likewise, but is no worker
 of Spark's, "commit" is inside of a commit, whose sync lasts until a line comes in, and ends when it has said COMMITTED,
 and "failing" also has something to close that fails. "twice" has seen children end to which a second signal came at any
-step of what the first one starts.
+step of what the first one starts. "full" can have no more threads.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ def main(path: str, how: str) -> None:
     if how == "twice":
         for step in range(1, 10):
             require_end_though_signalled_again(step)
+    if how == "full":
+        threading.Thread.start = refuse  # type: ignore[method-assign]
     print("READY", flush=True)
     while not select.select([sys.stdin], [], [], 0.05)[0]:  # a signal just before an endless wait would not end it
         pass
@@ -89,6 +91,10 @@ def require_end_though_signalled_again(step: int) -> None:
     sys.settrace(trace)
     signal.raise_signal(signal.SIGTERM)
     time.sleep(60)
+
+
+def refuse(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
 
 
 def fail() -> None:
