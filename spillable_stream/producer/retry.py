@@ -12,6 +12,7 @@ from spillable_stream.errors import (
     REFUSALS,
     ChannelClosedError,
     EventTooLargeError,
+    NotAChannelError,
     ProducerBusyError,
     ProducerSequenceError,
     PutTooLargeError,
@@ -41,10 +42,13 @@ def may_pass(error: BaseException) -> bool:
     """Tell whether an error may be over after a while.
 
     A full channel, a full disk, a busy lock, trouble with storage, a loss of earlier events, after which the store's
-    channel continues (`SendTask` lets a batch that the application numbered fail), and a handle that failed, which is
-    opened again. Of other targets any `OSError`, such as a connection that broke. That a batch may have been committed
-    anyway does no harm: its number tells.
+    channel continues (`SendTask` lets a batch that the application numbered fail), a handle that failed, which is
+    opened again, and a channel that is missing, as while its disk is not mounted or its directory is restored. Of other
+    targets any `OSError`, such as a connection that broke. That a batch may have been committed anyway does no harm:
+    its number tells.
     """
+    if isinstance(error, NotAChannelError):
+        return error.is_missing
     return isinstance(error, _MAY_PASS) and not isinstance(error, MISFITS)
 
 

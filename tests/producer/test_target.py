@@ -33,6 +33,7 @@ from tests.producer.conftest import MakeProducer
 from tests.support.events import numbered, peek, take
 from tests.support.fake_files import FaultyFileSystem
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget
+from tests.support.producers import wait_for_retry
 
 QUICK = {"base_retry_backoff_ms": 1, "linger_ms": 0, "context_headers": False}
 
@@ -99,10 +100,31 @@ def test_a_handle_of_a_typed_channel_that_its_owner_closed_is_opened_again_likew
         assert tx.take_many(10) == [{"n": 1}, {"n": 2}]
 
 
+@pytest.mark.parametrize("is_mount_point", [False, True], ids=["gone", "an empty directory"])
+def test_a_channel_that_is_missing_for_a_while_gets_what_was_sent_meanwhile(path: Path, is_mount_point: bool) -> None:
+    away = path.with_name("away")
+    with Producer(path, retries=1_000_000, max_retry_backoff_ms=5, **QUICK) as producer:
+        producer.send(b"1").result(PATIENCE_SECONDS)
+        path.rename(away)
+        if is_mount_point:
+            path.mkdir()
+        future = producer.send(b"2")
+        wait_for_retry(producer)
+        if is_mount_point:
+            path.rmdir()
+        away.rename(path)
+        assert {a.error_code for a in future.result(PATIENCE_SECONDS).reserved_attempts[:-1]} == {
+            NotAChannelError.__name__
+        }
+    with Channel(path) as channel:
+        assert peek(channel) == [b"1", b"2"]
+
+
 def test_a_channel_that_was_removed_fails_with_the_events(path: Path) -> None:
     producer = Producer(path, retries=1, **QUICK)
     shutil.rmtree(path)
     error = producer.send(b"x").exception(PATIENCE_SECONDS)
+    assert isinstance(error, SendFailedError) and error.result.attempt_count == 2
     assert isinstance(error, SendFailedError) and error.events[0].body == b"x"
     assert error.result.error_code == NotAChannelError.__name__
     with pytest.raises(ProducerError, match=r"could not be closed: .* was removed"):
