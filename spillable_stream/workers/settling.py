@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from spillable_stream.channel.consumer import Consumer
@@ -17,32 +14,16 @@ from spillable_stream.workers.calls import Calls
 from spillable_stream.workers.judge import Judge
 from spillable_stream.workers.letters import LetterOrigin, dead_letters
 from spillable_stream.workers.reporting import one_line
+from spillable_stream.workers.shared_state import SharedState
 from spillable_stream.workers.transfer import Transfer
-from spillable_stream.workers.work import Deferred, Fate, Work, WorkQueue, halves
+from spillable_stream.workers.work import Deferred, Fate, Work, halves
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
 
-__all__ = ["Settling", "Tally"]
+__all__ = ["Settling"]
 
 _log = log_of(__name__)
-
-
-@dataclass(slots=True)
-class Tally:
-    """What became of a worker's events. The worker's mutex is held.
-
-    Args:
-        settled: how many events have which fate.
-        failed_calls: how many calls have failed.
-        last_error: the error of the last one.
-        trouble: why a channel could not commit a fate when that was tried last; "" if it could.
-    """
-
-    settled: Counter[Fate] = field(default_factory=Counter)
-    failed_calls: int = 0
-    last_error: str = ""
-    trouble: str = ""
 
 
 class Settling:
@@ -54,10 +35,7 @@ class Settling:
         transfer: takes events to the dead-letter channel; None without one.
         judge: decides what becomes of events.
         calls: remembers which calls have failed.
-        queue: the work that waits.
-        tally: what became of the rest.
-        changed: the worker's mutex.
-        clock: the time, in seconds.
+        shared: what the worker's threads share.
     """
 
     def __init__(
@@ -67,20 +45,14 @@ class Settling:
         transfer: Transfer | None,
         judge: Judge,
         calls: Calls,
-        queue: WorkQueue,
-        tally: Tally,
-        changed: threading.Condition,
-        clock: Callable[[], float],
+        shared: SharedState,
     ) -> None:
         self._channel = channel
         self._consumer = consumer
         self._transfer = transfer
         self._judge = judge
         self._calls = calls
-        self._queue = queue
-        self._tally = tally
-        self._changed = changed
-        self._clock = clock
+        self._shared = shared
 
     def judge(self, work: Work) -> bool:
         """Set the work's fate, and tell that it has one; else let it wait: another thread may have it by now."""
@@ -88,21 +60,21 @@ class Settling:
             waiting = self._judge.judge(work)
         finally:
             self._calls.judged(work)
-        with self._changed:
+        with self._shared.changed:
             if self._judge.is_failure(work.error):
-                self._tally.failed_calls += 1
-                self._tally.last_error = one_line(work.error)
+                self._shared.tally.failed_calls += 1
+                self._shared.tally.last_error = one_line(work.error)
         is_decided = work.fate is not None
         self._wait(waiting)
         self._calls.say_what_failed()
         return is_decided
 
     def _wait(self, waiting: list[Deferred]) -> None:
-        with self._changed:
+        with self._shared.changed:
             for work, seconds in waiting:
                 if work.error is not None:
                     work.error.__traceback__ = None  # it holds the events that the call got
-                self._queue.put(work, self._clock() + seconds if seconds else 0.0)
+                self._shared.queue.put(work, self._shared.clock() + seconds if seconds else 0.0)
 
     def settle(self, work: Work, found: list[ReadBatch]) -> None:
         """Commit what is decided; where a channel has no room or no time now, later.
@@ -116,17 +88,17 @@ class Settling:
                 work.prepared = self._store(work, found)
             self._consumer.commit(work.ranges, work.prepared)
         except REFUSALS as e:
-            with self._changed:
-                self._tally.trouble = str(e)
+            with self._shared.changed:
+                self._shared.tally.trouble = str(e)
             self._wait([self._judge.refused(part) for part in self._parts(work)])
             self._calls.failed(work)
             return
-        with self._changed:
+        with self._shared.changed:
             if work.is_refused:
-                self._tally.trouble = ""
+                self._shared.tally.trouble = ""
             assert work.fate is not None
             self._calls.settled(work)
-            self._tally.settled[work.fate] += work.count
+            self._shared.tally.settled[work.fate] += work.count
         if work.fate is not Fate.DONE:
             path, why = self._channel.path, type_and_text(work.error)
             about = fields(path, group=self._consumer.group, first_id=work.first_id, last_id=work.last_id)

@@ -174,7 +174,7 @@ def test_the_errors_of_events_that_wait_do_not_keep_the_events(channel: Channel)
     thread = threading.Thread(target=lambda: worker.run(until_empty=True))
     thread.start()
     assert wait_until(lambda: worker.stats().waiting_events > 0)
-    found += [entry[-1].error.__traceback__ for entry in worker._queue._heap]
+    found += [entry[-1].error.__traceback__ for entry in worker._shared.queue._heap]
     clock.now = 1.0
     thread.join()
     assert found == [None]
