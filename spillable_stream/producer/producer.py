@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import random
 import threading
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
 from typing import Any, NoReturn, Self, Unpack
 
-import pyarrow as pa
-
 from spillable_stream.arguments import function, instance, whole_milliseconds
 from spillable_stream.arguments import timeout_seconds as checked_timeout
-from spillable_stream.channel.event import ID_COLUMN, Event, event_list
-from spillable_stream.errors import OptionError, ProducerClosedError, SchemaError
+from spillable_stream.channel.event import Event, event_list
+from spillable_stream.errors import OptionError, ProducerClosedError
 from spillable_stream.format.arrow_input import ArrowRows, arrow_rows
-from spillable_stream.format.batch import accept_batch
 from spillable_stream.names import check_producer
 from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.producer import process_end
 from spillable_stream.producer.batch import Callback, ProducerBatch
+from spillable_stream.producer.beginning import Beginning
 from spillable_stream.producer.clock import Clock
-from spillable_stream.producer.dead_letters import DeadLetters
 from spillable_stream.producer.destination import Destination
 from spillable_stream.producer.event_size import (
     BODY_BYTES,
@@ -32,18 +28,16 @@ from spillable_stream.producer.event_size import (
     TIMES_BYTES,
     TINY_BODIES,
     TINY_BODY_BYTES,
-    copy_of_batch,
 )
 from spillable_stream.producer.future import SendFuture
-from spillable_stream.producer.own_copy import own_event, own_row, own_rows
+from spillable_stream.producer.own_copy import own_batch, own_event, own_events, own_row
 from spillable_stream.producer.pipeline import Pipeline
 from spillable_stream.producer.room import Poller
 from spillable_stream.producer.routing import Forked, Only, Route
 from spillable_stream.producer.stats import ProducerStats
-from spillable_stream.producer.target import Receiver, Receivers, Target
+from spillable_stream.producer.target import Receiver, Receivers
 from spillable_stream.producer.targets import Targets
 from spillable_stream.quantities import Duration, Milliseconds
-from spillable_stream.state.producer_history import PASSING
 
 __all__ = ["Producer"]
 
@@ -75,6 +69,7 @@ class Producer:
         ProducerBusyError: another live producer has the ID.
         ProducerClosedError: the process is ending.
         SchemaError: the dead-letter channel is a typed one.
+        StorageError: the process can have no more threads.
         SpillableError: a channel can't be opened; all that `Channel` raises.
     """
 
@@ -112,30 +107,17 @@ class Producer:
     def _start(self) -> None:
         """Start the threads; again in a forked child."""
         process_end.refuse_at_end()
-        self.producer_id: str = self._given_id or _passing_id()
-        targets, given_id = self._targets, self._given_id
-        if given_id is not None:
-            targets.claim(given_id, self._config)
-        dead_letters = None if targets.dead is None else DeadLetters(targets.dead, _passing_id())
-        if dead_letters is not None and given_id is not None:
-            dead_letters.require_distinct(targets.receiving)
-        destinations = [self._destination_of(target, dead_letters) for target in targets.receiving]
-        route = targets.route(destinations, self._config)
-        name = f"spillable-producer-{self.producer_id}"
-        self._pipeline = Pipeline(name, self._config, destinations, dead_letters, targets, self._clock, self._rng)
+        targets, config = self._targets, self._config
+        begun = Beginning.of(targets, self._given_id, config)
+        self.producer_id: str = begun.producer_id
+        name, destinations = f"spillable-producer-{begun.producer_id}", begun.destinations
+        self._pipeline = Pipeline(name, config, destinations, begun.dead_letters, targets, self._clock, self._rng)
         process_end.started(self._pipeline)
         self._accumulator, self._buffer = self._pipeline.accumulator, self._pipeline.buffer
         # Here too, for every send looks at them.
         self._most_bytes, self._last_index = self._accumulator.most_bytes, self._accumulator.last_index
-        self._route: Route = route
-        self._only = destinations[0] if isinstance(route, Only) else None
-
-    def _destination_of(self, target: Target, dead_letters: DeadLetters | None) -> Destination:
-        last_dead = 0
-        if self._given_id is not None:
-            last_dead = dead_letters.last_sequence(self.producer_id, target) if dead_letters else 0
-        last = target.last_sequence(self.producer_id)
-        return Destination(target, self.producer_id, last, last_dead, self._config.ttl_us)
+        self._route: Route = begun.route
+        self._only = destinations[0] if isinstance(begun.route, Only) else None
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────
 
@@ -244,18 +226,7 @@ class Producer:
         found = event_list(events, "send_many")
         if not found:
             raise OptionError("send_many needs at least one event")
-        headers: dict[int, dict[str, str]] = {}
-        bodies: list[Any]
-        if destination.typed:
-            bodies, size_bytes = own_rows(found, destination)
-        else:
-            bodies, size_bytes = [], 0
-            for i, event in enumerate(found):
-                body, own, event_bytes = own_event(event, None)
-                bodies.append(body)
-                size_bytes += event_bytes
-                if own:
-                    headers[i] = own
+        bodies, headers, size_bytes = own_events(found, destination)
         accumulator, times = self._pipeline.accumulator, destination.times_of(ttl, deliver_after, deliver_at)
         if sequence is None:
             return accumulator.add_many(destination, bodies, headers, size_bytes, callback, max_block_ms, times)
@@ -282,12 +253,7 @@ class Producer:
         """Send an Arrow batch, a table or a data frame as a batch of its own, with one future; see `send_many`."""
         destination = self._numbered(key, sequence)
         max_block_ms = _checked_wait(callback, max_block_ms)
-        rows = arrow_rows(batch, "send_batch")
-        given, schema = rows.to_batches() if isinstance(rows, pa.Table) else [rows], destination.target.schema
-        fitted = [accept_batch(each, schema, ID_COLUMN) for each in given if each.num_rows]
-        if not fitted:
-            raise OptionError("send_batch needs at least one event")
-        own, size_bytes = copy_of_batch(_joined(fitted))
+        own, size_bytes = own_batch(arrow_rows(batch, "send_batch"), destination)
         times = destination.times_of(ttl, deliver_after, deliver_at)
 
         def fill(of: ProducerBatch) -> None:
@@ -318,8 +284,7 @@ class Producer:
         Raises:
             OptionError: the key leads nowhere, or there is none, and several channels share the keys.
         """
-        destination = self._route.fixed(key)
-        return destination.target.last_sequence(self.producer_id)
+        return self._route.fixed(key).target.last_sequence(self.producer_id)
 
     @property
     def max_block_ms(self) -> int:
@@ -428,27 +393,6 @@ class Producer:
                     raise ProducerClosedError("the producer is closed; create a new one")
                 self._start()
             return self._route
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return one batch of several, in the channel's schema: Arrow can't join all categories, and some wrongly.
-
-    Raises:
-        SchemaError: Arrow can't join columns of their types, or no one column holds so much.
-    """
-    if len(batches) == 1:
-        return batches[0]
-    try:
-        joined = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    except pa.ArrowNotImplementedError as e:
-        raise SchemaError(f"send_batch can't join the batches of the table ({e}); send each of them") from e
-    if len(joined) > 1:  # more than 2 GiB of one column
-        raise SchemaError("send_batch can't join the batches of the table: a column is too large; send each of them")
-    return joined[0]
-
-
-def _passing_id() -> str:
-    return PASSING + uuid.uuid4().hex[:16]
 
 
 def _checked_wait(callback: Callback | None, max_block_ms: Milliseconds | None) -> int | None:

@@ -8,8 +8,6 @@ import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,7 +21,6 @@ from spillable_stream.errors import (
     SchemaError,
     TransactionCapacityError,
 )
-from spillable_stream.producer import producer as producer_module
 from spillable_stream.producer.context import PRODUCER_ID, PRODUCER_SEQUENCE
 from spillable_stream.producer.event_size import ATTEMPT_BYTES, BATCH_BYTES, TINY_BODY_BYTES, text_bytes
 from tests.producer.conftest import MakeProducer
@@ -307,20 +304,6 @@ def test_categories_are_sent_as_their_values(path: Path) -> None:
             producer.send_batch(table).result(PATIENCE_SECONDS)
         with channel.take_transaction() as tx:
             assert tx.take_many(9) == table.to_pylist()
-
-
-def test_a_table_that_arrow_leaves_in_several_batches_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A column of more than 2 GiB, which a test has no room for: here `combine_chunks` combines nothing."""
-    batches = [pa.record_batch({"body": pa.array([body])}) for body in (b"1", b"2")]
-
-    class Uncombined:
-        @staticmethod
-        def from_batches(of: list[pa.RecordBatch]) -> Any:
-            return SimpleNamespace(combine_chunks=lambda: SimpleNamespace(to_batches=lambda: of))
-
-    monkeypatch.setattr(producer_module, "pa", SimpleNamespace(**{**vars(pa), "Table": Uncombined}))
-    with pytest.raises(SchemaError, match="a column is too large; send each of them"):
-        producer_module._joined(batches)
 
 
 @pytest.mark.parametrize(
