@@ -113,6 +113,7 @@ class ChannelTarget:
         self.name: str = str(self._channel.path)
         self._schemas = self._channel.port().schemas()
         self._claims: dict[str, ProducerClaim] = {}
+        self._is_closed = False
         self._share = b""  # of the keys; noted with each batch that the application numbers
         self._mutex = threading.Lock()
 
@@ -174,9 +175,17 @@ class ChannelTarget:
             )
 
     def last_sequence(self, producer_id: str) -> int:
-        """Return the highest number that a producer committed in the channel."""
-        with self._channel.put_port().snapshot() as state:
-            return state.producers.last(producer_id)
+        """Return the highest number that a producer committed in the channel; opens a handle that failed again."""
+        channel = self._channel
+        try:
+            with channel.put_port().snapshot() as state:
+                return state.producers.last(producer_id)
+        except ChannelClosedError:
+            if self._is_closed:
+                raise
+            self._reopen(channel)
+            with self._channel.put_port().snapshot() as state:
+                return state.producers.last(producer_id)
 
     def due_ms(self, deliver_after: Duration | None, deliver_at: datetime | None) -> int:
         """Return when events are due that are sent now, in milliseconds since 1970; 0 for now.
@@ -244,6 +253,7 @@ class ChannelTarget:
 
     def close(self) -> None:
         """Give up what was claimed, and the channel if it was opened here."""
+        self._is_closed = True
         for claim in self._claims.values():
             claim.release()
         self._claims = {}

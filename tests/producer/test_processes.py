@@ -15,12 +15,13 @@ import pytest
 
 from spillable_stream import Channel, Producer
 from spillable_stream.engine.local.local_port import LockedProducer
-from spillable_stream.errors import OptionError, ProducerClosedError, SendFailedError
+from spillable_stream.errors import OptionError, ProducerClosedError, SendFailedError, StorageError
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.target import ChannelTarget
 from tests.support.events import peek
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
 from tests.support.forks import in_child
+from tests.support.no_threads import no_threads
 
 
 def test_a_forked_child_sends_as_a_producer_of_its_own(path: Path) -> None:
@@ -40,6 +41,20 @@ def test_a_forked_child_sends_as_a_producer_of_its_own(path: Path) -> None:
         assert not parents.done()
     with Channel(path) as channel:
         assert sorted(peek(channel)) == [b"the child's", b"the parent's"]
+
+
+def test_a_forked_child_that_can_have_no_threads_says_so_and_sends_once_it_can(path: Path) -> None:
+    with Producer(path) as producer:
+
+        def child() -> None:
+            with no_threads(named="-mover"), pytest.raises(StorageError, match="can't start new thread"):
+                producer.send(b"refused")
+            producer.send(b"sent").result(PATIENCE_SECONDS)
+            producer.close(PATIENCE_SECONDS)
+
+        in_child(child)
+    with Channel(path) as channel:
+        assert peek(channel) == [b"sent"]
 
 
 def test_a_forked_child_that_sends_nothing_ends_nothing(path: Path) -> None:

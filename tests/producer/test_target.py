@@ -90,6 +90,20 @@ def test_a_handle_that_its_owner_closed_is_opened_again_rather_than_events_lost(
         assert peek(again) == [b"1", b"2"]
 
 
+def test_the_last_number_is_known_though_the_handle_was_closed(path: Path) -> None:
+    """A program that numbers its batches asks after a failure, which may have closed the handle."""
+    channel = Channel(path)
+    with Producer(channel, producer_id="me", **QUICK) as producer:
+        producer.send_many([b"1"], sequence=7).result(PATIENCE_SECONDS)
+        channel.close()
+        assert producer.last_sequence() == 7
+        producer.send_many([b"2"], sequence=8).result(PATIENCE_SECONDS)
+    with pytest.raises(ChannelClosedError):
+        producer.last_sequence()
+    with Channel(path) as again:
+        assert peek(again) == [b"1", b"2"]
+
+
 def test_a_handle_of_a_typed_channel_that_its_owner_closed_is_opened_again_likewise(path: Path) -> None:
     channel = Channel(path, schema=pa.schema([("n", pa.int64())]))
     with Producer(channel, **QUICK) as producer:
