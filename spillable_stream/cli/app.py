@@ -375,11 +375,11 @@ def confirm(path: str, question: str, yes: bool) -> None:
     if not is_terminal():
         text = f"{question} Nothing was changed: give --yes where nobody can be asked"
         _end_unconfirmed(path, text, _is_as_json(), UNKNOWN, error=OptionError.__name__)
-    if not ask(path, question):
+    if not _ask(path, question):
         _end_unconfirmed(path, "nothing was changed", _is_as_json(), UNHEALTHY, declined=True)
 
 
-def ask(path: str, question: str) -> bool:
+def _ask(path: str, question: str) -> bool:
     """Ask whoever is at the terminal, before anything is changed, and tell whether the answer is yes.
 
     Args:

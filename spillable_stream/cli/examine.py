@@ -18,11 +18,9 @@ from spillable_stream.cli.app import (
     AsJson,
     ChannelPath,
     Yes,
-    ask,
     confirm,
     cut_short,
     fail,
-    is_terminal,
     print_object,
     refuse_empty,
 )
@@ -50,10 +48,12 @@ _URI = Annotated[
     ),
 ]
 _Claim = Annotated[
-    bool,
+    list[str] | None,
     typer.Option(
-        "--claim-backup",
-        help="Give the channel its directory of checkpoint copies, which has no owner.json. Its disk is mounted.",
+        "--claim",
+        metavar="DIR",
+        callback=refuse_empty("a directory of the channel"),
+        help="Give the channel this directory of its own as it is, without an owner.json. May be given several times.",
     ),
 ]
 _RACES = Annotated[int, typer.Option("--races", min=1, help="For how many objects eight writers race.")]
@@ -74,13 +74,13 @@ def verify(path: ChannelPath, as_json: AsJson = False) -> None:
     raise typer.Exit(HEALTHY if report.healthy else UNHEALTHY)
 
 
-def repair(path: ChannelPath, yes: Yes = False, claim_backup: _Claim = False, as_json: AsJson = False) -> None:
+def repair(path: ChannelPath, yes: Yes = False, claim: _Claim = None, as_json: AsJson = False) -> None:
     """Make a damaged channel whole again. Copies of everything it changes go to PATH/quarantine.
 
     A healthy channel is not touched. Nobody may have the channel open; in an object store nothing can tell that. If
-    events can't be saved, it says so, and asks first. A directory of backupCheckpointDir without an owner.json, as one
-    whose disk is not mounted, is left alone, and the rest repaired, unless you say that it is the channel's: to its
-    question on a terminal, or with --claim-backup. With --yes it does not ask, and leaves it alone.
+    events can't be saved, it says so, and asks first. The disk of a directory without an owner.json may not be mounted:
+    nothing is repaired until it is, or until --claim names the directory as one to continue with, without what was on
+    that disk. One of backupCheckpointDir is left alone, and the rest repaired. --yes names none.
 
     Example: `spillable repair /data/orders`
 
@@ -90,14 +90,13 @@ def repair(path: ChannelPath, yes: Yes = False, claim_backup: _Claim = False, as
 
     if not yes:
         found = _verified(path, as_json)
-        _confirm_loss(path, found)
-        if found.unowned_backup is not None and not claim_backup:
-            claim_backup = _may_claim(path, found.unowned_backup)
+        if claim or not found.unrepairable:
+            _confirm_loss(path, found)
     with (
         _reporting(path, as_json, "run it again: a repair that was interrupted starts over"),
         shown_progress("repair") as progress,
     ):
-        report = repair_channel(path, claim_backup=claim_backup, progress=progress)
+        report = repair_channel(path, claim=claim or (), progress=progress)
     if as_json:
         print_object(report.as_dict())
     elif report.quarantine is None:
@@ -142,17 +141,8 @@ def _confirm_loss(path: str, report: Report) -> None:
         *([f"the kept events {listed(loss.kept)}, which no group needs"] if loss.kept else []),
         *([f"the IDs {listed(loss.doubtful)}, which may have been in use"] if loss.doubtful else []),
     ]
-    if given_up and not report.unrepairable:
+    if given_up:
         confirm(path, f"A repair of {path} gives up {'; and '.join(given_up)}. Repair it?", yes=False)
-
-
-def _may_claim(path: str, backup: Path) -> bool:
-    """Ask whether the channel may have a directory for copies of checkpoints that does not say whose it is."""
-    return is_terminal() and ask(
-        path,
-        f"{backup}, for copies of the checkpoints of {path}, has no owner.json, as if its disk were not mounted. "
-        "Is its disk mounted, and is the channel to have it?",
-    )
 
 
 def _verified(path: str, as_json: bool) -> Report:

@@ -133,8 +133,8 @@ class Report:
         unrepairable: why `repair` can do nothing; empty if it can.
         quarantine: after a repair, the directory with the copies of what was changed, or its address in a store; None
             if nothing was.
-        unowned_backup: the directory of ``backupCheckpointDir`` if it has no owner file, as that of a disk that is not
-            mounted; a repair has it only with ``claim_backup``.
+        unowned: the channel's directories that have no owner file, as that of a disk that is not mounted; a repair
+            gives them to the channel only with ``claim``.
     """
 
     path: Path | Location
@@ -146,7 +146,7 @@ class Report:
     read_bytes: int
     unrepairable: str = ""
     quarantine: Path | str | None = None
-    unowned_backup: Path | None = None
+    unowned: tuple[Path, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -169,5 +169,5 @@ class Report:
             "checked": {"files": self.files, "frames": self.frames, "bytes": self.read_bytes},
             "unrepairable": self.unrepairable or None,
             "quarantine": str(self.quarantine) if self.quarantine else None,
-            "unowned_backup": str(self.unowned_backup) if self.unowned_backup else None,
+            "unowned": [str(directory) for directory in self.unowned],
         }

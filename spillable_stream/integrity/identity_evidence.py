@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +13,21 @@ from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_see
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.log.chain import parsed_header
-from spillable_stream.log.directory_ownership import BACKUP, HOME, backup_fault, claim_fault, ownership_fault
+from spillable_stream.log.claim import require_claimed
+from spillable_stream.log.directory_ownership import (
+    BACKUP,
+    HOME,
+    backup_fault,
+    claim_advice,
+    claim_fault,
+    ownership_fault,
+)
 from spillable_stream.log.identity_file import layout_of, read_identity
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["check_owners", "find_identity", "missing_directory", "unowned_backup", "usual_layout"]
+__all__ = ["check_owners", "find_identity", "usual_layout", "why_unclaimed"]
 
 _LARGEST_HEADER_BYTES = 64 << 20
 
@@ -76,7 +85,7 @@ def _layout_of_owner(fs: FileSystem, path: Path) -> Layout | None:
         return None
 
 
-def check_owners(fs: FileSystem, layout: Layout, findings: Findings, *, claim_backup: bool = False) -> bool:
+def check_owners(fs: FileSystem, layout: Layout, findings: Findings, claimed: Collection[Path] = ()) -> bool:
     """Add the directories to the findings that are not proven to be the channel's, and tell whether there are any.
 
     Channels of the first releases have no owner files until they are opened.
@@ -85,7 +94,8 @@ def check_owners(fs: FileSystem, layout: Layout, findings: Findings, *, claim_ba
         fs: the file system.
         layout: the channel's files.
         findings: where they are added.
-        claim_backup: whether an `unowned_backup` is one of them; else it is left alone.
+        claimed: the directories that a repair gives to the channel by somebody's word. One for copies of checkpoints
+            that has no owner file is left alone unless it is one of them.
     """
     if not layout.owned:
         return False
@@ -100,50 +110,32 @@ def check_owners(fs: FileSystem, layout: Layout, findings: Findings, *, claim_ba
         if found is None and role == CHECKPOINT and directory.is_relative_to(layout.path):
             continue  # the next open makes it
         if (fault := ownership_fault(fs, layout, role, directory, found, owner)) is not None:
-            text = _unproven(directory, fault) + (". Is its disk mounted?" if found is None and role != HOME else "")
-            findings.damage(directory / OWNER_FILE, text)
-    if layout.backup_checkpoint_dir is not None and (claim_backup or unowned_backup(fs, layout) is None):
-        _check_owner_of_backup(fs, layout, layout.backup_checkpoint_dir, findings)
+            advice = f". {claim_advice(layout, directory)}" if found is None and role != HOME else ""
+            findings.damage(directory / OWNER_FILE, _unproven(directory, fault) + advice)
+    if (backup := layout.backup_checkpoint_dir) is not None:
+        with contextlib.suppress(StorageError):  # nothing depends on that directory
+            if backup in claimed or fs.exists(backup / OWNER_FILE):
+                _check_owner_of_backup(fs, layout, backup, findings)
     return len(findings.all()) > before
 
 
 def _check_owner_of_backup(fs: FileSystem, layout: Layout, backup: Path, findings: Findings) -> None:
     """Add the backup directory if it is not proven to be the channel's, and a repair may give it to the channel."""
-    with contextlib.suppress(StorageError):  # nothing depends on that directory
-        fault = backup_fault(fs, layout, backup) if fs.exists(backup) else None
-        if fault is not None and claim_fault(fs, layout, BACKUP, backup) is None:
-            findings.warn(backup / OWNER_FILE, _unproven(backup, fault))
-
-
-def unowned_backup(fs: FileSystem, layout: Layout) -> Path | None:
-    """Return the directory of ``backupCheckpointDir`` if it is there without an owner file, and a repair may have it.
-
-    It may be the mount point of a disk that is not mounted, so a repair takes it only where somebody said so.
-    """
-    backup = layout.backup_checkpoint_dir
-    if backup is not None and layout.owned:
-        with contextlib.suppress(StorageError):  # nothing depends on that directory
-            if (
-                fs.exists(backup)
-                and not fs.exists(backup / OWNER_FILE)
-                and claim_fault(fs, layout, BACKUP, backup) is None
-            ):
-                return backup
-    return None
+    fault = backup_fault(fs, layout, backup)
+    if fault is not None and claim_fault(fs, layout, BACKUP, backup) is None:
+        findings.warn(backup / OWNER_FILE, _unproven(backup, fault))
 
 
 def _unproven(directory: Path, fault: str) -> str:
     return f"{directory} is not proven to be this channel's: {fault}"
 
 
-def missing_directory(fs: FileSystem, layout: Layout) -> str:
-    """Return which directory elsewhere a repair must wait for; "" if all are there."""
-    for directory in layout.directories().values():
-        if not directory.is_relative_to(layout.path) and not fs.exists(directory):
-            return (
-                f"{directory} is missing: mount its disk; or, if that is gone for good, create the directory and "
-                "repair again, which continues without what was in it"
-            )
+def why_unclaimed(fs: FileSystem, layout: Layout) -> str:
+    """Return which directory a repair gives to the channel only by somebody's word; "" if it needs none."""
+    try:
+        require_claimed(fs, layout, ())
+    except ForeignDirectoryError as e:
+        return str(e)
     return ""
 
 

@@ -14,18 +14,14 @@ from spillable_stream.format.frame import file_seed
 from spillable_stream.integrity.delayed_check import DelaysOfDisk, readable_delays
 from spillable_stream.integrity.event_check import EventCheck, FilesOfDisk, has_misfit
 from spillable_stream.integrity.findings import Findings, Loss, Severity
-from spillable_stream.integrity.identity_evidence import (
-    check_owners,
-    find_identity,
-    missing_directory,
-    unowned_backup,
-)
+from spillable_stream.integrity.identity_evidence import check_owners, find_identity, why_unclaimed
 from spillable_stream.integrity.inventory import Inventory, LogFile, opened, take_inventory
 from spillable_stream.integrity.log_steps import LogSteps
 from spillable_stream.integrity.losses import UNKNOWN_IDS, kept_and_gone, unexplained
 from spillable_stream.integrity.partial_transactions import left_in_part
 from spillable_stream.integrity.spare_files import check_positions, note_segments, note_strays
 from spillable_stream.integrity.tolerant_replay import TolerantReplay
+from spillable_stream.log.directory_ownership import unowned_directories
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.log.wal import Position
@@ -64,7 +60,7 @@ class Inspection:
         files: how many files were read.
         frames: how many whole frames were read.
         read_bytes: the size of these frames.
-        unowned_backup: the directory for copies of checkpoints that a repair has only by somebody's word, or None.
+        unowned: the directories that a repair gives to the channel only by somebody's word.
     """
 
     layout: Layout
@@ -79,7 +75,7 @@ class Inspection:
     files: int
     frames: int
     read_bytes: int
-    unowned_backup: Path | None
+    unowned: tuple[Path, ...]
 
     @property
     def log_damaged(self) -> bool:
@@ -125,7 +121,7 @@ class _Inspector:
         self._walked: set[int | str] = set()
         self._damaged: set[int | str] = set()
         self._frames = self._read_bytes = 0
-        self._unrepairable = missing_directory(fs, inventory.layout)
+        self._unrepairable = why_unclaimed(fs, inventory.layout)
 
     def run(self, *, identity_damaged: bool) -> Inspection:
         """Run all steps; see `Inspection` for the argument."""
@@ -178,7 +174,7 @@ class _Inspector:
             len(self._walked) + event_check.files,
             self._frames + event_check.frames,
             self._read_bytes + event_check.read_bytes,
-            unowned_backup(self._fs, self._layout),
+            unowned_directories(self._fs, self._layout),
         )
 
     # ── replaying ───────────────────────────────────────────────────────────────────────────────

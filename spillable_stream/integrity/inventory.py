@@ -34,7 +34,7 @@ from spillable_stream.log.chain import (
     stale_file,
 )
 from spillable_stream.log.checkpoints import Checkpoints
-from spillable_stream.log.directory_ownership import is_held
+from spillable_stream.log.directory_ownership import claim_advice, is_held
 from spillable_stream.log.frames import LocatedFrame, walk
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE
@@ -241,8 +241,7 @@ def _report_backup(fs: FileSystem, layout: Layout, cause: StorageError, findings
     text = f"{named('backupCheckpointDir')} can't be used, and checkpoints have no copies; nothing needs them: {cause}"
     with suppress(StorageError):
         if not fs.exists(path / OWNER_FILE):
-            repair = f"'spillable repair {layout.path} --claim-backup'"
-            text += f". Is its disk mounted? If so, and if it is new, {repair} gives it to the channel"
+            text += f". {claim_advice(layout, path)}"
     findings.note(path, text)
 
 

@@ -11,8 +11,9 @@ it says which events are gone. In this order, each step durable before the next:
 4. checkpoints and the head, which speak of the old log, and are removed;
 5. the identity file is written, if it was damaged.
 
-Before all that, directories that are not proven to be the channel's become so, unless another one has them, or one for
-copies of checkpoints has no owner file and nobody said that it is the channel's. What they hold is examined only then.
+Before all that, directories that are not proven to be the channel's become so, unless another one has them. One without
+an owner file may be the mount point of a disk that is not mounted, so the repair is refused unless somebody names it;
+one for copies of checkpoints is left alone then. What they hold is examined only after that.
 
 Killed in between, the channel is as it was, or refused, and the next repair does it all again.
 """
@@ -20,30 +21,30 @@ Killed in between, the channel is as it was, or refused, and the next repair doe
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from spillable_stream.arguments import flag
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
 from spillable_stream.engine.requests import Control, Move
-from spillable_stream.errors import ChannelBusyError, CorruptionError
+from spillable_stream.errors import ChannelBusyError, CorruptionError, OptionError
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.file_names import Tier, disk_segment, log_name
 from spillable_stream.format.frame import FrameType, encode, encode_with, file_seed
 from spillable_stream.format.head_page import disowned, parse_host
 from spillable_stream.format.record import FileHeader, LostRecord
+from spillable_stream.integrity.claimed_directories import ClaimedPaths, claimed_directories, claimed_paths
 from spillable_stream.integrity.file_kinds import require_kinds
 from spillable_stream.integrity.findings import Findings, Loss, Report
-from spillable_stream.integrity.identity_evidence import check_owners, find_identity, missing_directory
+from spillable_stream.integrity.identity_evidence import check_owners, find_identity
 from spillable_stream.integrity.inspection import Inspection
 from spillable_stream.integrity.object_repair import repair_objects
 from spillable_stream.integrity.repair_copies import RepairCopies, memory_files
 from spillable_stream.integrity.verify import examine, report_of
 from spillable_stream.log.checkpoints import Checkpoints
-from spillable_stream.log.claim import own_again
+from spillable_stream.log.claim import own_again, require_claimed
 from spillable_stream.log.directory_ownership import is_held
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.identity_file import require_directory, write_identity
@@ -68,7 +69,7 @@ __all__ = ["repair"]
 def repair(
     path: str | os.PathLike[str],
     *,
-    claim_backup: bool = False,
+    claim: ClaimedPaths = (),
     fs: FileSystem | None = None,
     progress: OnProgress | None = None,
 ) -> Report:
@@ -76,8 +77,9 @@ def repair(
 
     Args:
         path: the channel's directory, or its address in an object store.
-        claim_backup: let the channel have the directory of ``backupCheckpointDir`` though it has no owner file: it is
-            new, and not the mount point of a disk that is not mounted.
+        claim: the directories of the channel, or the one, that it is to have as they are though they have no owner
+            file: each is new, or its disk is lost for good, and it is not the mount point of a disk that is not
+            mounted. One that is missing is created.
         fs: the file system, for tests.
         progress: is told how far it is, in bytes: a verify, then the repair, which reads all again. If it raises, the
             channel is as it was, but for owner files.
@@ -88,15 +90,20 @@ def repair(
 
     Raises:
         ImportError: the address is of a cloud, and obstore is not installed.
-        OptionError: it is not a path, or no channel can be at such an address; or ``claim_backup`` is not a bool.
+        OptionError: it is not a path, or no channel can be at such an address; or ``claim`` names a directory that is
+            not one of the channel's.
+        ForeignDirectoryError: a directory is another channel's, or has no owner file and is not in ``claim``; no file
+            of the channel was changed.
         ChannelBusyError: some process has the channel open; in a store, some process writes to it.
         NotAChannelError: the path holds no channel.
         UnsupportedFormatError: a newer version wrote it.
         CorruptionError: it can't be repaired; the message says why.
         StorageError: the file system or the store refused; do it again.
     """
-    place, claim_backup = channel_path(path), flag("claim_backup", claim_backup)
+    place, names = channel_path(path), claimed_paths(claim)
     if isinstance(place, Location):
+        if names:
+            raise OptionError(f"a channel in an object store has no directories to claim, such as {names[0]}")
         return repair_objects(place, progress)
     fs, path = given_file_system(fs), place
     require_directory(fs, path)
@@ -105,13 +112,14 @@ def repair(
     with _alone(fs, path, make=False):
         inspection = examine(fs, path, meter)
         meter.end()
-        report = report_of(inspection)
-        if report.healthy and not (claim_backup and report.unowned_backup):
+        report, claimed = report_of(inspection), claimed_directories(fs, inspection.layout, names)
+        if report.healthy and not claimed.intersection(report.unowned):
             return report
+        require_claimed(fs, inspection.layout, claimed)
     meter = Meter("repair", "bytes", progress)
     with _alone(fs, path, make=True):
         owners = Findings()
-        copies = _own_again(fs, path, owners, claim_backup=claim_backup)
+        copies = _own_again(fs, path, owners, claimed)
         inspection = examine(fs, path, meter)
         for found in owners.all():
             inspection.findings.add(found)
@@ -126,27 +134,27 @@ def repair(
         return report
 
 
-def _own_again(fs: FileSystem, path: Path, findings: Findings, *, claim_backup: bool) -> RepairCopies | None:
+def _own_again(fs: FileSystem, path: Path, findings: Findings, claimed: Collection[Path]) -> RepairCopies | None:
     """Make all directories proven to be the channel's.
 
     Args:
         fs: the file system.
         path: the channel's directory.
         findings: what proves no directory is added.
-        claim_backup: whether an unowned backup directory becomes the channel's, too.
+        claimed: the directories without an owner file that become the channel's, too.
 
     Returns:
         The copies of the owner files as they were; None if all directories are proven.
     """
     layout, _ = find_identity(fs, path, Findings())
-    if not check_owners(fs, layout, findings, claim_backup=claim_backup) and fs.exists(path / OWNER_FILE):
+    if not check_owners(fs, layout, findings, claimed) and fs.exists(path / OWNER_FILE):
         return None
-    _require_repairable(path, missing_directory(fs, layout))
+    require_claimed(fs, layout, claimed)
     copies = RepairCopies(fs, layout)
     report = Report(path, layout.channel, findings.all(), Loss(), 0, 0, 0, quarantine=copies.path)
     backup = [layout.backup_checkpoint_dir] if layout.backup_checkpoint_dir else []
     copies.keep(report, [d / OWNER_FILE for d in [path, *layout.directories().values(), *backup]])
-    own_again(fs, layout, claim_backup=claim_backup)
+    own_again(fs, layout, claimed=claimed)
     return copies
 
 

@@ -143,5 +143,5 @@ def report_of(inspection: Inspection, quarantine: Path | None = None) -> Report:
         inspection.read_bytes,
         inspection.unrepairable,
         quarantine,
-        inspection.unowned_backup,
+        inspection.unowned,
     )

@@ -105,7 +105,7 @@ class Checkpoints:
             f"{cause}: the channel {path} continues without copies of its checkpoints in "
             f"{named('backupCheckpointDir')}, {self._backup}; mount its disk, or make room there. A directory that is "
             "new there becomes the channel's when every handle is closed and "
-            f"'spillable repair {path} --claim-backup' is run"
+            f"'spillable repair {path} --claim {self._backup}' is run"
         )
         warnings.warn(BackupCheckpointWarning(message), stacklevel=2)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +12,13 @@ from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, Sto
 from spillable_stream.log.directory_ownership import (
     BACKUP,
     HOME,
+    claim_advice,
     claim_fault,
     is_outside,
     ownership_fault,
     ownership_fault_without_home,
     readable_owner,
+    unowned_directories,
     whereabouts,
 )
 from spillable_stream.log.identity_file import identity_of
@@ -26,21 +28,30 @@ from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["make_directories", "make_missing", "own_again", "own_backup", "require_unowned", "restore_home"]
+__all__ = [
+    "make_directories",
+    "make_missing",
+    "own_again",
+    "own_backup",
+    "require_claimed",
+    "require_unowned",
+    "restore_home",
+]
 
 _log = log_of(__name__)
 
 
-def own_again(fs: FileSystem, layout: Layout, *, claim_backup: bool) -> None:
+def own_again(fs: FileSystem, layout: Layout, *, claimed: Collection[Path] = ()) -> None:
     """Let a channel have its directories by the word of whoever repairs it; nobody has it open.
 
     Args:
         fs: the file system.
         layout: the channel's files.
-        claim_backup: whether it may have the backup directory though that has no owner file.
+        claimed: the directories that it may have though they have no owner file; one that is missing is created.
 
     Raises:
-        ForeignDirectoryError: one is another channel's, or that of the original of this copy, which is there.
+        ForeignDirectoryError: one is another channel's, or that of the original of this copy, which is there; or it
+            has no owner file, and was not claimed.
         ChannelBusyError: somebody holds one: the original of this copy, wherever that is.
     """
     with contextlib.ExitStack() as held:
@@ -50,19 +61,35 @@ def own_again(fs: FileSystem, layout: Layout, *, claim_backup: bool) -> None:
                 held.callback(lock.close)
                 if not lock.try_acquire():
                     raise ChannelBusyError(f"{directory} is held by another copy of {layout.path}; close that first")
-        _own_again(fs, layout, claim_backup=claim_backup)
+        _own_again(fs, layout, claimed)
 
 
-def _own_again(fs: FileSystem, layout: Layout, *, claim_backup: bool) -> None:
+def require_claimed(fs: FileSystem, layout: Layout, claimed: Collection[Path]) -> None:
+    """Prove that somebody has named every directory that a repair gives to the channel only by somebody's word.
+
+    Raises:
+        ForeignDirectoryError: nobody has; the disk of that directory may not be mounted.
+    """
+    for directory in unowned_directories(fs, layout):
+        if directory not in claimed and directory != layout.backup_checkpoint_dir:
+            what = f"has no {OWNER_FILE}" if fs.exists(directory) else "is missing"
+            raise ForeignDirectoryError(
+                f"{directory}, a directory of the channel {layout.path}, {what}. {claim_advice(layout, directory)}"
+            )
+
+
+def _own_again(fs: FileSystem, layout: Layout, claimed: Collection[Path]) -> None:
     for role, directory in layout.directories().items():
         if (fault := claim_fault(fs, layout, role, directory)) is not None:
             raise ForeignDirectoryError(f"{directory} can't be given to the channel {layout.path}: {fault}")
-    backup = _free_backup(fs, layout, claim_backup=claim_backup)  # by what the owner files say now
+    require_claimed(fs, layout, claimed)
+    backup = _free_backup(fs, layout, claimed)  # by what the owner files say now
     home, inode = whereabouts(fs, layout)
     owner = DirectoryOwner(layout.channel, HOME, uuid.uuid4().hex, home, inode, layout=identity_of(layout))
     for role, directory in layout.directories().items():
-        if directory.is_relative_to(layout.path):
+        if directory in claimed or directory.is_relative_to(layout.path):
             fs.make_directory(directory)
+            fs.share_directory(directory)
         fs.sync_parents(directory, done=layout.path)  # whoever created it, or a repair that was killed, may not have
         found, given = readable_owner(fs, directory), replace(owner, role=role, layout=None)
         if found is not None and not is_outside(fs, layout, directory):
@@ -75,12 +102,12 @@ def _own_again(fs: FileSystem, layout: Layout, *, claim_backup: bool) -> None:
             write_owner(fs, backup, replace(owner, role=BACKUP, layout=None))
 
 
-def _free_backup(fs: FileSystem, layout: Layout, *, claim_backup: bool) -> Path | None:
+def _free_backup(fs: FileSystem, layout: Layout, claimed: Collection[Path]) -> Path | None:
     """Return the backup directory if a repair may give it to the channel, else None; that is logged."""
     backup = layout.backup_checkpoint_dir
     if backup is not None:
         with _without_backup(layout):
-            if not fs.exists(backup / OWNER_FILE) and not (claim_backup and fs.exists(backup)):
+            if not fs.exists(backup / OWNER_FILE) and not (backup in claimed and fs.exists(backup)):
                 raise StorageError(f"{backup} has no {OWNER_FILE}, as one whose disk is not mounted; it is left alone")
             _require_none(claim_fault(fs, layout, BACKUP, backup))
             return backup

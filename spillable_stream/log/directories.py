@@ -24,7 +24,14 @@ from spillable_stream.errors import (
     ForeignDirectoryError,
 )
 from spillable_stream.log.claim import make_missing, own_backup
-from spillable_stream.log.directory_ownership import BACKUP, HOME, is_outside, ownership_fault, whereabouts
+from spillable_stream.log.directory_ownership import (
+    BACKUP,
+    HOME,
+    claim_advice,
+    is_outside,
+    ownership_fault,
+    whereabouts,
+)
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, parse_owner, write_owner
 from spillable_stream.log_records import fields, log_of
@@ -86,15 +93,14 @@ class Directories:
         try:
             return FileLock.open(self._fs, directory / OWNER_FILE, create=False)
         except FileNotFoundError as e:
-            raise self._foreign(role, directory, f"it has no {OWNER_FILE}") from e
+            advice = "" if role == HOME else claim_advice(self._layout, directory)
+            raise self._foreign(role, directory, f"it has no {OWNER_FILE}", advice) from e
 
-    def _foreign(self, role: str, directory: Path, why: str) -> ForeignDirectoryError:
+    def _foreign(self, role: str, directory: Path, why: str, advice: str = "") -> ForeignDirectoryError:
         what = "the directory" if role == HOME else f"{role} of the channel {self._layout.path},"
-        name = f"{what} {directory},"
-        return ForeignDirectoryError(
-            f"{name} is not proven to be this channel's: {why}. Is its disk mounted? If so, run "
-            f"'spillable repair {self._layout.path}' to let this channel have it"
-        )
+        repair = f"'spillable repair {self._layout.path}'"
+        advice = advice or f"Is its disk mounted? If so, run {repair} to let this channel have it"
+        return ForeignDirectoryError(f"{what} {directory}, is not proven to be this channel's: {why}. {advice}")
 
     # ── proving ─────────────────────────────────────────────────────────────────────────────────
 

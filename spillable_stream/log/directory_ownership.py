@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
-from spillable_stream.errors import ForeignDirectoryError, NotAChannelError, SpillableError
+from spillable_stream.errors import ForeignDirectoryError, NotAChannelError, SpillableError, StorageError
 from spillable_stream.log.identity_file import read_identity
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, read_owner
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import is_locked
@@ -15,6 +16,7 @@ __all__ = [
     "BACKUP",
     "HOME",
     "backup_fault",
+    "claim_advice",
     "claim_fault",
     "is_held",
     "is_original_elsewhere",
@@ -22,6 +24,7 @@ __all__ = [
     "ownership_fault",
     "ownership_fault_without_home",
     "readable_owner",
+    "unowned_directories",
     "whereabouts",
 ]
 
@@ -124,6 +127,35 @@ def claim_fault(fs: FileSystem, layout: Layout, role: str, directory: Path) -> s
                 f"{came_along.home}, which is there"
             )
     return None
+
+
+def unowned_directories(fs: FileSystem, layout: Layout) -> tuple[Path, ...]:
+    """Return the channel's directories without an owner file that a repair may give to it, if somebody names them.
+
+    Each may be the mount point of a disk that is not mounted. Not among them are the channel's own directory, since
+    ``channel.json`` is in it; one for checkpoints in there, which the next open makes; and one for copies of
+    checkpoints that is missing, since nothing depends on it.
+    """
+    found = []
+    for role, directory in layout.directories().items():
+        is_unowned = not fs.exists(directory / OWNER_FILE) if layout.owned else not fs.list(directory)
+        is_made_by_open = role == CHECKPOINT and directory.is_relative_to(layout.path)
+        if is_unowned and not is_made_by_open and claim_fault(fs, layout, role, directory) is None:
+            found.append(directory)
+    backup = layout.backup_checkpoint_dir
+    if backup is not None and layout.owned and fs.exists(backup) and not fs.exists(backup / OWNER_FILE):
+        with contextlib.suppress(StorageError):  # nothing depends on that directory
+            if claim_fault(fs, layout, BACKUP, backup) is None:
+                found.append(backup)
+    return tuple(found)
+
+
+def claim_advice(layout: Layout, directory: Path) -> str:
+    """Return what to do about a directory without an owner file."""
+    return (
+        "Its disk may not be mounted: mount it. If it is mounted, or lost for good, "
+        f"'spillable repair {layout.path} --claim {directory}' gives the channel the directory as it is"
+    )
 
 
 def _is_there_outside(fs: FileSystem, layout: Layout, directory: Path) -> bool:

@@ -14,15 +14,16 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from spillable_stream import Channel
-from spillable_stream.cli import app, examine
+from spillable_stream.cli import app
 from spillable_stream.format.frame import FrameType
 from spillable_stream.objects import open_store
 from spillable_stream.objects.slots import slot_key
 from tests.support import command_line
-from tests.support.channels import fill, snapshot, three_puts
+from tests.support.channels import fill, snapshot, spread, three_puts
 from tests.support.damage import flip, frames, log_file, offsets
 from tests.support.events import put, take
 from tests.support.lying_store import OverwritingStore
+from tests.support.mounts import unmount
 
 
 def run(*arguments: object) -> Result:
@@ -117,7 +118,7 @@ def test_json_is_one_object_of_a_stable_shape(path: Path) -> None:
     assert done.exit_code == 1
     assert set(said) == {
         "path", "channel", "healthy", "findings", "loss", "checked", "unrepairable", "quarantine",
-        "unowned_backup",
+        "unowned",
     }  # fmt: skip
     (finding,) = said["findings"]
     assert finding == {
@@ -244,38 +245,17 @@ def with_mount_point(tmp_path: Path) -> tuple[Path, Path]:
     return path, backup
 
 
-@pytest.mark.parametrize("answer", ["y", "n", "", "no terminal"])
-def test_a_directory_for_copies_of_checkpoints_without_an_owner_is_the_channels_only_by_a_yes(
-    tmp_path: Path, answer: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, backup = with_mount_point(tmp_path)
-    if answer == "n":
-        (checkpoint,) = (path / "checkpoint").glob("checkpoint-*")
-        flip(checkpoint, 60)
-    assert run("verify", path).exit_code == (1 if answer == "n" else 0)
-    monkeypatch.setattr(examine, "is_terminal", lambda: answer != "no terminal")
-    done = CliRunner().invoke(app, ["repair", str(path)], input=answer)
-    assert done.exit_code == 0, done.output
-    assert (f"{backup}, for copies" in done.stderr) is (answer != "no terminal")
-    assert (backup / "owner.json").exists() is (answer == "y")
-    assert run("verify", path).exit_code == 0
-
-
-@pytest.mark.parametrize("at_a_terminal", [False, True])
 @pytest.mark.parametrize("damaged", [False, True])
-def test_a_yes_to_a_loss_claims_no_directory_for_copies_of_checkpoints(
-    tmp_path: Path, damaged: bool, at_a_terminal: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_yes_to_a_loss_claims_no_directory_for_copies_of_checkpoints(tmp_path: Path, damaged: bool) -> None:
     """The mount point became the channel's, and its own disk was refused when it was back."""
     path, backup = with_mount_point(tmp_path)
     if damaged:
         flip(log_file(path), offsets(path, FrameType.PUT)[1] + 60)
     owners = {file: file.read_bytes() for file in path.rglob("owner.json")}
-    monkeypatch.setattr(examine, "is_terminal", lambda: at_a_terminal)
     done = run("repair", path, "--yes")
     assert done.exit_code == 0, done.output
     assert (path / "quarantine").exists() is damaged
-    assert f"If so, and if it is new, 'spillable repair {path} --claim-backup' gives it to the channel" in done.stdout
+    assert f"'spillable repair {path} --claim {backup}' gives the channel the directory as it is" in done.stdout
     assert owners and {file: file.read_bytes() for file in owners} == owners and not [*backup.iterdir()]
     backup.rmdir()
     (tmp_path / "disk").rename(backup)
@@ -283,27 +263,51 @@ def test_a_yes_to_a_loss_claims_no_directory_for_copies_of_checkpoints(
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_claim_backup_takes_a_directory_for_copies_of_checkpoints_and_accepts_no_loss(
-    tmp_path: Path, damaged: bool
-) -> None:
+def test_a_claim_takes_a_directory_for_copies_of_checkpoints_and_accepts_no_loss(tmp_path: Path, damaged: bool) -> None:
     path, backup = with_mount_point(tmp_path)
     if damaged:
         flip(log_file(path), offsets(path, FrameType.PUT)[1] + 60)
-        refused = run("repair", path, "--claim-backup")
+        refused = run("repair", path, "--claim", backup)
         assert refused.exit_code == 2 and "gives up 1 event, 2, that can't be read" in refused.stderr
         assert not [*backup.iterdir()]
-    done = run("repair", path, "--claim-backup", *(["--yes"] if damaged else []))
+    done = run("repair", path, "--claim", backup, *(["--yes"] if damaged else []))
     assert done.exit_code == 0, done.output
-    assert (backup / "owner.json").exists() and "for copies" not in done.stderr
+    assert (backup / "owner.json").exists()
     assert run("verify", path).exit_code == 0
 
 
-def test_a_claim_of_a_backup_that_has_an_owner_changes_nothing(path: Path) -> None:
-    with Channel(path, backup_checkpoint_dir=str(path.parent / "backup")) as channel:
+def test_a_claim_of_a_directory_that_has_an_owner_changes_nothing(path: Path) -> None:
+    backup = path.parent / "backup"
+    with Channel(path, backup_checkpoint_dir=str(backup)) as channel:
         put(channel, b"a")
     before = snapshot(path.parent)
-    assert run("repair", path, "--claim-backup").exit_code == 0
+    assert run("repair", path, "--claim", backup).exit_code == 0
     assert snapshot(path.parent) == before
+
+
+@pytest.mark.parametrize("yes", [[], ["--yes"]])
+def test_a_data_directory_whose_disk_is_not_mounted_is_not_repaired_though_its_loss_is_accepted(
+    tmp_path: Path, yes: list[str]
+) -> None:
+    path = spread(tmp_path)
+    unmount(tmp_path / "d0")
+    before = snapshot(tmp_path)
+    done = run("repair", path, *yes)
+    assert done.exit_code == 2 and "gives up" not in done.stderr
+    assert f"{tmp_path}/d0, a directory of the channel {path}, has no owner.json. Its disk may not be" in done.stderr
+    assert f"'spillable repair {path} --claim {tmp_path}/d0' gives the channel the directory" in done.stderr
+    assert run("verify", path).exit_code == 1
+    assert snapshot(tmp_path) == before
+
+
+def test_a_claim_of_a_data_directory_names_the_events_that_are_lost_with_it_and_asks(tmp_path: Path) -> None:
+    path = spread(tmp_path)
+    unmount(tmp_path / "d0")
+    refused = run("repair", path, "--claim", tmp_path / "d0")
+    assert refused.exit_code == 2 and "gives up 1 event, 2, that can't be read" in refused.stderr
+    done = run("repair", path, "--claim", tmp_path / "d0", "--yes")
+    assert done.exit_code == 0 and "repair did lose 1 event, 2" in done.stdout
+    assert run("verify", path).exit_code == 0
 
 
 @pytest.mark.parametrize("verb", ["verify", "repair", "check-store"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spillable_stream import BackupCheckpointWarning, Channel, CorruptionError, ForeignDirectoryError, OptionError
+from spillable_stream import BackupCheckpointWarning, Channel, ForeignDirectoryError
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner, write_owner
@@ -20,10 +20,11 @@ from tests.support.channels import fill, first_bytes, snapshot, spread
 from tests.support.damage import flip, log_file
 from tests.support.events import put
 from tests.support.fake_files import Call, DeadDirectory, FaultyFileSystem
+from tests.support.mounts import unmount
 
 
 @pytest.mark.parametrize("missing", [["d0"], ["d1"], ["d0", "d1"], ["images"]])
-def test_a_directory_elsewhere_that_is_missing_is_waited_for_and_given_up_only_if_it_is_created(
+def test_a_directory_elsewhere_that_is_missing_is_waited_for_and_given_up_only_if_it_is_claimed(
     tmp_path: Path, missing: list[str]
 ) -> None:
     """Its disk may not be mounted. A repair said that it was done, and the channel was refused ever after."""
@@ -33,14 +34,10 @@ def test_a_directory_elsewhere_that_is_missing_is_waited_for_and_given_up_only_i
         shutil.rmtree(tmp_path / name)
         left.pop(name, None)
     before = snapshot(path)
-    with pytest.raises(
-        CorruptionError, match=rf"can't be repaired: .*/{missing[0]} is missing: mount its disk; or, if"
-    ):
+    with pytest.raises(ForeignDirectoryError, match=rf"/{missing[0]}, a directory of the channel .*, is missing. Its"):
         repair(path)
     assert snapshot(path) == before and not (tmp_path / missing[0]).exists()
-    for name in missing:
-        (tmp_path / name).mkdir()
-    repair(path)
+    repair(path, claim=[tmp_path / name for name in missing])
     assert verify(path).healthy
     assert sorted(first_bytes(path)) == sorted(left.values())
 
@@ -48,7 +45,7 @@ def test_a_directory_elsewhere_that_is_missing_is_waited_for_and_given_up_only_i
 def test_a_data_directory_inside_of_the_channel_that_is_gone_is_created_by_one_repair(path: Path) -> None:
     fill(path)
     shutil.rmtree(path / "data")
-    repair(path)
+    repair(path, claim=path / "data")
     assert verify(path).healthy
     with Channel(path, create=False) as channel:
         put(channel, b"it lives on")
@@ -71,7 +68,7 @@ def test_one_repair_mends_the_owner_file_and_a_damaged_copy_of_a_checkpoint(
         (tmp_path / whose / OWNER_FILE).write_bytes(b"{")
     else:
         (tmp_path / whose / OWNER_FILE).unlink()
-    report = repair(path, claim_backup=True)
+    report = repair(path, claim=tmp_path / "backup")
     assert copy in {found.path for found in report.findings}
     assert verify(path).healthy
     assert first_bytes(path) == [b"a", b"b"]
@@ -92,7 +89,7 @@ def test_a_directory_for_copies_of_checkpoints_that_the_warning_leaves_to_a_repa
         write_owner(FileSystem(), backup, replace(owner, token="0" * 32))
     with pytest.warns(BackupCheckpointWarning, match="not proven to be .*'spillable repair "), Channel(path) as channel:
         channel.checkpoint()
-    report = repair(path, claim_backup=True)
+    report = repair(path, claim=tmp_path / "backup")
     assert [found.path for found in report.findings if found.severity == "warning"] == [backup / OWNER_FILE]
     assert verify(path).healthy and repair(path).quarantine is None
     with warnings.catch_warnings():
@@ -102,15 +99,6 @@ def test_a_directory_for_copies_of_checkpoints_that_the_warning_leaves_to_a_repa
     assert [*backup.glob("checkpoint-*")]
 
 
-def unmount(backup: Path, *, leave_mount_point: bool = True) -> Path:
-    """Put what is in a directory elsewhere, as if its disk were not mounted; return where."""
-    away = backup.with_name("disk")
-    backup.rename(away)
-    if leave_mount_point:
-        backup.mkdir()
-    return away
-
-
 def test_a_mount_point_without_its_disk_is_a_note_and_no_repair_takes_it_unless_told_to(
     tmp_path: Path,
 ) -> None:
@@ -118,18 +106,10 @@ def test_a_mount_point_without_its_disk_is_a_note_and_no_repair_takes_it_unless_
     unmount(backup)
     before = snapshot(path)
     for report in (verify(path), repair(path)):
-        assert report.healthy and report.unowned_backup == backup and report.quarantine is None
+        assert report.healthy and report.unowned == (backup,) and report.quarantine is None
         (note,) = [found for found in report.findings if found.path == backup]
-        assert note.severity == "note" and "has no owner.json. Is its disk mounted?" in note.text
+        assert note.severity == "note" and "has no owner.json. Its disk may not be mounted" in note.text
     assert snapshot(path) == before and not [*backup.iterdir()]
-
-
-def test_no_text_claims_a_mount_point(tmp_path: Path) -> None:
-    path, backup = with_backup(tmp_path), tmp_path / "backup"
-    unmount(backup)
-    with pytest.raises(OptionError, match="claim_backup must be True or False, not 'false'"):
-        repair(path, claim_backup="false")  # type: ignore[arg-type]
-    assert not [*backup.iterdir()]
 
 
 @pytest.mark.parametrize("leave_mount_point", [True, False])
@@ -175,7 +155,7 @@ def test_a_directory_of_a_log_without_an_owner_file_may_be_one_whose_disk_is_not
     path = spread(tmp_path)
     (tmp_path / "d0" / OWNER_FILE).unlink()
     (found,) = [found for found in verify(path).findings if found.path == tmp_path / "d0" / OWNER_FILE]
-    assert found.text.endswith("it has no owner.json. Is its disk mounted?")
+    assert "it has no owner.json. Its disk may not be mounted: mount it. If it is mounted, or lost" in found.text
 
 
 def test_a_damaged_owner_file_of_the_backup_is_mended(tmp_path: Path) -> None:
@@ -255,7 +235,7 @@ def test_a_repair_of_a_copy_leaves_a_data_directory_that_does_not_say_whose_it_i
     with pytest.raises(ForeignDirectoryError, match=r"d0 can't be given .* is a copy of the channel at .*/channel,"):
         repair(copy)
     assert snapshot(tmp_path / "d0") == before
-    repair(path)
+    repair(path, claim=tmp_path / "d0")
     assert first_bytes(path) == [b"a"]
 
 
@@ -321,9 +301,8 @@ def test_a_directory_that_a_repair_gives_to_a_channel_is_durable_above_it(tmp_pa
     """Events that are acknowledged from now on would be in a directory that a power cut may take."""
     path = spread(tmp_path)
     shutil.rmtree(tmp_path / "d0")
-    (tmp_path / "d0").mkdir()
     fs = FaultyFileSystem()
-    repair(path, fs=fs)
+    repair(path, claim=tmp_path / "d0", fs=fs)
     names = [call for call in fs.calls if call.name in ("rename", "sync_directory")]
     names = names[names.index(Call("rename", "report.json")) :]  # from there on nothing else syncs the directory
     assert Call("sync_directory", tmp_path.name) in names[: names.index(Call("rename", OWNER_FILE))]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, ChannelBusyError, ChannelClosedError, ForeignDirectoryError, StorageError
+from spillable_stream import Channel, ChannelBusyError, ChannelClosedError, ForeignDirectoryError
 from spillable_stream.integrity.repair import repair
 from spillable_stream.log.claim import (
     make_directories,
@@ -196,7 +196,7 @@ def test_whoever_repairs_a_channel_gives_it_all_its_directories(layout: Layout) 
     token = owner_of(layout.path).token
     (layout.data_dirs[0] / OWNER_FILE).unlink()
     (layout.path / OWNER_FILE).write_text("damaged")
-    own_again(FS, layout, claim_backup=False)
+    own_again(FS, layout, claimed=layout.data_dirs[:1])
     owners = [owner_of(d) for d in all_of(layout)]
     assert len({o.token for o in owners}) == 1
     assert owners[0].token != token, "a copy that has the old one is not taken for this channel"
@@ -207,8 +207,10 @@ def test_a_repair_creates_nothing_in_the_place_of_a_disk_that_is_not_mounted_any
     elsewhere = layout.data_dirs[0]
     assert not elsewhere.is_relative_to(layout.path)
     shutil.rmtree(elsewhere)
-    with pytest.raises((StorageError, FileNotFoundError)):
-        own_again(FS, layout, claim_backup=False)
+    with pytest.raises(
+        ForeignDirectoryError, match=f"{elsewhere}, a directory of the channel .*, is missing. Its disk"
+    ):
+        own_again(FS, layout)
     assert not elsewhere.exists()
 
 
@@ -217,7 +219,7 @@ def test_a_repair_does_not_give_a_channel_the_directory_of_another(layout: Layou
     before = owner_of(layout.path)
     write_owner(FS, layout.data_dirs[0], DirectoryOwner("another", "data-0", "t", "/elsewhere", 1))
     with pytest.raises(ForeignDirectoryError, match=r"d0 can't be given to the channel .*: it belongs to the channel"):
-        own_again(FS, layout, claim_backup=False)
+        own_again(FS, layout)
     assert owner_of(layout.path) == before
 
 

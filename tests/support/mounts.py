@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["NEEDS_MOUNTS", "mounted_readonly", "mounted_small"]
+__all__ = ["NEEDS_MOUNTS", "mounted_readonly", "mounted_small", "unmount"]
 
 
 @functools.cache
@@ -53,3 +53,12 @@ def mounted_small(at: Path, size_bytes: int) -> Iterator[Path]:
         yield at
     finally:
         subprocess.run(["umount", "--lazy", str(at)], check=True)
+
+
+def unmount(directory: Path, *, leave_mount_point: bool = True, away: str = "disk") -> Path:
+    """Put what is in a directory elsewhere, as if its disk were not mounted; return where."""
+    elsewhere = directory.with_name(away)
+    directory.rename(elsewhere)
+    if leave_mount_point:
+        directory.mkdir()
+    return elsewhere

@@ -345,7 +345,7 @@ def test_a_disk_that_is_unmounted_or_replaced_under_a_handle_is_named_and_no_dat
         for use in (lambda: put(channel, b"y"), lambda: take(channel), channel.checkpoint):
             with pytest.raises(ChannelClosedError, match=f"^{disk}/data was moved, .* or its disk unmounted"):
                 use()
-    with pytest.raises(ForeignDirectoryError, match="Is its disk mounted"):
+    with pytest.raises(ForeignDirectoryError, match="Its disk may not be mounted"):
         Channel(tmp_path / "channel")
     assert list(disk.glob("data/*")) == []
     subprocess.run(["mount", "--bind", backing, disk], check=True)

@@ -1,0 +1,139 @@
+"""Directories without an owner file, which a repair gives to a channel only if somebody names them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel, ForeignDirectoryError, OptionError
+from spillable_stream.integrity.repair import repair
+from spillable_stream.integrity.verify import verify
+from spillable_stream.log.identity_file import read_identity, write_identity
+from spillable_stream.log.owner_file import OWNER_FILE
+from spillable_stream.storage.filesystem import FileSystem
+from tests.support.channels import contents, contents_of_copy, fill, first_bytes, snapshot, spread
+from tests.support.events import put
+from tests.support.mounts import NEEDS_MOUNTS, unmount
+
+
+@pytest.mark.parametrize("missing", [["d0"], ["d1"], ["d0", "d1"], ["images"]])
+def test_no_repair_takes_a_mount_point_without_its_disk_for_a_directory_that_was_emptied(
+    tmp_path: Path, missing: list[str]
+) -> None:
+    """It gave up the events on that disk, and the disk was refused when it was back."""
+    path = spread(tmp_path, checkpoint_dir=str(tmp_path / "images"))
+    away = {name: unmount(tmp_path / name, away=f"disk of {name}") for name in missing}
+    before = snapshot(tmp_path)
+    first = tmp_path / missing[0]
+    advice = (
+        "Its disk may not be mounted: mount it. If it is mounted, or lost for good, "
+        f"'spillable repair {path} --claim {first}' gives the channel the directory as it is"
+    )
+    refusal = f"{first}, a directory of the channel {path}, has no owner.json. {advice}"
+    for claim in ((), [tmp_path / name for name in missing[1:]]):
+        with pytest.raises(ForeignDirectoryError, match=re.escape(refusal)):
+            repair(path, claim=claim)
+    with pytest.raises(
+        ForeignDirectoryError, match=re.escape(f"{first}, is not proven to be this channel's")
+    ) as opened:
+        Channel(path)
+    assert advice in str(opened.value)
+    report = verify(path)
+    assert report.unrepairable == refusal and report.unowned == tuple(away_from(path, missing))
+    assert snapshot(tmp_path) == before
+    for name in missing:
+        (tmp_path / name).rmdir()
+        away[name].rename(tmp_path / name)
+    assert verify(path).healthy and sorted(first_bytes(path)) == [b"a", b"b"]
+
+
+def away_from(path: Path, names: list[str]) -> list[Path]:
+    return [path.parent / name for name in names]
+
+
+@pytest.mark.parametrize(("claimed", "left"), [("d0", [b"a"]), ("d1", [b"b"])])
+def test_a_directory_whose_disk_is_lost_is_the_channels_as_it_is_when_it_is_claimed(
+    tmp_path: Path, claimed: str, left: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = spread(tmp_path)
+    unmount(tmp_path / claimed)
+    monkeypatch.chdir(tmp_path)
+    report = repair(path, claim=claimed)
+    assert report.loss.count == 1 and verify(path).healthy and repair(path, claim=claimed).healthy
+    assert first_bytes(path) == left
+
+
+def test_a_data_directory_in_the_channel_may_be_a_mount_point_too(path: Path) -> None:
+    fill(path)
+    before = contents_of_copy(path)
+    away = unmount(path / "data")
+    with pytest.raises(ForeignDirectoryError, match=rf"{path}/data, a directory .* has no owner\.json"):
+        repair(path)
+    (path / "data").rmdir()
+    with pytest.raises(ForeignDirectoryError, match=f"{path}/data, a directory .* is missing"):
+        repair(path)
+    (path / "data").symlink_to(away.with_name("not there"))
+    with pytest.raises(ForeignDirectoryError, match=f"{path}/data, a directory .* is missing"):
+        repair(path)
+    (path / "data").unlink()
+    away.rename(path / "data")
+    assert verify(path).healthy and contents(path) == before
+
+
+@pytest.mark.parametrize("directory", ["elsewhere", "channel"])
+def test_what_is_no_directory_of_the_channel_is_not_claimed(tmp_path: Path, directory: str) -> None:
+    path = spread(tmp_path)
+    with pytest.raises(OptionError, match=f"{directory} can't be claimed: it is not a directory .* as {tmp_path}/d0, "):
+        repair(path, claim=tmp_path / directory)
+
+
+def test_a_channel_of_the_first_releases_is_not_given_an_empty_directory_either(tmp_path: Path) -> None:
+    path = spread(tmp_path)
+    for file in tmp_path.rglob(OWNER_FILE):
+        file.unlink()
+    write_identity(FileSystem(), replace(read_identity(FileSystem(), path), owned=False))
+    away = unmount(tmp_path / "d0")
+    with pytest.raises(ForeignDirectoryError, match=r"/d0, a directory of the channel .*, has no owner\.json"):
+        repair(path)
+    (tmp_path / "d0").rmdir()
+    away.rename(tmp_path / "d0")
+    assert sorted(first_bytes(path)) == [b"a", b"b"]
+
+
+@NEEDS_MOUNTS
+@pytest.mark.parametrize("mounted", ["d0", "d1", "images", "channel/data"])
+def test_no_repair_takes_the_mount_point_of_a_real_disk(
+    request: pytest.FixtureRequest, tmp_path: Path, mounted: str
+) -> None:
+    disk, backing = tmp_path / mounted, tmp_path / "backing"
+    disk.mkdir(parents=True)
+    backing.mkdir()
+    request.addfinalizer(lambda: subprocess.run(["umount", "--lazy", disk], capture_output=True))
+    subprocess.run(["mount", "--bind", backing, disk], check=True)
+    if mounted == "channel/data":
+        with Channel(tmp_path / "channel", minimum_required_space=0) as channel:
+            put(channel, b"a", b"b")
+    else:
+        spread(tmp_path, checkpoint_dir=str(tmp_path / "images"))
+    path = tmp_path / "channel"
+    subprocess.run(["umount", disk], check=True)
+    with pytest.raises(
+        ForeignDirectoryError, match=rf"^{disk}, a directory of the channel .*, has no owner\.json\. Its disk"
+    ):
+        repair(path)
+    assert not [*disk.iterdir()]
+    subprocess.run(["mount", "--bind", backing, disk], check=True)
+    assert verify(path).healthy and sorted(first_bytes(path)) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("claim", [True, [True], [""], b"backup"])
+def test_what_names_no_directory_claims_none(tmp_path: Path, claim: object) -> None:
+    path, backup = spread(tmp_path, backup_checkpoint_dir=str(tmp_path / "backup")), tmp_path / "backup"
+    unmount(backup)
+    with pytest.raises(OptionError, match=r"claim must be the paths? |claim must be a path|claim is empty"):
+        repair(path, claim=claim)  # type: ignore[arg-type]
+    assert not [*backup.iterdir()]
