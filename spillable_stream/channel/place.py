@@ -47,6 +47,8 @@ def parse_end(text: str) -> int | datetime | timedelta:
         OptionError: it names neither.
     """
     place = parse_place(text)
+    if isinstance(place, int) and place < 1:
+        raise OptionError(f"a read can't end at {shown(text)}: no event has that ID; give an ID from 1 on, or a time")
     if isinstance(place, int | datetime | timedelta):
         return place
     raise OptionError(f"a read can't end at {shown(text)}: give a write-order ID, a time, or 15m ago")

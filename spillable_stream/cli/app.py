@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import signal
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -22,8 +21,6 @@ from spillable_stream.cli.verbs import MARKUP, Verbs
 from spillable_stream.errors import NotAChannelError, OptionError, SpillableError
 from spillable_stream.json_option import wants_object
 from spillable_stream.option_names import name_as_in_files
-from spillable_stream.quantities import DURATION_RANGE, duration_seconds
-from spillable_stream.shown_value import shown
 from spillable_stream.termination import Terminated
 
 __all__ = [
@@ -31,21 +28,15 @@ __all__ = [
     "UNHEALTHY",
     "UNKNOWN",
     "AsJson",
-    "ChannelPath",
-    "ChannelPaths",
-    "Yes",
     "allow_many_files",
     "app",
     "as_line",
     "confirm",
     "cut_short",
-    "decoded",
     "ending",
     "fail",
     "print_object",
-    "refuse_empty",
     "status_after",
-    "time_span",
     "until_signal",
 ]
 
@@ -68,58 +59,6 @@ class _Run:
 
 _run: ContextVar[_Run | None] = ContextVar("spillable verb", default=None)
 
-_Path = TypeVar("_Path", str, str | None, list[str])
-_Text = TypeVar("_Text", str, str | None, list[str] | None)
-
-
-def refuse_empty(wanted: str) -> Callable[[_Path], _Path]:
-    """Return a check of a path: an empty one, such as an unset variable gives, would name this directory.
-
-    Args:
-        wanted: what to give instead.
-    """
-
-    def check(value: _Path) -> _Path:
-        if value == "" or (isinstance(value, list) and "" in value):
-            raise typer.BadParameter(f"it is empty; give {wanted}")
-        return value
-
-    return check
-
-
-_refuse_empty_path: Any = refuse_empty("a channel's directory, or its address in a store")
-
-ChannelPath = Annotated[
-    str,
-    typer.Argument(
-        metavar="PATH", callback=_refuse_empty_path, help="The channel's directory, or its address in a store."
-    ),
-]
-ChannelPaths = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="PATH…",
-        callback=_refuse_empty_path,
-        help="The channels: directories, addresses in a store, or patterns, in quotes: '/data/orders-*'.",
-    ),
-]
-
-
-def decoded(value: _Text) -> _Text:
-    """Return a name, or several, whose bytes are UTF-8 in whatever locale: one without those letters leaves them apart.
-
-    Raises:
-        typer.BadParameter: it is not UTF-8.
-    """
-    if value is None:
-        return None
-    if isinstance(value, list):
-        return [decoded(each) for each in value]
-    try:
-        return value.encode("utf-8", "surrogateescape").decode()
-    except UnicodeError:
-        raise typer.BadParameter(f"{shown(value)} is not text in UTF-8") from None
-
 
 def _remember(value: bool) -> bool:
     if (run := _run.get()) is not None:
@@ -128,7 +67,6 @@ def _remember(value: bool) -> bool:
 
 
 AsJson = Annotated[bool, typer.Option("--json", callback=_remember, help="Print one JSON object instead of text.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask. Without a terminal it is required.")]
 
 
 class _Verbs(TyperGroup):
@@ -201,27 +139,6 @@ def _verbs(
     ] = False,
 ) -> None:
     """Use, watch, check, repair and back up the channels of spillable_stream."""
-
-
-def time_span(least: float = 0.0, most: float = math.inf) -> Callable[[Any], float]:
-    """Return a parser of time spans in seconds, such as ``90`` or ``2h``.
-
-    Args:
-        least: the least that it may be, in seconds.
-        most: the most.
-    """
-
-    def parse(text: object) -> float:
-        bounds = f"{least:g} s or more" if most == math.inf else f"{least:g} to {most:g} s"
-        try:
-            found = duration_seconds(text)
-        except ValueError:
-            raise typer.BadParameter(f"{shown(text)} is not a time: give {DURATION_RANGE}; {bounds}") from None
-        if not least <= found <= most:
-            raise typer.BadParameter(f"{shown(text)} is too {'short' if found < least else 'long'}: give {bounds}")
-        return found
-
-    return parse
 
 
 def fail(path: str, error: Exception, as_json: bool, status: int, hint: str = "", **done: Any) -> NoReturn:

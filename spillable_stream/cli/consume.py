@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spillable_stream.channel.place import PLACES, parse_place
-from spillable_stream.cli.app import ChannelPath, decoded, ending, refuse_empty, time_span, until_signal
+from spillable_stream.cli.app import ending, until_signal
+from spillable_stream.cli.arguments import ChannelPath, decoded, refuse_empty, time_span
 from spillable_stream.cli.output import mark_output, say, status_of_output, sync_output, untaken_output, write_lines
 from spillable_stream.counted import counted
 from spillable_stream.errors import CommitOutcomeUnknownError, OptionError, SpillableError

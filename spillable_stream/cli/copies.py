@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from spillable_stream.channel.figures import size_text
-from spillable_stream.cli.app import AsJson, ChannelPath, Yes, confirm, ending, print_object
+from spillable_stream.cli.app import AsJson, confirm, ending, print_object
+from spillable_stream.cli.arguments import ChannelPath, Yes
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spillable_stream.cli.app import ChannelPath, ending
+from spillable_stream.cli.app import ending
+from spillable_stream.cli.arguments import ChannelPath
 from spillable_stream.errors import ChannelError, NotAChannelError, OptionError
 from spillable_stream.option_names import name_of
 from spillable_stream.options import CHANNEL, CREATION, HANDLE, parse_options

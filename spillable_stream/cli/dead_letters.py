@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spillable_stream.cli.app import AsJson, decoded, ending, print_object
+from spillable_stream.cli.app import AsJson, ending, print_object
+from spillable_stream.cli.arguments import A_CHANNEL, group_name, refuse_empty
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 from spillable_stream.shown_value import printable
@@ -20,10 +21,16 @@ if TYPE_CHECKING:
 
 __all__ = ["dead_letters"]
 
-_Path = Annotated[str, typer.Argument(metavar="PATH", help="The channel of dead letters.")]
-_Id = Annotated[int, typer.Argument(metavar="ID", help="The dead letter's write-order ID.")]
-_To = Annotated[str, typer.Argument(metavar="TO", help="The channel to put them back into.")]
-_Group = Annotated[str, typer.Option("--group", "-g", callback=decoded, help="The group that takes the dead letters.")]
+_Path = Annotated[
+    str, typer.Argument(metavar="PATH", callback=refuse_empty(A_CHANNEL), help="The channel of dead letters.")
+]
+_Id = Annotated[int, typer.Argument(metavar="ID", min=1, help="The dead letter's write-order ID.")]
+_To = Annotated[
+    str, typer.Argument(metavar="TO", callback=refuse_empty(A_CHANNEL), help="The channel to put them back into.")
+]
+_Group = Annotated[
+    str, typer.Option("--group", "-g", callback=group_name, help="The group that takes the dead letters.")
+]
 _Count = Annotated[int, typer.Option("-n", "--lines", min=1, help="How many of the first ones to list.")]
 
 _ATTEMPTS = re.compile("[0-9]{1,18}")  # a header may say anything

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spillable_stream.channel.figures import age_text, size_text
-from spillable_stream.cli.app import AsJson, ChannelPath, ending, print_object
+from spillable_stream.cli.app import AsJson, ending, print_object
+from spillable_stream.cli.arguments import ChannelPath
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 

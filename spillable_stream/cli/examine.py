@@ -11,19 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spillable_stream.channel.figures import size_text
-from spillable_stream.cli.app import (
-    HEALTHY,
-    UNHEALTHY,
-    UNKNOWN,
-    AsJson,
-    ChannelPath,
-    Yes,
-    confirm,
-    cut_short,
-    fail,
-    print_object,
-    refuse_empty,
-)
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, confirm, cut_short, fail, print_object
+from spillable_stream.cli.arguments import ChannelPath, Yes, refuse_empty
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
 from spillable_stream.errors import CorruptionError, OptionError, SpillableError

@@ -10,7 +10,8 @@ import typer
 
 from spillable_stream.arguments import require_root_of
 from spillable_stream.channel.place import PLACES, parse_end, parse_place
-from spillable_stream.cli.app import AsJson, ChannelPath, Yes, confirm, ending, print_object, refuse_empty
+from spillable_stream.cli.app import AsJson, confirm, ending, print_object
+from spillable_stream.cli.arguments import ChannelPath, Yes, refuse_empty
 from spillable_stream.cli.csv_rows import COMMA, csv_delimiter, delimiter_of
 from spillable_stream.cli.export_file import Export, ExportFormat, ExportPlan, export_format
 from spillable_stream.cli.output import say

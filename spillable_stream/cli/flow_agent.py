@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, decoded, fail, time_span, until_signal
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, fail, until_signal
+from spillable_stream.cli.arguments import decoded, time_span
 from spillable_stream.cli.flow_options import ClassMap, ConfigurationFiles, SystemProperties, pairs
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.log_records import fields, log_of

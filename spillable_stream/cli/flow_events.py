@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, decoded, ending, fail, refuse_empty, until_signal
+from spillable_stream.cli.app import UNKNOWN, ending, fail, until_signal
+from spillable_stream.cli.arguments import decoded, refuse_empty
 from spillable_stream.cli.flow_options import ClassMap, SystemProperties, headers, loaded_configuration, pairs
 from spillable_stream.cli.input_source import CHUNK_BYTES, InputSource
 from spillable_stream.counted import counted

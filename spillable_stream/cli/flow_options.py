@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, decoded, fail
+from spillable_stream.cli.app import UNKNOWN, fail
+from spillable_stream.cli.arguments import decoded
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.shown_value import shown
 

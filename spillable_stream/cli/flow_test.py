@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, fail, print_object, refuse_empty
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, fail, print_object
+from spillable_stream.cli.arguments import refuse_empty
 from spillable_stream.cli.flow_options import AgentName, ClassMap, SystemProperties, pairs
 from spillable_stream.errors import OptionError
 

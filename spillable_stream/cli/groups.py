@@ -10,7 +10,8 @@ import typer
 
 from spillable_stream.channel.place import PLACES, parse_place
 from spillable_stream.channel.seek_target import event_id
-from spillable_stream.cli.app import AsJson, ChannelPath, Yes, confirm, decoded, ending, print_object
+from spillable_stream.cli.app import AsJson, confirm, ending, print_object
+from spillable_stream.cli.arguments import ChannelPath, Yes, decoded
 from spillable_stream.cli.output import say
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError

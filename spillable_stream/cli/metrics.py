@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import ChannelPaths, allow_many_files, until_signal
+from spillable_stream.cli.app import allow_many_files, until_signal
+from spillable_stream.cli.arguments import ChannelPaths
 from spillable_stream.cli.listening import Port, given_host, link, not_served, say_problems
 from spillable_stream.errors import SpillableError
 

@@ -11,7 +11,8 @@ import typer
 
 from spillable_stream.channel.due_time import due_ms
 from spillable_stream.channel.ttl import ttl_us
-from spillable_stream.cli.app import AsJson, ChannelPath, decoded, ending, print_object, refuse_empty, time_span
+from spillable_stream.cli.app import AsJson, ending, print_object
+from spillable_stream.cli.arguments import ChannelPath, decoded, refuse_empty, time_span
 from spillable_stream.cli.csv_rows import csv_delimiter
 from spillable_stream.cli.input_source import STANDARD_INPUT, are_of_events
 from spillable_stream.cli.load_input import Format, Input, format_of, open_input

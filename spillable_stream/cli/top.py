@@ -15,14 +15,13 @@ from spillable_stream.cli.app import (
     UNHEALTHY,
     UNKNOWN,
     AsJson,
-    ChannelPaths,
     allow_many_files,
     as_line,
     fail,
     print_object,
-    time_span,
     until_signal,
 )
+from spillable_stream.cli.arguments import ChannelPaths, time_span
 from spillable_stream.errors import SpillableError
 from spillable_stream.observe.advice import advice_on
 

@@ -47,6 +47,7 @@ def unnamed_delays(
         StorageError: it can't be read.
     """
     name = Path(file).name if store is None else file.rpartition(_COPIES)[2]
+    name = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # no file of a channel has another one
     is_object = store is not None or not name.startswith(delayed_name(0)[:-6])
     seed = file_seed(channel, seed_name(name) if is_object else name)
     known = {known.name or delayed_name(known.number): known.end for known in state.delays.files.values()}

@@ -37,3 +37,8 @@ def test_a_read_ends_at_an_id_or_a_time() -> None:
     assert parse_end("9") == 9 and parse_end("1m") == timedelta(minutes=1)
     with pytest.raises(OptionError, match="can't end at 'latest'"):
         parse_end("latest")
+
+
+def test_a_read_does_not_end_before_the_first_id_and_the_refusal_speaks_of_no_type() -> None:
+    with pytest.raises(OptionError, match=r"^a read can't end at '0': no event has that ID; give an ID from 1 on"):
+        parse_end("0")

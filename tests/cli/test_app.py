@@ -26,12 +26,10 @@ from spillable_stream.cli.app import (
     as_line,
     confirm,
     cut_short,
-    decoded,
     ending,
     fail,
     print_object,
     status_after,
-    time_span,
     until_signal,
 )
 from spillable_stream.termination import Terminated
@@ -268,7 +266,7 @@ finally:
     assert others.isdisjoint(found)
     rooms = {name.split(".")[1] for name in found if name.startswith("spillable_stream.")}
     assert rooms.isdisjoint({"archive", "flow", "integrity", "producer", "spark", "ui", "workers"})
-    shared = {"app", "next_steps", "output", "terminal_size", "verbs"}
+    shared = {"app", "arguments", "next_steps", "output", "terminal_size", "verbs"}
     of_verbs = {name.split(".")[2] for name in found if name.startswith("spillable_stream.cli.")}
     assert of_verbs == {"describe", *shared}, "a verb imports no other verb's modules"
 
@@ -389,21 +387,6 @@ def test_a_verb_that_is_cut_short_has_its_status_though_nobody_hears_it(
         assert cut_short(error, "half of it is done", "p", as_json=True).exit_code == status
 
 
-def test_a_time_has_the_words_of_options_and_bounds_of_its_own() -> None:
-    assert [time_span()(text) for text in ("90", "1.5m", "500ms", "2h")] == [90, 90, 0.5, 7200]
-    assert time_span(0.1, 60)(1.0) == 1.0, "a default is parsed, too"
-    for text, said in (
-        ("soon", "'soon' is not a time: give seconds, or a number with ms, s, m, h or d; 0.1 to 60 s"),
-        ("2m", "^'2m' is too long: give 0.1 to 60 s"),
-        ("10ms", "^'10ms' is too short: give 0.1 to 60 s"),
-        ("nan", "'nan' is not a time"),
-    ):
-        with pytest.raises(typer.BadParameter, match=said):
-            time_span(0.1, 60)(text)
-    with pytest.raises(typer.BadParameter, match=r"^'-1' is too short: give 0 s or more"):
-        time_span()("-1")
-
-
 @pytest.mark.parametrize(
     "verb",
     [
@@ -446,19 +429,3 @@ def test_a_call_that_is_not_understood_is_an_object_for_a_program(path: Path, ve
 def test_a_call_that_asks_for_no_object_is_refused_in_words(verb: str) -> None:
     done = run(*verb.split())
     assert (done.exit_code, done.stdout) == (UNKNOWN, "") and "Usage:" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [(None, None), ("grüße", "grüße"), ("gr\udcc3\udcbc\udcc3\udc9fe", "grüße"), (["\udcc3\udcb6"], ["ö"])],
-)
-def test_a_name_is_text_also_where_the_locale_lacks_its_letters(
-    given: str | list[str] | None, text: str | list[str] | None
-) -> None:
-    assert decoded(given) == text
-
-
-@pytest.mark.parametrize("given", ["\udcff", "\ud800", ["a", "\udcc3"]])
-def test_a_name_that_is_not_utf_8_is_refused(given: str | list[str]) -> None:
-    with pytest.raises(typer.BadParameter, match="is not text in UTF-8"):
-        decoded(given)

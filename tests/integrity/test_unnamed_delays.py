@@ -67,7 +67,10 @@ def test_what_a_commit_names_is_left_out(open_channel: Open, path: Path) -> None
     assert (done.exit_code, done.stdout) == (0, "")
 
 
-@pytest.mark.parametrize(("name", "text"), [("none", "there is no"), ("head", "no delayed events of this channel")])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("none", "there is no"), ("head", "no delayed events of this channel"), ("\udcff", "there is no")],
+)
 def test_what_is_not_a_side_file_is_refused_in_a_sentence(open_channel: Open, path: Path, name: str, text: str) -> None:
     open_channel().close()
     (path / "head").write_bytes(b"x" * 1000)
