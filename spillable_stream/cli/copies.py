@@ -42,10 +42,10 @@ def backup(path: ChannelPath, copy: _Copy, as_json: AsJson = False) -> None:
         with shown_progress("backup") as progress:
             report = back_up(path, copy, progress=progress)
         if as_json:
-            print_object(asdict(report))
+            print_object(asdict(report) | {"copy": copy, "source": path})
             return
         kept = f", {counted(report.kept_files, 'file')} already there" if report.kept_files else ""
-        typer.echo(f"{report.copy}: backup {report.number} has {report.source} up to the event {report.last_id:,}")
+        typer.echo(f"{copy}: backup {report.number} has {path} up to the event {report.last_id:,}")
         typer.echo(f"copied {counted(report.copied_events, 'event')}, {size_text(report.copied_bytes)}{kept}")
         if report.delayed_events:
             typer.echo(f"delayed until they are due: {counted(report.delayed_events, 'event')}")
@@ -72,10 +72,10 @@ def restore(copy: _Copy, path: _To, new_identity: _New = False, yes: Yes = False
         with shown_progress("restore") as progress:
             report = make_channel(copy, path, new_identity=new_identity, progress=progress, may_replace=may_replace)
         if as_json:
-            print_object(asdict(report))
+            print_object(asdict(report) | {"path": path})
             return
         identity = "as a second channel" if report.is_new else "as its successor"
-        said = f"{report.path}: restored {identity}, {report.channel}, as it was at {report.taken_at}"
+        said = f"{path}: restored {identity}, {report.channel}, as it was at {report.taken_at}"
         typer.echo(f"{said}: {counted(report.events, 'event')}, up to the event {report.last_id:,}")
         if report.delayed_events:
             typer.echo(f"delayed until they are due: {counted(report.delayed_events, 'event')}")

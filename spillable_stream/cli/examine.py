@@ -15,8 +15,8 @@ from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, confir
 from spillable_stream.cli.arguments import ChannelPath, Yes, refuse_empty
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
-from spillable_stream.errors import CorruptionError, OptionError, SpillableError
-from spillable_stream.objects.location import Location, is_location
+from spillable_stream.errors import CorruptionError, SpillableError
+from spillable_stream.objects.location import Location
 from spillable_stream.objects.self_test import FULL_RACES, StoreVerdict
 from spillable_stream.objects.self_test import check_store as check_objects
 from spillable_stream.state.ranges import listed
@@ -57,9 +57,9 @@ def verify(path: ChannelPath, as_json: AsJson = False) -> None:
     """
     report = _verified(path, as_json)
     if as_json:
-        print_object(report.as_dict())
+        print_object(report.as_dict() | {"path": path})
     else:
-        _print(report, "repair would" if not report.unrepairable else "")
+        _print(path, report, "repair would" if not report.unrepairable else "")
     raise typer.Exit(HEALTHY if report.healthy else UNHEALTHY)
 
 
@@ -87,12 +87,12 @@ def repair(path: ChannelPath, yes: Yes = False, claim: _Claim = None, as_json: A
     ):
         report = repair_channel(path, claim=claim or (), progress=progress)
     if as_json:
-        print_object(report.as_dict())
+        print_object(report.as_dict() | {"path": path})
     elif report.quarantine is None:
-        _print(report, "")
+        _print(path, report, "")
     else:
-        _print(report, "repair did")
-        typer.echo(f"{report.path}: repaired; what was damaged is in {report.quarantine}")
+        _print(path, report, "repair did")
+        typer.echo(f"{path}: repaired; what was damaged is in {_as_given(path, report, report.quarantine)}")
 
 
 def check_store(uri: _URI, races: _RACES = FULL_RACES, as_json: AsJson = False) -> None:
@@ -156,19 +156,26 @@ def _reporting(path: str, as_json: bool, interrupted: str) -> Iterator[None]:
     except KeyboardInterrupt as e:
         raise cut_short(e, interrupted, path, as_json=as_json) from None
     except (SpillableError, ImportError, OSError) as e:
-        shown_path = path if is_location(path) or isinstance(e, OptionError) else str(Path(path).absolute())
-        fail(shown_path, e, as_json, UNHEALTHY if isinstance(e, CorruptionError) else UNKNOWN)
+        fail(path, e, as_json, UNHEALTHY if isinstance(e, CorruptionError) else UNKNOWN)
 
 
-def _print(report: Report, who: str) -> None:
+def _as_given(path: str, report: Report, file: object) -> object:
+    """Return a file or directory of a channel below the path that was given for it; one elsewhere as it is."""
+    if isinstance(report.path, Path) and isinstance(file, Path) and file.is_relative_to(report.path):
+        return Path(path, file.relative_to(report.path))
+    return file
+
+
+def _print(path: str, report: Report, who: str) -> None:
     """Print a report for people.
 
     Args:
+        path: the channel, as it was given.
         report: the report.
         who: the words before what is given up: "repair would" or "repair did"; empty to leave it out.
     """
     for finding in report.findings[:_SHOWN_FINDINGS]:
-        typer.echo(_line(finding))
+        typer.echo(_line(finding, _as_given(path, report, finding.path)))
     if len(report.findings) > _SHOWN_FINDINGS:
         typer.echo(f"… and {counted(len(report.findings) - _SHOWN_FINDINGS, 'more finding')}; --json has all")
     loss = report.loss
@@ -194,11 +201,11 @@ def _print(report: Report, who: str) -> None:
         typer.echo(f"repair can do nothing: {report.unrepairable}")
     state = "healthy" if report.healthy else "damaged"
     checked = f"{counted(report.files, 'file')}, {counted(report.frames, 'frame')}, {size_text(report.read_bytes)}"
-    typer.echo(f"{report.path}: {state} ({checked} read)")
+    typer.echo(f"{path}: {state} ({checked} read)")
 
 
-def _line(finding: Finding) -> str:
-    where = str(finding.path)
+def _line(finding: Finding, file: object) -> str:
+    where = str(file)
     if finding.offset is not None:
         where += f", offset {finding.offset}" + (f", {counted(finding.size, 'byte')}" if finding.size else "")
     said = [f"{finding.severity.value}: {where}: {finding.text}"]

@@ -67,3 +67,14 @@ def test_what_another_restore_began_at_an_address_is_replaced_with_yes_only(path
     assert run("restore", copy, to, "--new-identity", "--yes").exit_code == 0
     with Channel(to, create=False) as channel:
         assert peek(channel) == [*numbered(0, 3), b"later"]
+
+
+def test_a_backup_and_a_restore_name_their_places_as_they_were_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Channel("c", minimum_required_space=0).close()
+    assert run("backup", "c", "./copy").stdout.startswith("./copy: backup 1 has c up to")
+    said = json.loads(run("backup", "c", "./copy", "--json").stdout)
+    assert (said["copy"], said["source"]) == ("./copy", "c")
+    assert run("restore", "copy", "d", "--new-identity").stdout.startswith("d: restored as a second channel")

@@ -226,6 +226,22 @@ def test_an_address_without_a_channel_is_shown_as_it_was_given(verb: str, tmp_pa
     assert (said["path"], said["error"]) == ("s3a://bucket/orders", "OptionError")
 
 
+def test_a_channel_is_named_as_it_was_given_and_its_files_below_that(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = three_puts(path)
+    flip(log_file(path), at[1] + 60)
+    monkeypatch.chdir(path)
+    found = run("verify", "../channel").stdout.splitlines()
+    assert found[0].startswith("damage: ../channel/data/log-000001, offset ")
+    assert found[-1].startswith("../channel: damaged (")
+    assert json.loads(run("verify", "../channel", "--json").stdout)["path"] == "../channel"
+    done = run("repair", ".", "--yes").stdout.splitlines()
+    assert done[-1].startswith(".: repaired; what was damaged is in quarantine/")
+    said = json.loads(run("verify", "../none", "--json").stdout)
+    assert said["path"] == "../none"
+
+
 def test_a_repair_that_gives_up_events_needs_a_yes(path: Path) -> None:
     at = three_puts(path)
     flip(log_file(path), at[1] + 60)
