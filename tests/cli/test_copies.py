@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from spillable_stream import Channel
 from tests.support.command_line import run
 from tests.support.delays import put_late
