@@ -198,8 +198,8 @@ def _print(path: str, report: Report, who: str) -> None:
             which = counted(loss.redelivered, "delayed event")
             typer.echo(f"{who} deliver {which} that may have been delivered before")
     if report.unrepairable:
-        typer.echo(f"repair can do nothing: {report.unrepairable}")
-    state = "healthy" if report.healthy else "damaged"
+        typer.echo(f"repair would change nothing: {report.unrepairable}")
+    state = "healthy" if report.healthy else "was damaged" if report.quarantine else "damaged"
     checked = f"{counted(report.files, 'file')}, {counted(report.frames, 'frame')}, {size_text(report.read_bytes)}"
     typer.echo(f"{path}: {state} ({checked} read)")
 

@@ -18,7 +18,6 @@ from spillable_stream.log.directory_ownership import (
     BACKUP,
     HOME,
     backup_fault,
-    claim_advice,
     claim_fault,
     ownership_fault,
 )
@@ -110,8 +109,8 @@ def check_owners(fs: FileSystem, layout: Layout, findings: Findings, claimed: Co
         if found is None and role == CHECKPOINT and directory.is_relative_to(layout.path):
             continue  # the next open makes it
         if (fault := ownership_fault(fs, layout, role, directory, found, owner)) is not None:
-            advice = f". {claim_advice(layout, directory)}" if found is None and role != HOME else ""
-            findings.damage(directory / OWNER_FILE, _unproven(directory, fault) + advice)
+            why = ". Its disk may not be mounted" if found is None and role != HOME else ""
+            findings.damage(directory / OWNER_FILE, _unproven(directory, fault) + why)
     if (backup := layout.backup_checkpoint_dir) is not None:
         with contextlib.suppress(StorageError):  # nothing depends on that directory
             if backup in claimed or fs.exists(backup / OWNER_FILE):

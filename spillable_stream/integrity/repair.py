@@ -182,7 +182,10 @@ def _alone(fs: FileSystem, path: Path, make: bool) -> Iterator[None]:
     try:
         if not lock.try_acquire():
             host = parse_host(fs.read_file(path / "head")) if fs.exists(path / "head") else ""
-            raise ChannelBusyError(f"{path} is open on the host {host or '?'}; close it everywhere, then repair it")
+            raise ChannelBusyError(
+                f"{path} is open on the host {host or '?'}; close it everywhere, then repair it. There "
+                f"'fuser -v {path}/open.lock' lists the processes that have it open"
+            )
         yield
     finally:
         lock.close()

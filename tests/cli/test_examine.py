@@ -237,6 +237,7 @@ def test_a_channel_is_named_as_it_was_given_and_its_files_below_that(
     assert found[-1].startswith("../channel: damaged (")
     assert json.loads(run("verify", "../channel", "--json").stdout)["path"] == "../channel"
     done = run("repair", ".", "--yes").stdout.splitlines()
+    assert done[-2].startswith(".: was damaged (")
     assert done[-1].startswith(".: repaired; what was damaged is in quarantine/")
     said = json.loads(run("verify", "../none", "--json").stdout)
     assert said["path"] == "../none"

@@ -155,7 +155,7 @@ def test_a_directory_of_a_log_without_an_owner_file_may_be_one_whose_disk_is_not
     path = spread(tmp_path)
     (tmp_path / "d0" / OWNER_FILE).unlink()
     (found,) = [found for found in verify(path).findings if found.path == tmp_path / "d0" / OWNER_FILE]
-    assert "it has no owner.json. Its disk may not be mounted: mount it. If it is mounted, or lost" in found.text
+    assert found.text.endswith("it has no owner.json. Its disk may not be mounted")
 
 
 def test_a_damaged_owner_file_of_the_backup_is_mended(tmp_path: Path) -> None:
