@@ -19,7 +19,7 @@ from spillable_stream.options import BUCKETS
 from spillable_stream.sharding import shard_of_key
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.sink.sharded_writer import ShardedStreamWriter
-from spillable_stream.spark.source import set_reader
+from spillable_stream.spark.source import set_members
 from spillable_stream.spark.source.read_options import StreamOptions
 from spillable_stream.spark.source.set_reader import SpillableSetReader
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
@@ -60,7 +60,7 @@ def drained(reader: Any, start: Json | None = None) -> tuple[Json, list[bytes]]:
 def test_a_set_is_read_as_one_stream_and_a_channel_that_appears_joins(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(set_reader, "_REMOTE_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(set_members, "_REMOTE_LOOK_SECONDS", 0.0)
     for letter in "ab":
         with Channel(f"{place}-{letter}", commit_interval=0) as channel:
             put(channel, *[b"%s%d" % (letter.encode(), n) for n in range(3)])

@@ -17,10 +17,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-import time
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
@@ -29,10 +27,7 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel_set import ChannelSet, none_fits
 from spillable_stream.engine.port import one_look
-from spillable_stream.errors import ChannelClosedError, DataLossError, NotAChannelError, OptionError, SchemaError
-from spillable_stream.log_records import fields, log_of
-from spillable_stream.spark.schema import naming_member
-from spillable_stream.spark.side_by_side import MOST_SIDE_BY_SIDE, side_by_side
+from spillable_stream.errors import ChannelClosedError, NotAChannelError, OptionError
 from spillable_stream.spark.source.idle_polls import IdlePolls, PolledTogether
 from spillable_stream.spark.source.latest_offset import Backlog
 from spillable_stream.spark.source.load_identity import load_name
@@ -47,38 +42,16 @@ from spillable_stream.spark.source.read_limits import (
 )
 from spillable_stream.spark.source.read_options import StreamOptions
 from spillable_stream.spark.source.set_limits import limits_of_each
+from spillable_stream.spark.source.set_members import SetMembers
 from spillable_stream.spark.source.set_offset import MemberOffset, SetOffset
-from spillable_stream.spark.source.source_channel import make_channel, require_fit
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 from spillable_stream.spark.source.worker_end import at_end, not_at_end
 from spillable_stream.spark.spark_errors import short_traces
 
 __all__ = ["SpillableSetReader"]
 
-_log = log_of(__name__)
-
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_LOCAL_LOOK_SECONDS = 1.0  # for new channels
-_REMOTE_LOOK_SECONDS = 10.0  # a look is a listing, which costs money
-_MOST_GIVEN_UP = 256  # groups at the same time: each is two small appends at most
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """A channel of the set, what reads it, and whether it joined a query that had begun."""
-
-    path: str
-    reader: SpillableStreamReader
-    joins: bool
-
-    def call(self, what: Callable[[SpillableStreamReader], T]) -> T:
-        """Call the reader; an error of its columns names the channel."""
-        try:
-            return what(self.reader)
-        except SchemaError as e:
-            raise naming_member(self.path, e) from None
 
 
 def _whole(method: Callable[Concatenate[SpillableSetReader, P], T]) -> Callable[Concatenate[SpillableSetReader, P], T]:
@@ -115,16 +88,11 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._channels = channels
         self._options = replace(options, of_set=True)
         self._schema = schema
-        self._load = load or load_name()
-        self._members: dict[str, _Member] = {}  # by UUID
-        self._missed: set[str] = set()  # channels that are gone, which was said
+        self._members = SetMembers(channels, self._options, schema, load or load_name())
         self._last: SetOffset | None = None  # the last end that was planned, or where the query begins
         self._beginning: SetOffset | None = None  # until the first batch is planned
         self._first_end: SetOffset | None = None  # where that ends, as this worker has said
-        self._planned: dict[str, OffsetJson] = {}  # the same, of each channel that has had a plan here
-        self._committed: dict[str, OffsetJson] = {}
         self._idle = IdlePolls()
-        self._looked_at = float("-inf")
         self._ends_soon = False  # with AvailableNow, as long as it is not known where
         self._is_complete = False  # with AvailableNow: what comes later does not belong to it
         self._turn = 0
@@ -146,7 +114,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if not self._members:  # another one that has come since joins the query, which has begun where this said
             self._look_for_channels(None)
-        offsets = self._each_there(self._members, lambda _, reader: reader.initialOffset())
+        offsets = self._members.each(self._members, lambda _, reader: reader.initialOffset())
         if not offsets:
             raise none_fits(self._channels)
         self._last = SetOffset(
@@ -181,14 +149,14 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self._last if start is None else self._parse(start)
         self._look_for_channels(begin)
         if begin is not None:
-            self._require_all(begin)  # before any group is owned
+            self._members.require_all(begin)  # before any group is owned
         if self._ends_soon:
             self._ends_soon, self._is_complete = False, True
-            self._each_there(self._members, lambda _, reader: reader.prepareForTriggerAvailableNow())
+            self._members.each(self._members, lambda _, reader: reader.prepareForTriggerAvailableNow())
         asked = self._ask(begin, is_told=start is not None)
         ends = self._answers(asked, self._waiting(asked), everything=is_everything(limit))
         if begin is not None:
-            self._require_all(begin)
+            self._members.require_all(begin)
         found = {} if begin is None else dict(begin.offsets)
         for uuid, end in ends.items():
             if begin is None or uuid in begin.offsets or end["writeOrderId"] > asked[uuid].question.begin_id:
@@ -201,7 +169,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @_whole
     def reportLatestOffset(self) -> OffsetJson:
         """Return where each channel ends, and what a listener needs, for the query's progress (Spark 4.2 and later)."""
-        found = self._each_there(self._members, lambda _, reader: reader.reportLatestOffset())
+        found = self._members.each(self._members, lambda _, reader: reader.reportLatestOffset())
         reports = sorted(found.items())
         lags = [report["lagEvents"] for _, report in reports] or [0]
         return {
@@ -222,17 +190,19 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         began, ended = self._parse(start), self._parse(end)
         self._idle.are_over()
         self._look_for_channels(ended)
-        self._require_all(ended)
-        self._drop([uuid for uuid, member in self._members.items() if uuid not in ended.offsets and not member.joins])
+        self._members.require_all(ended)
+        none_of_it = [uuid for uuid, member in self._members.items() if uuid not in ended.offsets and not member.joins]
+        self._members.drop(none_of_it)
         self._last = ended
         spans: dict[str, tuple[OffsetJson, OffsetJson]] = {}
         for uuid, at in sorted(ended.offsets.items(), key=lambda item: item[1].path):
             begin = began.offsets[uuid].offset if uuid in began.offsets else _beginning_of(at.offset)
-            if uuid in self._members and not begin == at.offset == self._planned.get(uuid):
+            member = self._members.get(uuid)
+            if member is not None and not begin == at.offset == member.planned:
                 spans[uuid] = begin, at.offset
-                self._planned[uuid] = at.offset
-        parts = self._each_there(spans, lambda uuid, reader: reader.partitions(*spans[uuid]))
-        self._require_all(ended)
+                member.planned = at.offset
+        parts = self._members.each(spans, lambda uuid, reader: reader.partitions(*spans[uuid]))
+        self._members.require_all(ended)
         if ended == self._first_end:
             self._tell_of_quiet_channels(parts)
         self._beginning = self._first_end = None
@@ -243,17 +213,17 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = next((part[0] for part in parts.values() if part), None)
         if isinstance(first, EventPartition) and first.batch is not None:
             quiet = [uuid for uuid in self._members if not parts.get(uuid)]
-            notes = self._each_there(quiet, lambda _, reader: reader.query_notes())
+            notes = self._members.each(quiet, lambda _, reader: reader.query_notes())
             first.batch = replace(first.batch, elsewhere=tuple(note for found in notes.values() for note in found))
 
     @_whole
     def commit(self, end: OffsetJson) -> None:
         """Commit the takes of everything up to ``end``, which Spark has committed."""
         done = {uuid: at.offset for uuid, at in self._parse(end).offsets.items() if uuid in self._members}
-        new = [uuid for uuid, offset in done.items() if self._committed.get(uuid) != offset]
+        new = [uuid for uuid, offset in done.items() if self._members[uuid].committed != offset]
         self._idle.are_over()
-        self._each_there(new, lambda uuid, reader: reader.commit(done[uuid]))
-        self._committed |= {uuid: offset for uuid, offset in done.items() if uuid in self._members}
+        for uuid in self._members.each(new, lambda uuid, reader: reader.commit(done[uuid])):
+            self._members[uuid].committed = done[uuid]
 
     @_whole
     def stop(self) -> None:
@@ -261,7 +231,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._at_end is not None:
             not_at_end(self._at_end)
             self._at_end = None
-        self._drop(list(self._members))
+        self._members.drop(list(self._members))
 
     # ── what executors call ─────────────────────────────────────────────────────────────────
 
@@ -276,11 +246,11 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         def ask(uuid: str, reader: SpillableStreamReader) -> Asked:
             at = begin.offsets.get(uuid) if begin else None
-            if at is not None and (is_told or uuid not in self._planned):
+            if at is not None and (is_told or self._members[uuid].planned is None):
                 return reader.ask(at.offset)
             return reader.ask(reader.initialOffset() if is_told else None)
 
-        return self._each_there(self._members, ask)
+        return self._members.each(self._members, ask)
 
     def _waiting(self, asked: dict[str, Asked]) -> dict[str, Backlog]:
         """Return what waits in each channel. An idle query waits a moment for something."""
@@ -290,11 +260,11 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def is_there() -> bool:
             nonlocal waiting
             uuids = [uuid for uuid in asked if uuid in self._members]
-            waiting = self._each_there(uuids, lambda uuid, reader: reader.waiting(asked[uuid]))
+            waiting = self._members.each(uuids, lambda uuid, reader: reader.waiting(asked[uuid]))
             return is_unfinished or any(w.events for w in waiting.values())
 
         if not is_there() and not self._is_complete and self._idle.may_wait():
-            ports = self._each_there(waiting, lambda _, reader: reader.port())
+            ports = self._members.each(waiting, lambda _, reader: reader.port())
             with contextlib.suppress(ChannelClosedError, NotAChannelError):  # the next call finds out which one it is
                 self._idle.wait(PolledTogether(list(ports.values())), is_there)
         self._idle.record(nothing=not is_unfinished and not any(w.events for w in waiting.values()))
@@ -316,124 +286,18 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return reader.decline(asked[uuid])
             return reader.answer(asked[uuid], None if everything else limits)
 
-        return self._each_there([uuid for uuid in of_each if uuid in self._members], answer)
-
-    # ── which channels there are ────────────────────────────────────────────────────────────
-
-    def _look_for_channels(self, known: SetOffset | None) -> None:
-        """Look for channels, now and then, and at once where one that is known is not there yet.
-
-        Args:
-            known: where the query is; None if it is new, so that the options say where it begins in each.
-        """
-        missing = set() if known is None else known.offsets.keys() - self._members.keys() - self._missed
-        look_seconds = _REMOTE_LOOK_SECONDS if self._channels.is_remote else _LOCAL_LOOK_SECONDS
-        may_join = (self._channels.grows or self._missed) and not self._is_complete
-        is_due = may_join and time.monotonic() - self._looked_at >= look_seconds
-        if (self._members or self._missed) and not missing and not is_due:
-            return
-        if self._at_end is None:  # here, since the threads that open the channels can't heed signals
-            self._at_end = at_end(self.stop)
-        create = self._create if self._options.create_if_missing and known is None else None
-        if create is not None:  # none is created beside one that is refused
-            side_by_side([partial(self._require_fit, path) for path, _ in self._channels.find(is_new=False)])
-        read_at = {uuid: at.path for uuid, at in (known.offsets.items() if known else ())}
-        read_at |= {uuid: member.path for uuid, member in self._members.items()}
-        for path, uuid in self._channels.find(create, is_new=known is None, read_at=read_at):
-            joins = known is not None and uuid not in known.offsets
-            if uuid in self._members or (joins and self._is_complete):
-                continue
-            reader = SpillableStreamReader(path, self._options_of(joins), self._schema, self._load)
-            self._members[uuid] = _Member(path, reader, joins)
-            self._missed.discard(uuid)
-            if joins:
-                _log.info(
-                    "the channel %s joins the query on %s, from its beginning", path, self._channels, extra=fields(path)
-                )
-        self._looked_at = time.monotonic()
-
-    def _options_of(self, joins: bool) -> StreamOptions:
-        """Return the options with which a channel is read: one that joins begins with its first event."""
-        if not joins:
-            return self._options
-        return replace(self._options, starting_offsets="earliest", starting_timestamp=None, reset_group=False)
-
-    def _require_fit(self, path: str) -> None:
-        try:
-            require_fit(path, self._schema, self._options)
-        except SchemaError as e:
-            raise naming_member(path, e) from None
-
-    def _create(self, path: str) -> None:
-        make_channel(path, self._schema, self._options).close()
-
-    def _require_all(self, offset: SetOffset) -> None:
-        """Report channels that are gone.
-
-        Raises:
-            DataLossError: there are some, and ``failOnDataLoss`` is set.
-        """
-        for uuid in offset.offsets.keys() - self._members.keys() - self._missed:
-            at = offset.offsets[uuid]
-            message = (
-                f"the channel {uuid} at {at.path} is gone from {self._channels}; the query has read it up to the "
-                f"event {at.offset['writeOrderId']}"
-            )
-            if self._options.fail_on_data_loss:
-                raise DataLossError(f"{message}. Put it back, or set failOnDataLoss to false to continue without it")
-            _log.warning("%s; it continues without it", message, extra=fields(at.path))
-            self._missed.add(uuid)
-
-    def _drop(self, uuids: Collection[str]) -> None:
-        """Do without channels, until they are found again. They close at the same time: a close may take long.
-
-        Where they are so many that some close after others, all groups are given up before: Spark may kill this process
-        meanwhile, and a group in a store that it still owned keeps the query's next source waiting.
-        """
-        members = [self._members.pop(uuid) for uuid in uuids]
-        for uuid, member in zip(uuids, members, strict=True):
-            self._channels.forget(member.path)
-            self._planned.pop(uuid, None)
-            self._committed.pop(uuid, None)
-        try:
-            if len(members) > MOST_SIDE_BY_SIDE:
-                side_by_side([partial(_give_group_up, member.reader) for member in members], _MOST_GIVEN_UP)
-        finally:
-            side_by_side([partial(_stop, member.reader) for member in members])
+        return self._members.each([uuid for uuid in of_each if uuid in self._members], answer)
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
-    def _each_there(self, uuids: Collection[str], what: Callable[[str, SpillableStreamReader], T]) -> dict[str, T]:
-        """Return what a call of each channel's reader returns, all at the same time, but for channels that are gone.
-
-        These are done without from now on; `_require_all` reports them.
-        """
-
-        def call(uuid: str) -> list[T]:
-            member = self._members[uuid]
-            try:
-                return [member.call(lambda reader: what(uuid, reader))]
-            except (ChannelClosedError, NotAChannelError, DataLossError):
-                if self._channels.has(member.path, uuid):
-                    raise
-                return []
-
-        found = dict(zip(uuids, side_by_side([partial(call, uuid) for uuid in uuids]), strict=True))
-        self._drop([uuid for uuid, answers in found.items() if not answers])
-        return {uuid: answer for uuid, answers in found.items() for answer in answers}
+    def _look_for_channels(self, known: SetOffset | None) -> None:
+        """Look for channels (`SetMembers.look`), which close when a signal ends the worker."""
+        if self._at_end is None:  # here, since the threads that open the channels can't heed signals
+            self._at_end = at_end(self.stop)
+        self._members.look(known, is_complete=self._is_complete)
 
     def _parse(self, value: OffsetJson) -> SetOffset:
         return SetOffset.parse(value, str(self._channels))
-
-
-def _give_group_up(reader: SpillableStreamReader) -> None:
-    with contextlib.suppress(ChannelClosedError):
-        reader.give_group_up()
-
-
-def _stop(reader: SpillableStreamReader) -> None:
-    with contextlib.suppress(ChannelClosedError):
-        reader.stop()
 
 
 def _beginning_of(end: OffsetJson) -> OffsetJson:

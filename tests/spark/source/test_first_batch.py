@@ -20,7 +20,7 @@ from spillable_stream.engine.port import PlanReader
 from spillable_stream.format.query_note import FirstBatch, QueryNote
 from spillable_stream.spark.query_task import QueryTask
 from spillable_stream.spark.schema import struct_type
-from spillable_stream.spark.source import set_reader
+from spillable_stream.spark.source import set_members
 from spillable_stream.spark.source.first_batch import FormerGroup, PlannedBatch, high_water_of, note_batch
 from spillable_stream.spark.source.partition import EventPartition
 from spillable_stream.spark.source.read_options import StreamOptions
@@ -317,7 +317,7 @@ def test_of_two_sources_of_a_query_one_may_be_noted_when_its_driver_is_killed(tm
 def test_a_channel_that_joins_a_set_has_a_first_batch_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(set_reader, "_LOCAL_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(set_members, "_LOCAL_LOOK_SECONDS", 0.0)
     with channel_of(tmp_path / "orders-a") as one:
         options = StreamOptions.of({"group": "g"})
         reader = SpillableSetReader(ChannelSet([f"{tmp_path}/orders-*"]), options, struct_type(one.schema))

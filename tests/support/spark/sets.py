@@ -17,11 +17,23 @@ from spillable_stream.channel.channel_set import ChannelSet
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.options import SOURCE, parse_options
 from spillable_stream.spark.schema import struct_type
-from spillable_stream.spark.source import idle_polls, set_reader
+from spillable_stream.spark.source import idle_polls, set_members
 from spillable_stream.spark.source.read_options import StreamOptions
 from spillable_stream.spark.source.set_reader import SpillableSetReader
 
-__all__ = ["Json", "Open", "Source", "bodies", "channels_at", "drain", "events", "names", "place", "set_readers"]
+__all__ = [
+    "Json",
+    "Open",
+    "Source",
+    "bodies",
+    "by_channel",
+    "channels_at",
+    "drain",
+    "events",
+    "names",
+    "place",
+    "set_readers",
+]
 
 Json = dict[str, Any]
 Open = Callable[..., ss.Channel]
@@ -50,7 +62,7 @@ def channels_at(root: str) -> Iterator[Open]:
 def set_readers(open_at: Open, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
     """Create readers of all channels that are called orders-…, or of others, which look for new ones each time."""
     for name in ("_LOCAL_LOOK_SECONDS", "_REMOTE_LOOK_SECONDS"):
-        monkeypatch.setattr(set_reader, name, 0.0)
+        monkeypatch.setattr(set_members, name, 0.0)
     monkeypatch.setattr(idle_polls, "_LONGEST_WAIT_SECONDS", 0.01)
     with ExitStack() as stack:
 
@@ -92,3 +104,11 @@ def events(letter: str, first: int, count: int) -> list[bytes]:
 def names(letter: str, count: int) -> list[str]:
     """Return the first bodies of a letter, as texts."""
     return [f"{letter}{i}" for i in range(count)]
+
+
+def by_channel(found: list[list[str]]) -> dict[str, list[str]]:
+    """Return what came of each channel, in order; bodies begin with their channel's letter."""
+    sorted_out: dict[str, list[str]] = {}
+    for body in (b for batch in found for b in batch):
+        sorted_out.setdefault(body[0], []).append(body)
+    return sorted_out
