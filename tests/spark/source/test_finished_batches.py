@@ -141,7 +141,7 @@ def test_a_loss_that_the_commit_meets_which_comes_by_itself_is_raised_by_sparks_
     with ss.Channel(URL, commit_interval=0) as other:
         put(other, b"1")
         put(other, b"2")
-    reader._finished._late._run()
+    reader._query.finished._late._run()
     assert [r.levelname for r in caplog.records] == ["ERROR"] and "events are lost" in caplog.text
     following = reader.latestOffset(end)
     with pytest.raises(ss.UnsafeStoreError, match="events are lost"):
@@ -158,7 +158,7 @@ def test_a_source_that_is_closed_commits_and_leaves_a_loss_to_the_next_call(chan
     reader = named_source(channel)
     end = run(reader, reader.initialOffset(), tells=False)
     assert reader.latestOffset(end) == end
-    untold = log_of(reader._lease.channel()).untold_loss
+    untold = log_of(reader._query.lease.channel()).untold_loss
     with untold.block():
         raise ss.UnsafeStoreError("lost")
     reader.stop()
@@ -200,7 +200,7 @@ def test_a_source_that_is_killed_while_a_commit_waits_leaves_it_to_the_next(chan
     reader = named_source(channel, maxEventsPerTrigger=1)
     end = run(reader, reader.initialOffset(), tells=False)
     reader.latestOffset(end)
-    reader._finished.takes.due_id = 0  # as if it had never come to that
+    reader._query.finished.takes.due_id = 0  # as if it had never come to that
     reader.stop()
     assert position(channel) == (0, 1)
     reader = named_source(channel, maxEventsPerTrigger=1)

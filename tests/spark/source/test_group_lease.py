@@ -60,11 +60,11 @@ def wait_for_threads() -> None:
 def test_a_group_that_is_given_up_is_free_while_its_channel_is_open_until_the_close(channel: ss.Channel) -> None:
     reader = source(channel)
     planned(reader)
-    lease = reader._lease
+    lease = reader._query.lease
     held = lease.channel()
     lease.give_up()
     with ss.Channel(channel.path) as other:
-        other.consumer(reader._group.name, owner_timeout_seconds=0.0, resume=True)
+        other.consumer(reader._query.group.name, owner_timeout_seconds=0.0, resume=True)
     assert lease.channel() is held and not held._open.is_closed
     lease.give_up()
     reader.stop()

@@ -10,6 +10,7 @@ import spillable_stream as ss
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import CheckpointMismatchError, DataLossError, GroupOwnedError
 from spillable_stream.format.frame import FrameType
+from spillable_stream.spark.source.batch_plan import reset_group
 from spillable_stream.spark.source.group_reset import is_done, new_reset
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 from tests.support.spark.sources import batches, batches_of, put, source
@@ -98,7 +99,7 @@ def test_first_batch_is_planned_again_as_it_was_wherever_the_driver_was_killed(k
     start = killed.initialOffset()
     end = killed.latestOffset(start)
     if acted:
-        killed._reset_group(end["reset"], 3)
+        reset_group(killed._query, end["reset"], 3)
         assert position(kept) == 3
     killed.stop()
     put(kept, 5)

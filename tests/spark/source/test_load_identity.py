@@ -151,7 +151,7 @@ def test_each_load_has_a_name_that_its_queries_share() -> None:
     source = SpillableDataSource({"path": "/c"})
     readers: list[Any] = [source.streamReader(schema), source.streamReader(schema)]
     other: Any = SpillableDataSource({"path": "/c"}).streamReader(schema)
-    notes = [reader._load.note for reader in (*readers, other)]
+    notes = [reader._query.load.note for reader in (*readers, other)]
     assert notes[0] == notes[1] != notes[2]
 
 

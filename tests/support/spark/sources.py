@@ -10,12 +10,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import spillable_stream as ss
+from spillable_stream.engine.requests import Control
 from spillable_stream.errors import CheckpointMismatchError
+from spillable_stream.format.frame import FrameType
 from spillable_stream.options import SOURCE, parse_options
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.source.offset import OffsetJson
 from spillable_stream.spark.source.read_options import StreamOptions
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
+from spillable_stream.state.group import GroupState
 
 
 def put(channel: ss.Channel, *counts: int, body: bytes = b"x") -> None:
@@ -97,3 +100,27 @@ def refuses(reader: SpillableStreamReader, offset: OffsetJson, match: str, again
         reader.latestOffset(offset)
     with pytest.raises(CheckpointMismatchError, match=again or match):
         reader.partitions(offset, offset)
+
+
+def groups(channel: ss.Channel) -> dict[str, GroupState]:
+    """Return the channel's groups, by name."""
+    return dict(channel.engine().follow().groups)
+
+
+def expire(channel: ss.Channel, through: int) -> None:
+    """Let the events up to this one leave, whoever needs them."""
+    channel.engine().commit(Control(FrameType.RETENTION, {"through": through}))
+
+
+def planned(reader: SpillableStreamReader) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Plan the first batch, and return where it begins and ends."""
+    start = reader.initialOffset()
+    end = reader.latestOffset(start)
+    assert reader.partitions(start, end)
+    return start, end
+
+
+def read_ranges(reader: SpillableStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int]]:
+    """Plan a batch, and return the ranges of its events."""
+    parts: list[Any] = list(reader.partitions(start, end))
+    return [(e.first_id, e.last_id) for part in parts for e in part.plan.extents]
