@@ -140,26 +140,47 @@ class BatchNumbers:
                 raise OptionError(f"{other} and {name} are one channel, {channel.path}; name it once")
 
     def _look(self, channels: Iterable[str], is_settled: Callable[[int], bool] | None) -> None:
+        """Look what channels have of the name, and decide what becomes of the newest batch."""
         found = {name: self._channels[name].last_batch(self.producer) for name in channels}
         self._last = {name: last.sequence for name, last in found.items()}
         number = max(self._last.values(), default=0)
-        if number:
-            note = next(last.note for last in found.values() if last.sequence == number)
-            noted = _read_note(note)
-            missing = [name for name in noted.parts if self._last.get(name, number) < number]
-            gone = {name: count for name, count in noted.parts.items() if name not in self._last}
-            can_be_anew = self.division and noted.division not in ("", self.division)
-            if is_settled is not None and (gone or (missing and can_be_anew)) and is_settled(number):
-                # What lacks it by another division is another channel that has the name now.
-                missing, gone = ([] if can_be_anew else missing), {}
-            if can_be_anew and (missing or (gone and is_settled is not None)):
-                self._say_divided_anew(number, noted.parts, missing, gone)
-                self.newest = Noted(number + 1, noted.of_source, complete=False)
-                return
-            if gone:
-                self._say_what_cannot_be_told(number, gone)
-            self._parts_before = noted.parts
-            self.newest = Noted(number, noted.of_source, complete=not missing)
+        if not number:
+            return
+        noted = _read_note(next(last.note for last in found.values() if last.sequence == number))
+        is_divided_otherwise = bool(self.division) and noted.division not in ("", self.division)
+        missing, gone = self._lacking(number, noted.parts, is_settled, is_divided_otherwise=is_divided_otherwise)
+        if is_divided_otherwise and (missing or (gone and is_settled is not None)):
+            self._say_divided_anew(number, noted.parts, missing, gone)
+            self.newest = Noted(number + 1, noted.of_source, complete=False)
+            return
+        if gone:
+            self._say_what_cannot_be_told(number, gone)
+        self._parts_before = noted.parts
+        self.newest = Noted(number, noted.of_source, complete=not missing)
+
+    def _lacking(
+        self,
+        number: int,
+        parts: Mapping[str, int],
+        is_settled: Callable[[int], bool] | None,
+        *,
+        is_divided_otherwise: bool,
+    ) -> tuple[list[str], dict[str, int]]:
+        """Return which channels lack their parts of a batch, and which parts went to channels that are no more these.
+
+        Args:
+            number: the batch's number.
+            parts: how many events each channel gets of it.
+            is_settled: see `claim`.
+            is_divided_otherwise: whether another configuration divided it.
+        """
+        missing = [name for name in parts if self._last.get(name, number) < number]
+        gone = {name: count for name, count in parts.items() if name not in self._last}
+        is_in_doubt = gone or (missing and is_divided_otherwise)
+        if is_settled is None or not is_in_doubt or not is_settled(number):
+            return missing, gone
+        # What lacks it by another division is another channel that has the name now.
+        return ([] if is_divided_otherwise else missing), {}
 
     def _say_what_cannot_be_told(self, number: int, gone: Mapping[str, int]) -> None:
         _log.warning(
