@@ -98,6 +98,7 @@ SCENARIOS = {
     "producer/test_soak": "healthy destinations beside others",
     "producer/test_trouble": "errors whose text raises, and a log that does",
     "producer/test_values": "what is accepted is taken as it was sent",
+    "spark/sink/test_changed_options": "a batch that comes again by other options of its stream",
     "spark/test_flow_query": "a Spark query as the sink of a running agent",
     "spark/test_expiring_credentials": "queries between channels of a store whose credentials expire",
     "spark/test_another_storage": "tasks read and stage by their plans only",
