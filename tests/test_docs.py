@@ -19,8 +19,8 @@ from tests.support.spark.versions import SPARK
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-# They start several Spark sessions or queries; the README has the fast ones.
-SLOW_PAGES = {"spark.md", "pipelines.md"}
+# They start Spark sessions of their own; `tests/spark/test_readme.py` runs the README in one that is there.
+SLOW_PAGES = {"README.md", "spark.md", "pipelines.md"}
 # They have a listener that is not told the groups, or a run that reads several batches: see docs/compatibility.md.
 NEED_SPARK_4_2 = {"spark.md", "quickstart", "fan_out"}
 

@@ -117,6 +117,7 @@ SCENARIOS = {
     "spark/test_object_cluster": "executors that share nothing with the driver but an object store",
     "spark/test_pipelines": "declarative pipelines",
     "spark/test_positions": "positions of queries, and kept events",
+    "spark/test_readme": "the program of the README",
     "spark/test_soak": "a query that is stopped and started at random",
     "spark/test_store_requests": "what the calls of Spark ask of a store",
     "spark/test_stream": "source and sink on a real Spark",

@@ -1,0 +1,19 @@
+"""The program of the README, in a session that is there; `tests/test_docs.py` runs it as a process of its own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+@pytest.mark.spark
+def test_the_program_of_the_readme_runs(spark: SparkSession) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+    found: dict[str, object] = {}
+    exec(compile("\n".join(blocks), README, "exec"), found)
+    assert found["spark"] == spark
