@@ -19,6 +19,7 @@ from datetime import datetime
 from spillable_stream.channel.channel import Channel
 from spillable_stream.error_text import text_of
 from spillable_stream.flow.late_channel import is_open, is_optional
+from spillable_stream.flow.runner import doubled_seconds
 from spillable_stream.flow.surroundings import REAL
 from spillable_stream.flow.wired import AgentChannels
 from spillable_stream.log_records import fields, log_of
@@ -105,7 +106,7 @@ class FailedChannels:
         )
 
     def _wait(self, known: _Known) -> float:
-        wait_seconds: float = min(_FIRST_RETRY_SECONDS * 2**known.failures, _LONGEST_RETRY_SECONDS)
+        wait_seconds = doubled_seconds(_FIRST_RETRY_SECONDS, known.failures, _LONGEST_RETRY_SECONDS)
         known.failures += 1
         known.retry_at = self._now() + wait_seconds
         return wait_seconds

@@ -10,9 +10,11 @@ from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import SpillableError
 from spillable_stream.log_records import fields, log_of
 
-__all__ = ["Backoff", "RoundsRunner", "Runner", "StartWaitsError"]
+__all__ = ["Backoff", "RoundsRunner", "Runner", "StartWaitsError", "doubled_seconds"]
 
 _log = log_of("spillable_stream.flow")
+
+_MOST_DOUBLINGS = 30  # more, and after a thousand failures there would be no such float
 
 
 class StartWaitsError(SpillableError):
@@ -90,6 +92,17 @@ class Backoff:
         """Note a round without events, and return how long to wait, in seconds."""
         self._rounds += 1
         return min(self._rounds * self._increment_ms, self._most_ms) / 1000
+
+
+def doubled_seconds(first_seconds: float, failures: int, most_seconds: float) -> float:
+    """Return how long to wait before another try: twice as long after each failure.
+
+    Args:
+        first_seconds: how long before the first one.
+        failures: how many have failed since.
+        most_seconds: how long at most.
+    """
+    return min(first_seconds * 2.0 ** min(failures, _MOST_DOUBLINGS), most_seconds)
 
 
 class RoundsRunner:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.late_channel import ChannelAwayError
-from spillable_stream.flow.runner import Runner, StartWaitsError
+from spillable_stream.flow.runner import Runner, StartWaitsError, doubled_seconds
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.own_thread import start_thread
 
@@ -141,7 +141,7 @@ class Supervisor:
             )
 
     def _failed(self, watched: _Watched) -> float:
-        wait_seconds: float = min(_LOOK_SECONDS * 2**watched.failures, _LONGEST_WAIT_SECONDS)
+        wait_seconds = doubled_seconds(_LOOK_SECONDS, watched.failures, _LONGEST_WAIT_SECONDS)
         watched.failures += 1
         watched.retry_at = self._now() + wait_seconds
         return wait_seconds

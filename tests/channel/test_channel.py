@@ -131,7 +131,8 @@ def test_a_channel_that_may_not_be_written_is_refused(
 
     monkeypatch.setattr(os, "open", denied)
     with pytest.raises(
-        StorageError, match=r"opening .* failed: Permission denied \(errno 13\); it, or a directory above it, is closed to uid \d+: run"
+        StorageError,
+        match=r"opening .* failed: Permission denied \(errno 13\); it, or a directory above it, is closed to uid \d+: run",
     ):
         Channel(path)
 

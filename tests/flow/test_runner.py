@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spillable_stream.flow.runner import Backoff, RoundsRunner
+from spillable_stream.flow.runner import Backoff, RoundsRunner, doubled_seconds
 from tests.support.waiting import wait_until
 
 
@@ -16,6 +16,10 @@ def test_waits_grow_and_begin_again() -> None:
     assert [backoff.nothing() for _ in range(4)] == [0.5, 1.0, 1.2, 1.2]
     backoff.ready()
     assert backoff.nothing() == 0.5
+
+
+def test_waits_double_and_stay_at_the_longest_however_often_something_failed() -> None:
+    assert [doubled_seconds(3.0, failures, 60.0) for failures in (0, 1, 4, 5, 2_000)] == [3, 6, 48, 60, 60]
 
 
 class Held(RoundsRunner):

@@ -56,6 +56,16 @@ def test_what_cannot_be_started_is_tried_after_3_seconds_and_then_twice_as_long(
     assert supervisor.has_failed()
 
 
+def test_what_cannot_be_started_for_days_is_still_tried_every_minute() -> None:
+    seconds, runner = 0.0, Told(*[False] * 2_000, True)
+    supervisor = Supervisor(now=lambda: seconds)
+    supervisor.start(runner)
+    while not runner.alive and seconds < 2_001 * 60:
+        seconds += 60
+        supervisor.look()
+    assert runner.alive and supervisor.troubles() == {}
+
+
 def test_what_cannot_be_started_yet_does_not_count_as_trouble_and_is_started_at_the_next_look_once_it_can() -> None:
     runner = Told(True)
     runner.may_start = False
