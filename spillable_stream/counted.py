@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["counted"]
+__all__ = ["agreeing", "counted"]
 
 _OF_ONE = {"are": "is", "were": "was", "have": "has", "do": "does"}
 
@@ -17,4 +17,9 @@ def counted(number: int, noun: str, verb: str = "") -> str:
     """
     plural = "es" if noun.endswith("ch") else "s"
     said = f"{number:,} {noun}{'' if number == 1 else plural}"
-    return f"{said} {_OF_ONE[verb] if number == 1 else verb}" if verb else said
+    return f"{said} {agreeing(number, verb)}" if verb else said
+
+
+def agreeing(number: int, verb: str) -> str:
+    """Return a verb as it is said of a number of things; it is given as it is said of many."""
+    return _OF_ONE[verb] if number == 1 else verb

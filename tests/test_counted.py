@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spillable_stream.counted import counted
+from spillable_stream.counted import agreeing, counted
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,7 @@ from spillable_stream.counted import counted
 )
 def test_a_noun_and_its_verb_agree_with_their_number(number: int, noun: str, verb: str, said: str) -> None:
     assert counted(number, noun, verb) == said
+
+
+def test_a_verb_by_itself_agrees_with_a_number() -> None:
+    assert [agreeing(number, "are") for number in (0, 1, 2)] == ["are", "is", "are"]

@@ -30,7 +30,7 @@ from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.quantities import Size, span_with_unit
 from spillable_stream.shown_value import shown
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.ranges import Range, RangeSet, listed
+from spillable_stream.state.ranges import Range, RangeSet, events_in
 
 __all__ = ["BATCH_BYTES", "ReadEnd", "range_to_read", "read_batches"]
 
@@ -235,8 +235,9 @@ class _Reading:
                 found = last_there + 1 if block is None else max(block.first_id, state.first_kept)
                 if block is None or found > first_there:
                     missed = first_there, min(found - 1, last_there)
+                    were = "it was" if missed[0] == missed[1] else "they were"
                     raise DataLossError(
-                        f"the events {listed([missed])} have left the channel before they were read: the first event "
+                        f"{events_in([missed], 'have')} left the channel before {were} read: the first event "
                         f"that it keeps now is {state.first_kept}. Read from there on, or take events instead: the "
                         "channel holds those that a group has yet to take",
                         str(self._engine.path),

@@ -10,7 +10,7 @@ from spillable_stream.engine.expiry import expired_events
 from spillable_stream.errors import DataLossError
 from spillable_stream.format.extent import Extent
 from spillable_stream.log.event_reader import ReadBatch
-from spillable_stream.state.ranges import Range
+from spillable_stream.state.ranges import Range, events_in
 
 __all__ = ["GroupReader"]
 
@@ -79,7 +79,7 @@ class GroupReader:
                 return first
         if first <= last:
             raise DataLossError(
-                f"the events {first} to {last} have left the channel",
+                f"{events_in([(first, last)], 'have')} left the channel",
                 str(self._engine.path),
             )
         return first

@@ -14,6 +14,7 @@ from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import fit_batch
 from spillable_stream.format.types import NOT_ARROW
 from spillable_stream.log.event_reader import ReadBatch
+from spillable_stream.state.ranges import among_events
 
 __all__ = ["ID_FIELD", "events_from_batch", "header_maps", "id_column", "rows_from_batch", "table_from_batches"]
 
@@ -78,8 +79,8 @@ def events_from_batch(read: ReadBatch) -> list[Event]:
 
 def _not_given(read: ReadBatch, error: Exception) -> SchemaError:
     return SchemaError(
-        f"Python has no object for a value among the events {read.first_id} to {read.last_id} ({error}); they are "
-        "still in the queue: take them with take_batch, which gives them as Arrow"
+        f"Python has no object for a value {among_events(read.first_id, read.last_id)} ({error}). Nothing of that has "
+        "left the queue: take it with take_batch, which gives Arrow"
     )
 
 

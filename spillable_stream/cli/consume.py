@@ -15,6 +15,7 @@ from spillable_stream.cli.arguments import ChannelPath, decoded, refuse_empty, t
 from spillable_stream.cli.output import mark_output, say, status_of_output, sync_output, untaken_output, write_lines
 from spillable_stream.counted import counted
 from spillable_stream.errors import CommitOutcomeUnknownError, OptionError, SpillableError
+from spillable_stream.state.ranges import count_of, events_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -245,7 +246,8 @@ class _Tail:
         if stats.last_id < self._next_id:
             return
         if stats.kept.first_id > self._next_id:
-            say(f"the events {self._next_id:,} to {stats.kept.first_id - 1:,} left before they were printed")
+            gone = [(self._next_id, stats.kept.first_id - 1)]
+            say(f"{events_in(gone)} left the channel before {'it was' if count_of(gone) == 1 else 'they were'} printed")
             self._next_id = stats.kept.first_id
         if self._next_id > stats.last_id:
             return

@@ -144,7 +144,8 @@ def _ids(found: ChannelStats) -> str:
         return "no event yet"
     if found.kept.first_id > found.last_id:
         return f"none; the last was {found.last_id:,}"
-    return f"{found.kept.first_id:,} to {found.last_id:,}"
+    first, last = found.kept.first_id, found.last_id
+    return f"{first:,}" if first == last else f"{first:,} to {last:,}"
 
 
 def _tier(tier: TierStats) -> str:

@@ -20,6 +20,7 @@ from spillable_stream.shown_value import shown
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.image import GroupImage
+from spillable_stream.state.ranges import events_in
 
 __all__ = [
     "create_group",
@@ -147,7 +148,7 @@ def have_left(first_id: int, state: ChannelState, path: ChannelPath) -> DataLoss
         path: what users call the channel.
     """
     last_id = state.beginning() - 1
-    left = f"the events {first_id} to {last_id} have" if first_id < last_id else f"the event {last_id} has"
+    left = events_in([(min(first_id, last_id), last_id)], "have")
     kept = (
         f"the first event that it keeps is {state.first_kept}"
         if state.first_kept <= state.last_id

@@ -17,6 +17,7 @@ from spillable_stream.format.packing import pack
 from spillable_stream.format.record import ControlRecord, GroupRecord, LostRecord, parse_record
 from spillable_stream.log.wal import Entry
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.ranges import events_in
 
 __all__ = ["COMMIT_BYTES", "SEGMENT_BYTES", "Control", "Move", "Request", "UnreadableEvents"]
 
@@ -114,7 +115,8 @@ class UnreadableEvents(Request):
         """Report them if the channel has them there: other events may have their IDs, or they may be elsewhere."""
         lost = [(self.first_id, self.last_id)]
         if plan.state.blocks.in_file(self.file, *lost[0]) != lost:
-            raise DataLossError(f"the events {self.first_id} to {self.last_id} are no longer where they were read")
+            were = "it was" if self.first_id == self.last_id else "they were"
+            raise DataLossError(f"{events_in(lost, 'are')} no longer where {were} read")
         value: LostRecord = {"lost": lost, "doubtful": [], "next": plan.state.next_id, "groups": {}, "kept": True}
         return Control(FrameType.LOST, value).plan(plan)
 

@@ -37,6 +37,7 @@ from spillable_stream.format.frame import (
     payload_matches,
 )
 from spillable_stream.log.layout import Layout
+from spillable_stream.state.ranges import among_events, events_in
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
@@ -260,7 +261,7 @@ class EventReader:
         if not self._fs.exists(self.layout.file(extent.file)):  # its bytes are another file's by now
             return _gone(extent, self.layout.file(extent.file))
         return CorruptionError(
-            f"a frame is damaged among the events {extent.first_id} to {extent.last_id}",
+            f"a frame is damaged {among_events(extent.first_id, extent.last_id)}",
             str(self.layout.file(extent.file)),
             offset,
         )
@@ -304,6 +305,6 @@ def _read(file: File, offset: int, size: int, file_end: int) -> pa.Buffer:
 
 def _gone(extent: Extent, path: Path) -> DataLossError:
     return DataLossError(
-        f"the events {extent.first_id} to {extent.last_id} are gone: every group took them, or the file was removed",
+        f"{events_in([(extent.first_id, extent.last_id)], 'are')} gone: taken by every group, or removed with the file",
         str(path),
     )

@@ -36,6 +36,7 @@ from spillable_stream.objects.object_windows import ObjectWindows
 from spillable_stream.objects.proven_slots import ProvenSlots
 from spillable_stream.objects.slots import object_key
 from spillable_stream.objects.store import ObjectMissingError, Store
+from spillable_stream.state.ranges import among_events, events_in
 
 __all__ = ["ObjectReader"]
 
@@ -157,8 +158,8 @@ class ObjectReader:
             yield
         except ObjectMissingError as e:
             raise DataLossError(
-                f"the events {extent.first_id} to {extent.last_id} are gone: every group took them, or the object was "
-                "removed",
+                f"{events_in([(extent.first_id, extent.last_id)], 'are')} gone: taken by every group, or removed with "
+                "the object",
                 self._where(key),
             ) from e
 
@@ -256,7 +257,7 @@ class ObjectReader:
 
     def _damaged(self, key: str, extent: Extent, offset: int) -> CorruptionError:
         return CorruptionError(
-            f"a frame is damaged among the events {extent.first_id} to {extent.last_id}", self._where(key), offset
+            f"a frame is damaged {among_events(extent.first_id, extent.last_id)}", self._where(key), offset
         )
 
     def _where(self, key: str) -> str:

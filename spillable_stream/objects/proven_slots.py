@@ -162,8 +162,11 @@ def other_events(root: str, first_id: int, last_id: int) -> UnsafeStoreError:
         first_id: the first of the events.
         last_id: the last one.
     """
+    others = f"another event {first_id} than the one that was"
+    if first_id < last_id:
+        others = f"other events {first_id} to {last_id} than those that were"
     return UnsafeStoreError(
-        f"{root} has other events {first_id} to {last_id} than those that were to be read: the bucket was put back to "
-        "an earlier version since, and others have these IDs now. None of them was returned. Run `spillable verify "
+        f"{root} has {others} to be read: the bucket was put back to an earlier version "
+        "since, and others put what is there. Nothing of that was returned. Run `spillable verify "
         f"{root}`. If that finds damage, run `spillable repair {root}`; then read again, with what is there"
     )

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from spillable_stream.errors import ProducerSequenceError
 from spillable_stream.format.numbered_batch import BY_PRODUCER, Numbers, ProducerImage, ProducerNote, StoredBatch
 from spillable_stream.state.image import HistoryImage, ProducersImage
-from spillable_stream.state.ranges import Range, RangeSet
+from spillable_stream.state.ranges import Range, RangeSet, listed
 
 __all__ = ["NOT_KNOWN", "PASSING", "Answer", "ProducerHistory", "ProducerState"]
 
@@ -63,10 +63,11 @@ class Answer(NamedTuple):
         if stored is not None and sent is not None and stored != sent:
             if BY_PRODUCER in (stored, sent):
                 raise _of_other_kind(producer, numbers, stored)
+            ids = "ID" if self.first_id == self.last_id else "IDs"
             raise ProducerSequenceError(
                 f"batch {numbers.last:,} of the producer {producer!r} is stored with other events, as the write-order "
-                f"IDs {self.first_id:,} to {self.last_id:,}. Nothing was stored again; a batch that is sent again must "
-                "have the same events under the same number"
+                f"{ids} {listed([(self.first_id, self.last_id)])}. Nothing was stored again; a batch that is sent "
+                "again must have the same events under the same number"
             )
         return self
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-from spillable_stream.counted import counted
+from spillable_stream.counted import agreeing, counted
 
-__all__ = ["Range", "RangeSet", "count_of", "listed"]
+__all__ = ["Range", "RangeSet", "among_events", "count_of", "events_in", "listed"]
 
 _MOST_LISTED = 10
 
@@ -107,6 +107,24 @@ def count_of(ranges: Iterable[Range]) -> int:
     for first, last in ranges:
         count += last - first + 1
     return count
+
+
+def events_in(ranges: Iterable[Range], verb: str = "") -> str:
+    """Return events for people: "the event 13", "the events 1 to 10, 36", "the event 13 is".
+
+    Args:
+        ranges: their IDs.
+        verb: what follows, as it is said of many (`counted`).
+    """
+    every = list(ranges)
+    count = count_of(every)
+    said = f"the event{'' if count == 1 else 's'} {listed(every)}"
+    return f"{said} {agreeing(count, verb)}" if verb else said
+
+
+def among_events(first: int, last: int) -> str:
+    """Return where something is, for people: "in the event 13", "among the events 1 to 10"."""
+    return f"{'in' if first == last else 'among'} {events_in([(first, last)])}"
 
 
 def listed(ranges: Iterable[Range]) -> str:

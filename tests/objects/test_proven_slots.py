@@ -60,7 +60,7 @@ def test_a_slot_is_refused_that_is_another_one_until_it_is_the_one_that_is_known
 
     reader = ObjectReader(store, channel, lambda _: EVENT_SCHEMA, cache, tokens=tokens)
     for _ in range(2):
-        with pytest.raises(UnsafeStoreError, match="has other events 1 to 1 than those that were to be read"):
+        with pytest.raises(UnsafeStoreError, match="has another event 1 than the one that was to be read"):
             bodies_of(reader, extent)
     known.append(others.tail.token)
     assert bodies_of(reader, extent) == [b"others'"]
@@ -83,7 +83,7 @@ def test_a_slot_that_another_reader_has_refused_is_asked_for_anew_and_refused(
     for _ in range(3):
         reader = ObjectReader(store, channel, lambda _: EVENT_SCHEMA, cache, tokens=lambda: tokens)
         reader.expect([extent])
-        with pytest.raises(UnsafeStoreError, match="has other events 1 to 1"):
+        with pytest.raises(UnsafeStoreError, match="has another event 1 than"):
             bodies_of(reader, extent)
     assert len(store.asked) == 6
 
@@ -212,7 +212,7 @@ def test_a_slot_is_proven_by_the_bytes_that_are_read_and_not_by_those_that_were_
         assert bodies_of(reader, extent) == [b"mine"]
     Writer(memory, channel).put(b"others'")
     cache.put(slot_key(1), pa.py_buffer(memory.objects[slot_key(1)]))
-    with pytest.raises(UnsafeStoreError, match="has other events 1 to 1"):
+    with pytest.raises(UnsafeStoreError, match="has another event 1 than"):
         bodies_of(reader, extent)
 
 

@@ -137,7 +137,7 @@ def test_an_open_that_misses_a_slot_looks_past_void_ones_behind_it_and_says_what
     slots = Slots(memory, channel)
     declare_void(slots, number, token)
     assert Writer(memory, channel).tail.number == number - 2
-    assert "which knew the events up to 2, found that slots before it were lost: the events 2 to 2. If" in caplog.text
+    assert "which knew the events up to 2, found that slots before it were lost: the event 2. If" in caplog.text
     memory.objects[slot_key(number + 1)] = b"damaged"
     with pytest.raises(DataLossError, match=f"slot {number - 1} is missing, and slot {number + 1} is there"):
         Writer(memory, channel)

@@ -339,8 +339,8 @@ def test_batch_says_it_in_sparks_fourth_line_and_explained_in_one(
             f"the start 99 is beyond the next event of {path}, 2",
         ),
         (lambda: writer.save(str(path)), f"{path} is an event channel (headers, body) and can't have other columns"),
-        (lambda: load(spark, damaged).collect(), "a frame is damaged among the events 1 to 1 ["),
-        (lambda: load(spark, damaged).toPandas(), "a frame is damaged among the events 1 to 1 ["),
+        (lambda: load(spark, damaged).collect(), "a frame is damaged in the event 1 ["),
+        (lambda: load(spark, damaged).toPandas(), "a frame is damaged in the event 1 ["),
     ]
     for act, sentence in found:
         with pytest.raises(PySparkException) as e:
@@ -365,7 +365,7 @@ def test_stream_says_it_last_before_its_plan_and_explained_in_one_line(
     found = [
         (lambda: start(path, "noop", endingOffsets=5), "endingOffsets is not an option of a Spark stream's source but"),
         (lambda: start(path, "spillable"), f"{path} is an event channel (headers, body) and can't have other columns"),
-        (lambda: start(damaged, "noop"), "a frame is damaged among the events 1 to 1 ["),
+        (lambda: start(damaged, "noop"), "a frame is damaged in the event 1 ["),
     ]
     for act, sentence in found:
         query = act()

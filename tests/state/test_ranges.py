@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillable_stream.state.ranges import RangeSet, listed
+from spillable_stream.state.ranges import RangeSet, among_events, events_in, listed
 
 RANGE = st.tuples(st.integers(0, 40), st.integers(-2, 8)).map(lambda r: (r[0], r[0] + r[1]))
 STEPS = st.lists(st.tuples(st.sampled_from(["add", "remove"]), RANGE), max_size=30)
@@ -48,3 +48,12 @@ def test_a_union_has_the_members_of_both(a: list[tuple[int, int]], b: list[tuple
 def test_many_ranges_are_told_in_few_words() -> None:
     assert listed([(1, 2), (4, 4)]) == "1 to 2, 4"
     assert listed([(i, i) for i in range(1, 24, 2)]).endswith("17, 19, and 2 more ranges")
+
+
+def test_one_event_is_said_as_one_and_several_as_several() -> None:
+    assert [events_in([(13, 13)]), events_in([(13, 13)], "are")] == ["the event 13", "the event 13 is"]
+    assert [events_in([(1, 2)]), events_in([(1, 1), (4, 5)], "have")] == [
+        "the events 1 to 2",
+        "the events 1, 4 to 5 have",
+    ]
+    assert [among_events(13, 13), among_events(1, 2)] == ["in the event 13", "among the events 1 to 2"]

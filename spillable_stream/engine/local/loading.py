@@ -22,7 +22,7 @@ from spillable_stream.log.wal import Position
 from spillable_stream.progress import Meter, meter_of_open
 from spillable_stream.state.channel_state import ChannelState, restored
 from spillable_stream.state.image import image_of
-from spillable_stream.state.ranges import listed
+from spillable_stream.state.ranges import events_in
 
 __all__ = ["LoadedState", "StateLoader", "bytes_between", "metered"]
 
@@ -190,7 +190,7 @@ class StateLoader:
         found: dict[str, DataLossError] = {}
         if missing := state.missing():
             path = str(self._layout.path)
-            text = f"the events {listed(missing)} are missing: data files were removed; {self._layout.restore_them}"
+            text = f"{events_in(missing, 'are')} missing: data files were removed; {self._layout.restore_them}"
             found[path] = DataLossError(text, path)
         present: set[int | str] = set(self._layout.segments(self._fs))
         for tier in Tier:
@@ -198,7 +198,7 @@ class StateLoader:
         for block in state.blocks:
             if block.file not in present:
                 path = str(file := self._layout.file(block.file))
-                what = f"the events {block.first_id} to {block.last_id} are missing"
+                what = events_in([(block.first_id, block.last_id)], "are") + " missing"
                 text = f"{what}: the file {file.name} was removed; {self._layout.restore_it}"
                 found.setdefault(path, DataLossError(text, path))
         delayed = DelayedFiles(self._fs, self._layout)

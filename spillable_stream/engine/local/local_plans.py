@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from spillable_stream.counted import agreeing
 from spillable_stream.engine.local.staged_delays import FileStaging
 from spillable_stream.engine.task_plans import PlanReader, ReadPlan
 from spillable_stream.errors import NotAChannelError, OtherHostError, StorageError, may_not_write
@@ -28,7 +29,7 @@ from spillable_stream.log.salvage import Unreadable, salvage
 from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_names import named
-from spillable_stream.state.ranges import Range
+from spillable_stream.state.ranges import Range, count_of, events_in
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["LocalPlanReader", "LocalReadPlan", "LocalStagePlan", "read_query_note"]
@@ -66,10 +67,11 @@ class LocalReadPlan:
         layout, wanted = self.layout, [extent for extent in self.extents if in_memory(extent.file)]
         # No link is another matter: the tier was closed since, and its events are on disk.
         if wanted and fs.link_target(layout.memory) is not None and not fs.exists(layout.memory):
+            events = [(wanted[0].first_id, wanted[-1].last_id)]
             raise OtherHostError(
-                f"the host {os.uname().nodename} can't read the events {wanted[0].first_id} to {wanted[-1].last_id} of "
-                f"{layout.path}, which are in the memory of the host {self.host}: run Spark there, or move them to "
-                f"disk there with Channel.flush() and do without a memory tier ({named('memoryCapacity')} 0)"
+                f"the host {os.uname().nodename} can't read {events_in(events)} of {layout.path}, which "
+                f"{agreeing(count_of(events), 'are')} in the memory of the host {self.host}: run Spark there, or move "
+                f"events to disk there with Channel.flush() and do without a memory tier ({named('memoryCapacity')} 0)"
             )
 
 

@@ -49,7 +49,7 @@ from spillable_stream.state.memory_loss_rules import (
     lose_newest_appends,
     may_have_been_used,
 )
-from spillable_stream.state.ranges import Range, count_of, listed
+from spillable_stream.state.ranges import Range, count_of, events_in, listed
 
 __all__ = ["MemoryRecovery", "RecoveredEnds"]
 
@@ -241,9 +241,10 @@ class MemoryRecovery:
         where = f"{origin.path} on the host {origin.host}" if origin else f"the host {host}"
         raise OtherHostError(
             f"{self._layout.path} has a memory tier in {where}, which is not visible here on {here}, with "
-            f"the events {listed(lost) or 'of the last moments'}: it may be in another container or on another host. "
-            "Share /dev/shm with that container, or close the channel there with Channel.close(), which moves its "
-            f"events to disk; if it is gone for good, remove {self._layout.memory}, and they will be reported lost"
+            f"{events_in(lost) if lost else 'the events of the last moments'}: it may be in another container or on "
+            "another host. Share /dev/shm with that container, or close the channel there with Channel.close(), which "
+            f"moves its events to disk; if it is gone for good, remove {self._layout.memory}, and they will be "
+            "reported lost"
         )
 
     def _record(self, state: ChannelState, end: Position, loss: MemoryLoss) -> Position:

@@ -20,7 +20,7 @@ from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.tap_point import TapPoint
 from spillable_stream.log_records import Seldom, fields, log_of
-from spillable_stream.state.ranges import Range, listed
+from spillable_stream.state.ranges import Range, events_in
 
 __all__ = ["BatchSink", "Sink", "Taken"]
 
@@ -214,7 +214,7 @@ class Sink:
             Whether they are there; if not, there is no such channel, and they stay in this one.
         """
         if self.dead_letter is None:
-            what = f"the event {ids[0]}" if len(ids) == 1 else f"the events {listed(ranges_of(ids))}"
+            what = events_in(ranges_of(ids))
             hint = "or give the sink a deadLetter channel for such events"
             self.name_trouble(f"{what} can't be written, and the batch is tried again: {reason}; {hint}")
             return False

@@ -11,7 +11,7 @@ from spillable_stream.spark.source.query_group import DEFAULT_GROUP, GroupOrigin
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.contents import Restore
 from spillable_stream.state.group import GroupState
-from spillable_stream.state.ranges import Range, RangeSet, listed
+from spillable_stream.state.ranges import Range, RangeSet, events_in, listed
 
 __all__ = [
     "check_batch",
@@ -146,7 +146,7 @@ def _way_on_of_restored(
     if read_id is None:
         return f"{way} if a sink has the last batch; if it has not, with the first event of that"
     if first <= shared_id:
-        return f"{way}: a sink that has the planned batch then has {listed([(first, shared_id)])} twice"
+        return f"{way}: a sink that has the planned batch then has {events_in([(first, shared_id)])} twice"
     return f"{way}: it continues with the events that are new"
 
 
@@ -228,7 +228,7 @@ def _way_on(state: ChannelState, group: QueryGroup, begin: int, position: int, *
     first = max(begin + 1, state.beginning())
     if first > position:
         return "Use a new checkpointLocation" + ("" if group.is_automatic else ", or another group")
-    twice = "what was put since" if of_set else f"the events {first} to {position}"
+    twice = "what was put since" if of_set else events_in([(first, position)])
     return f"{_new_checkpoint(group, first, of_set=of_set)}: a sink that has what the group took then has {twice} twice"
 
 

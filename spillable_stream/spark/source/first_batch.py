@@ -34,7 +34,7 @@ from spillable_stream.spark.query_task import QueryTask
 from spillable_stream.spark.source.offset import Offset, starting_option
 from spillable_stream.spark.source.query_group import QueryGroup
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.ranges import Range, listed
+from spillable_stream.state.ranges import Range, events_in
 
 __all__ = ["FormerGroup", "PlannedBatch", "high_water_of", "note_batch", "planned_batch"]
 
@@ -184,11 +184,11 @@ def _refusal(
     events: PlanReader, planned: PlannedBatch, task: QueryTask, known: QueryNote | None, way_on: str
 ) -> CheckpointMismatchError:
     first = None if known is None else known.first
-    had = f" with the events {listed([(first.first_id, first.last_id)])} in the batch {first.batch_id}" if first else ""
+    had = f" with {events_in([(first.first_id, first.last_id)])} in the batch {first.batch_id}" if first else ""
     return CheckpointMismatchError(
-        f"the query {task.query} begins to read {events.path} in its batch {task.batch_id}, with the events "
-        f"{listed([(planned.first_id, planned.last_id)])}; but it began before{had}, and its checkpoint does not say "
-        "so: a power cut or somebody removed offsets from it. A sink would take this batch for the one before, and "
+        f"the query {task.query} begins to read {events.path} in its batch {task.batch_id}, with "
+        f"{events_in([(planned.first_id, planned.last_id)])}; but it began before{had}, and its checkpoint does not "
+        "say so: a power cut or somebody removed offsets from it. A sink would take this batch for the one before, and "
         f"skip it. Use a new checkpointLocation{way_on}"
     )
 

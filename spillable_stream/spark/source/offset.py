@@ -26,6 +26,7 @@ from spillable_stream.log_records import fields, log_of
 from spillable_stream.names import is_name
 from spillable_stream.shown_value import shown
 from spillable_stream.spark.source.read_options import BatchOptions, ReadOptions
+from spillable_stream.state.ranges import events_in
 
 __all__ = ["Offset", "OffsetJson", "ending_id", "starting_id", "starting_option"]
 
@@ -154,11 +155,10 @@ def starting_id(channel: Channel, options: ReadOptions) -> str:
         return str(wanted)
     if 0 < wanted < beginning:
         _log.warning(
-            "%s begins with the event %d; the read continues without the events %d to %d",
+            "%s begins with the event %d; the read continues without %s",
             channel.path,
             beginning,
-            wanted,
-            beginning - 1,
+            events_in([(wanted, beginning - 1)]),
             extra=fields(channel.path, first_id=wanted, last_id=beginning - 1),
         )
     return f"{wanted}+"

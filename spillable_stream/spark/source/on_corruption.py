@@ -14,7 +14,7 @@ from spillable_stream.errors import (
 )
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit, visit_to_read
-from spillable_stream.state.ranges import Range, RangeSet
+from spillable_stream.state.ranges import Range, RangeSet, events_in
 
 __all__ = ["pass_over"]
 
@@ -54,10 +54,9 @@ def pass_over(events: PlanReader, file: int | str, damage: Unreadable, *, record
         if not _is_lasting(e):
             raise
         _log.warning(
-            "%s: the events %d to %d are passed over, and not put into quarantine: %s",
+            "%s: %s passed over, and not put into quarantine: %s",
             events.path,
-            damage.first_id,
-            damage.last_id,
+            events_in([(damage.first_id, damage.last_id)], "are"),
             e,
             extra=fields(events.path, first_id=damage.first_id, last_id=damage.last_id),
         )

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.counted import agreeing
 from spillable_stream.engine.port import ChannelPort, ReadPlan
 from spillable_stream.errors import CorruptionError, DataLossError
 from spillable_stream.log_records import fields, log_of
@@ -22,7 +23,7 @@ from spillable_stream.spark.source.read_options import ReadOptions
 from spillable_stream.spark.source.task_reader import TaskReader
 from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.ranges import Range, RangeSet, count_of, listed
+from spillable_stream.state.ranges import Range, RangeSet, count_of, events_in, listed
 
 __all__ = ["EventPartition", "check_loss", "plan_partitions", "read_partition", "read_planned"]
 
@@ -177,13 +178,15 @@ def check_loss(
     if missed and options.passes_damage:
         missed = channel.port().not_quarantined(missed)
     lost, doubtful = _both(state.lost, missed), _both(state.doubtful, missed)
-    found = [f"the events {lost} are lost"] if lost else []
+    found = [f"{events_in(lost, 'are')} lost"] if lost else []
     if doubtful:
-        found.append(f"events with IDs among {doubtful} may have been in it, put just before the host stopped")
+        found.append(f"events with IDs among {listed(doubtful)} may have been in it, put just before the host stopped")
     messages = [f"{channel.path} lost its memory tier, or was damaged: {', and '.join(found)}"] if found else []
     if ranges := list(removed):
+        count = count_of(ranges)
         messages.append(
-            f"the events {listed(ranges)} of {channel.path} were removed before the query read them "
+            f"{events_in(ranges)} of {channel.path} {agreeing(count, 'were')} removed before the query read "
+            f"{'it' if count == 1 else 'them'} "
             f"({_why_removed(state.options)})"
         )
     if not messages:
@@ -206,8 +209,8 @@ def _why_removed(options: ChannelOptions) -> str:
     return f"{given}, retentionUntaken = drop: a longer retention, or retentionUntaken = keep, would keep them for it"
 
 
-def _both(gone: RangeSet, missed: list[Range]) -> str:
-    return listed(r for first, last in missed for r in gone.within(first, last))
+def _both(gone: RangeSet, missed: list[Range]) -> list[Range]:
+    return [r for first, last in missed for r in gone.within(first, last)]
 
 
 def read_planned(partition: InputPartition, schema: StructType, options: ReadOptions) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from spillable_stream.spark.source.group_reset import new_reset
 from spillable_stream.spark.source.offset import starting_id
 from spillable_stream.spark.source.query_group import GroupOrigin, QueryGroup
 from spillable_stream.spark.source.read_options import StreamOptions
-from spillable_stream.state.ranges import listed
+from spillable_stream.state.ranges import events_in
 
 __all__ = ["QueryStart"]
 
@@ -123,7 +123,7 @@ class QueryStart:
             return
         message = (
             f"the query resets the group {self._group.name!r} of {path} to the event {first_id}, as startingOffsets "
-            f"says, but since then the events {listed([(first_id, last_id)])} have left"
+            f"says, but since then {events_in([(first_id, last_id)], 'have')} left"
         )
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{message}. Set failOnDataLoss to false to begin with the event {last_id + 1}")

@@ -16,7 +16,7 @@ from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.source.on_corruption import pass_over
 from spillable_stream.spark.source.read_options import ReadOptions
-from spillable_stream.state.ranges import Range, listed
+from spillable_stream.state.ranges import Range, events_in
 
 __all__ = ["TaskReader"]
 
@@ -93,8 +93,8 @@ class TaskReader:
         if not missed:
             return
         message = (
-            f"the events {listed(missed)} are gone since the read of {self._events.path} was planned: every group took "
-            "them, or their file was removed"
+            f"{events_in(missed, 'are')} gone since the read of {self._events.path} was planned: taken by every group, "
+            "or removed with a file"
         )
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{message}. Set failOnDataLoss to false to continue without them") from error

@@ -265,7 +265,7 @@ def test_a_group_that_is_created_anew_has_no_query_of_the_dropped_one(stores: di
 
 # ── a bucket that was put back after the planning, and that others continued ────────────────────
 
-OTHERS = f"{URL} has other events 2 to 2 than those that were to be read: the bucket was put back to an earlier version"
+OTHERS = f"{URL} has another event 2 than the one that was to be read: the bucket was put back to an earlier version"
 OPTIONS: dict[str, Any] = {"commit_interval": 0, "checkpoint_on_close": False}
 
 

@@ -266,6 +266,6 @@ def test_events_that_were_merged_meanwhile_are_returned_unless_the_bucket_was_pu
         if are_mine:
             assert [read.batch["body"].to_pylist() for read in reads] == [[b"mine"]]
         else:
-            with pytest.raises(UnsafeStoreError, match="has other events 2 to 2 than those that were to be read"):
+            with pytest.raises(UnsafeStoreError, match="has another event 2 than the one that was to be read"):
                 list(reads)
     close_parked()  # which are of these stores
