@@ -59,7 +59,7 @@ class Netcat(StreamSource):
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection; see `StreamSource.serve`."""
         held = b""
-        while data := await self.read(reader):
+        while data := await self.read(reader, is_within_line=bool(held)):
             lines = split_lines(held + data, drop_cr=False)
             held = (held + data)[lines.size_bytes :]
             bodies, is_long = self._until_long(lines.bodies, held)
@@ -68,6 +68,8 @@ class Netcat(StreamSource):
             if is_long:
                 await self._refuse_long(writer)
                 return
+        if held:
+            self.tell_cut(reader, writer, len(held), "they are dropped")
 
     async def _refuse_long(self, writer: asyncio.StreamWriter) -> None:
         """Count and name a line that is too long, and tell its client, also where lines are not answered."""

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from spillable_stream.call_threads import CallThreads
+from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, put_held
 from spillable_stream.log_records import fields, log_of
@@ -30,7 +31,8 @@ _T = TypeVar("_T")
 _PUTTING_THREADS = 16
 _READ_BYTES = 1 << 16
 _LAST_READ_SECONDS = 1.0  # for which a source that is being stopped reads what has come
-_SILENCE_SECONDS = 0.05  # then a connection has nothing more
+_SILENCE_SECONDS = 0.05
+_MOST_SILENCES = 2  # in a row; a connection that ended with a line has nothing more then. A busy loop may miss one
 
 
 class _Loop:
@@ -332,10 +334,15 @@ class StreamSource(NetworkSource):
             writer.close()
             self._clients.discard(task)
 
-    async def read(self, reader: asyncio.StreamReader) -> bytes:
-        """Return what came; nothing at the end, and no more than had come when the source is being stopped."""
+    async def read(self, reader: asyncio.StreamReader, *, is_within_line: bool = False) -> bytes:
+        """Return what came; nothing at the end, and no more than had come when the source is being stopped.
+
+        Args:
+            reader: the connection.
+            is_within_line: whether the end of a line is yet to come: a stop waits for it, as long as it reads at all.
+        """
         if self._stopping.is_set():
-            return await self._read_last(reader)
+            return await self._read_last(reader, is_within_line)
         task = asyncio.current_task()
         assert task is not None
         self._idle.add(task)
@@ -345,14 +352,37 @@ class StreamSource(NetworkSource):
             task.uncancel()
         finally:
             self._idle.discard(task)
-        return await self._read_last(reader)  # the stop may come together with bytes, or before those that were sent
+        # The stop may come together with bytes, or before those that were sent.
+        return await self._read_last(reader, is_within_line)
 
-    async def _read_last(self, reader: asyncio.StreamReader) -> bytes:
+    async def _read_last(self, reader: asyncio.StreamReader, is_within_line: bool) -> bytes:
         """Return what had come before the source was stopped, as far as it can be told from what comes after."""
-        if asyncio.get_running_loop().time() < self._read_until:
+        now, silences = asyncio.get_running_loop().time, 0
+        while (left := self._read_until - now()) > 0 and (is_within_line or silences < _MOST_SILENCES):
             with suppress(TimeoutError):
-                return await asyncio.wait_for(reader.read(_READ_BYTES), _SILENCE_SECONDS)
+                return await asyncio.wait_for(reader.read(_READ_BYTES), min(left, _SILENCE_SECONDS))
+            silences += 1
         return b""
+
+    def tell_cut(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, size: int, what: str) -> None:
+        """Count and name the beginning of a line whose end did not come before the connection ended.
+
+        Args:
+            reader: the connection.
+            writer: likewise.
+            size: how many bytes of the line have come.
+            what: what becomes of them, as "they are dropped".
+        """
+        self.counters.event_read_fail += 1
+        _log.warning(
+            "%s: %s before the line feed of the last line of %s came: %s there, and %s",
+            self.name,
+            "the connection ended" if reader.at_eof() else "the source was stopped",
+            writer.get_extra_info("peername")[0],
+            counted(size, "byte", "are"),
+            what,
+            extra=fields(component=self.name),
+        )
 
     async def answer(self, writer: asyncio.StreamWriter, answer: bytes) -> None:
         """Send an answer. A client that does not read it is waited for, but not for long once the source is stopped.

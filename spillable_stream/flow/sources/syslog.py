@@ -114,7 +114,7 @@ class MultiportSyslogTcp(StreamSource):
             headers[self._port_header] = str(port)
         charset = self._charsets.get(port, self._charset)
         held = b""
-        while data := await self.read(reader):
+        while data := await self.read(reader, is_within_line=bool(held)):
             held += data
             *lines, held = held.split(b"\n")
             messages = [m for line in lines for m in self._messages(line.removesuffix(b"\r"), charset)]
@@ -123,8 +123,11 @@ class MultiportSyslogTcp(StreamSource):
                 held = held[self._event_size :]
             if not await self._put_all(messages, headers):
                 return
-        if held:  # a client that is there would have sent more of it, but for the stop
-            await self._put_all([self._message(held, charset, is_cut=not reader.at_eof())], headers)
+        if held:
+            is_cut = not reader.at_eof()  # a client that is there would have sent more of it, but for the stop
+            if is_cut:
+                self.tell_cut(reader, writer, len(held), "they are an event that is marked as incomplete")
+            await self._put_all([self._message(held, charset, is_cut=is_cut)], headers)
 
     def _messages(self, line: bytes, charset: str) -> list[Message]:
         """Return the messages of a line: several if it is too long."""

@@ -163,6 +163,27 @@ def test_a_stop_answers_what_was_read_and_closes_the_connections() -> None:
     assert not source.alive
 
 
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_a_line_without_its_end_is_counted_and_named(
+    is_stopped: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(network, "_LAST_READ_SECONDS", 0.1)
+    kept = KeptBatches()
+    with listening(kept) as source, client(source) as c:
+        c.sendall(b"one\nhalf")
+        answer(c, 3)
+        if is_stopped:
+            source.stop()
+        else:
+            c.shutdown(socket.SHUT_WR)
+        assert answer(c, 1) == b""
+    assert kept.bodies() == [b"one"]
+    assert source.counters.event_read_fail == 1
+    why = "the source was stopped" if is_stopped else "the connection ended"
+    said = f"{why} before the line feed of the last line of 127.0.0.1 came: 4 bytes are there, and they are dropped"
+    assert said in caplog.text
+
+
 def test_a_stop_does_not_wait_for_a_client_that_does_not_read_its_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "_LAST_READ_SECONDS", 0.05)
     kept, source = KeptBatches(), Netcat("127.0.0.1", 0)

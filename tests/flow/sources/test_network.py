@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from spillable_stream.errors import OptionError
+from spillable_stream.flow.sources import network
 from spillable_stream.flow.sources.http import Http
 from spillable_stream.flow.sources.netcat import Netcat
 from spillable_stream.flow.sources.netcat_udp import NetcatUdp
@@ -130,6 +131,48 @@ def test_a_stop_drops_nothing_that_comes_in_the_same_round_of_the_loop(came_befo
         return read, reader.at_eof()  # a last message without a newline is whole then
 
     assert asyncio.run(read_all()) == ([b"the last bytes", b""], True)
+
+
+async def last_bytes(
+    monkeypatch: pytest.MonkeyPatch, come: Callable[[int, asyncio.StreamReader], None], *, is_within_line: bool
+) -> list[bytes]:
+    """Return what a connection reads after a stop, if something may come after each silence."""
+    source, reader, silences, wait_for = Netcat("127.0.0.1", 0), asyncio.StreamReader(), 0, asyncio.wait_for
+
+    async def be_silent(reading: Any, seconds: float) -> Any:
+        nonlocal silences
+        if not reader._buffer and silences < 5:  # type: ignore[attr-defined]
+            reading.close()
+            silences += 1
+            come(silences, reader)
+            raise TimeoutError
+        return await wait_for(reading, seconds)
+
+    monkeypatch.setattr(asyncio, "wait_for", be_silent)
+    monkeypatch.setattr(network, "_LAST_READ_SECONDS", 600.0)
+    source._stopping.set()
+    await source.unlisten()
+    found = [await source.read(reader, is_within_line=is_within_line)]
+    monkeypatch.setattr(asyncio, "wait_for", wait_for)
+    return [*found, bytes(reader._buffer)]  # type: ignore[attr-defined]
+
+
+def test_a_stop_waits_for_the_end_of_a_line_that_has_begun_though_the_client_is_silent_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def come(silences: int, reader: asyncio.StreamReader) -> None:
+        if silences == 5:
+            reader.feed_data(b"its end\n")
+
+    assert asyncio.run(last_bytes(monkeypatch, come, is_within_line=True)) == [b"its end\n", b""]
+
+
+def test_bytes_that_came_together_with_the_end_of_a_silence_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def come(silences: int, reader: asyncio.StreamReader) -> None:
+        if silences == 1:  # the loop was busy, and took the silence for one though they were there
+            reader.feed_data(b"the last line\n")
+
+    assert asyncio.run(last_bytes(monkeypatch, come, is_within_line=False)) == [b"the last line\n", b""]
 
 
 def test_a_stop_does_not_wait_for_a_client_that_sends_forever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream.errors import OptionError
+from spillable_stream.flow.sources import network
 from spillable_stream.flow.sources.syslog import MultiportSyslogTcp, SyslogTcp, SyslogUdp
 from tests.support.flow_processors import KeptBatches, Routed
 from tests.support.self_signed import self_signed
@@ -61,7 +62,7 @@ def test_a_stop_names_every_message_that_was_read_and_could_not_be_stored(caplog
 
 @pytest.mark.parametrize("is_busy", [False, True])
 def test_a_message_whose_end_a_stop_cuts_off_is_stored_and_marked(
-    is_busy: bool, monkeypatch: pytest.MonkeyPatch
+    is_busy: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The connection waits for more, or for its batch to be stored."""
     kept, source, putting, go_on = KeptBatches(), SyslogTcp(0, host="127.0.0.1"), threading.Event(), threading.Event()
@@ -73,6 +74,7 @@ def test_a_message_whose_end_a_stop_cuts_off_is_stored_and_marked(
         deliver(routed)
 
     monkeypatch.setattr(kept, "deliver", wait_and_deliver)
+    monkeypatch.setattr(network, "_LAST_READ_SECONDS", 0.3)
     source.start(kept)
     with socket.create_connection(("127.0.0.1", source.port)) as c:
         c.sendall(MESSAGE + b"1\n" + MESSAGE + b"half of")
@@ -87,6 +89,8 @@ def test_a_message_whose_end_a_stop_cuts_off_is_stored_and_marked(
         stop.join(60)
     assert kept.bodies() == [b"1", b"half of"]
     assert [h.get("flume.syslog.status") for h in kept.headers()] == [None, "Incomplete"]
+    assert source.counters.event_read_fail == 1
+    assert "the source was stopped before the line feed of the last line of 127.0.0.1 came" in caplog.text
 
 
 def test_several_ports_have_a_header_and_character_sets() -> None:
