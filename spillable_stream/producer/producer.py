@@ -382,7 +382,6 @@ class Producer:
         """In a forked child: what was sent and the name are the parent's; begin anew with the first send."""
         self._mutex = threading.RLock()
         self._forked, self._given_id = True, None
-        self._targets.leave_claims()
         self._pipeline.after_fork()
         self._only, self._route = None, Forked(self._begin_in_child)
 

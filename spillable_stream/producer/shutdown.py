@@ -24,7 +24,7 @@ from spillable_stream.producer.result import Attempt, Result
 from spillable_stream.producer.retry import RetryQueue
 from spillable_stream.producer.schedule import Schedule
 from spillable_stream.producer.stats import Metrics
-from spillable_stream.producer.target import Target
+from spillable_stream.producer.target import ChannelTarget, Target
 from spillable_stream.producer.threads import Threads
 
 __all__ = ["Shutdown"]
@@ -246,10 +246,15 @@ class Shutdown:
     def after_fork(self, mutex: Mutex) -> None:
         """In a forked child, where there are no threads: let the child's copies of the futures know.
 
+        What keeps out other producers of the name is left to the parent.
+
         Args:
             mutex: the child's; the parent's may be taken.
         """
         self._mutex = mutex
+        for target in self._targets:
+            if isinstance(target, ChannelTarget):
+                target.leave_claims()
         message = "it is the parent process's to send; this is a forked child"
         for batch in list(self._buffer.batches):
             attempt = Attempt(False, self._clock.time(), ProducerClosedError.__name__, message)

@@ -178,12 +178,6 @@ class Targets:
             return Sharded(theirs, config.buckets, config.adjust_shard_hash)
         return Only(theirs[0])
 
-    def leave_claims(self) -> None:
-        """In a forked child: leave what keeps out other producers of the name to the parent."""
-        for target in self:
-            if isinstance(target, ChannelTarget):
-                target.leave_claims()
-
     def close(self) -> None:
         """Close the targets that were opened."""
         for target in self:

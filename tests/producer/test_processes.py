@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -202,6 +203,19 @@ def test_a_forked_child_that_lives_on_does_not_keep_the_parents_name(path: Path)
     Producer(path, producer_id="me").close()
     os.close(end[1])
     os.waitpid(pid, 0)
+
+
+def test_a_forked_child_leaves_the_name_of_a_producer_that_was_forgotten_to_the_parent(path: Path) -> None:
+    target = ChannelTarget(path)
+    producer = Producer(target, producer_id="me")
+    pipeline = producer._pipeline
+    with pytest.warns(ResourceWarning, match="was forgotten, but not closed"):
+        del producer
+        gc.collect()
+    in_child(lambda: not target._claims)
+    assert target._claims
+    pipeline.shutdown.close(PATIENCE_SECONDS)
+    Producer(path, producer_id="me").close()
 
 
 def test_a_name_is_free_at_the_close_though_a_forked_child_has_yet_to_close_its_copy_of_the_lock(path: Path) -> None:
