@@ -79,14 +79,13 @@ def overview(observations: Sequence[Observation], width: int) -> Table:
             table.add_row(Text(_tail(seen.path, width // 3), style), Text(state, style))
             continue
         worst = next((_STYLES[advice.urgency] for advice in advice_on(seen)), "")
-        ages = [g.oldest_age_seconds for g in stats.groups.values() if g.oldest_age_seconds is not None]
         cells = [
             f"{stats.channel_fill_percentage:.0f}%",
             short_text(stats.channel_size),
             _rate(rates.puts if rates else None),
             _rate(rates.takes if rates else None),
-            short_text(max((g.lag for g in stats.groups.values()), default=0)),
-            age_text(max(ages)) if ages else _UNKNOWN,
+            _UNKNOWN if seen.largest_lag is None else short_text(seen.largest_lag),
+            _UNKNOWN if seen.oldest_age_seconds is None else age_text(seen.oldest_age_seconds),
         ]
         if not narrow:
             cells += [_rate(rates.spills if rates else None), _rate(rates.syncs if rates else None)]
@@ -158,7 +157,8 @@ def _pace(stats: ChannelStats, rates: Rates | None) -> Text:
 def _groups(stats: ChannelStats, rates: Rates | None, width: int) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), width=width, header_style="dim")
     table.add_column("  group", ratio=1, no_wrap=True, overflow="ellipsis")
-    for name in ("lag", "age", "taken", "in flight"):
+    figures = ("lag", "age") if width < _NARROW else ("lag", "age", "taken", "in flight")
+    for name in figures:
         table.add_column(name, justify="right", no_wrap=True)
     if shows_expired := any(group.expired_events for group in stats.groups.values()):
         table.add_column("expired", justify="right", no_wrap=True)
@@ -168,7 +168,8 @@ def _groups(stats: ChannelStats, rates: Rates | None, width: int) -> RenderableT
         taken = _rate(None if rates is None else rates.group_takes.get(name, 0.0))
         in_flight = short_text(group.in_flight) if group.in_flight else _UNKNOWN
         expired = [short_text(group.expired_events)] if shows_expired else []
-        table.add_row(f"  {name}", short_text(group.lag), age, taken, in_flight, *expired)
+        cells = [short_text(group.lag), age, taken, in_flight][: len(figures)]
+        table.add_row(f"  {name}", *cells, *expired)
     if (more := len(by_lag) - _MOST_GROUPS) > 0:
         table.add_row(Text(f"  and {counted(more, 'more group')}", "dim"))
     return table

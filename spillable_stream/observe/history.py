@@ -23,7 +23,7 @@ class Sample(NamedTuple):
         disk_events: what the disk tier held.
         puts: events put a second.
         takes: events a second that the fastest group took.
-        age_seconds: the age of the oldest event that some group has yet to take: how late the slowest consumer is.
+        age_seconds: the age of the oldest event that some group has yet to take, or the first one to come.
     """
 
     at: float
@@ -62,7 +62,7 @@ class History:
             samples = self._samples.setdefault(seen.path, deque(maxlen=_MOST_SAMPLES))
             if samples and samples[-1].at >= seen.at:
                 continue
-            age = max((g.oldest_age_seconds or 0.0 for g in stats.groups.values()), default=0.0)
+            age = seen.oldest_age_seconds or 0.0
             held = stats.memory.events, stats.disk.events
             samples.append(Sample(seen.at, *held, rates.puts, rates.takes, age))
             if spilled := round(rates.spills * rates.seconds):

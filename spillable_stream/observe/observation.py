@@ -66,6 +66,19 @@ class Observation:
         """Whether the first look at the channel is to come."""
         return self.stats is None and not self.problem
 
+    @property
+    def oldest_age_seconds(self) -> float | None:
+        """How long the oldest event has waited for a group, or for the first one to come; None if none waits."""
+        if self.stats is None:
+            return None
+        ages = [self.stats.oldest_age_seconds, *(group.oldest_age_seconds for group in self.stats.groups.values())]
+        return max((age for age in ages if age is not None), default=None)
+
+    @property
+    def largest_lag(self) -> int | None:
+        """How many events the slowest group has yet to take; None without a group."""
+        return max((group.lag for group in self.stats.groups.values()), default=None) if self.stats else None
+
 
 def rates_between(before: Observation, stats: ChannelStats, at: float, taken: Mapping[str, int]) -> Rates | None:
     """Return the rates between two looks; None if the earlier one saw nothing, or another channel.

@@ -60,11 +60,11 @@ def _tier(name: str, tier: TierStats) -> str:
 
 def _bar(name: str, share: float, text: str) -> str:
     percent = 100 * min(1.0, share)
-    width = max(percent, 0.7) if share else 0.0  # a little is seen, too
+    width = f"max(3px, {percent:.4g}%)" if share else "0"  # a little is seen, too
     return (
         f'<div class="s-tier"><span>{name}</span><div class="s-meter" role="meter" aria-label="{name}" '
         f'aria-valuemin="0" aria-valuemax="100" aria-valuenow="{percent:.0f}" aria-valuetext="{escape(text)}">'
-        f'<span class="{name}" style="width:{width:.4g}%"></span></div><span>{escape(text)}</span></div>'
+        f'<span class="{name}" style="width:{width}"></span></div><span>{escape(text)}</span></div>'
     )
 
 
@@ -95,12 +95,11 @@ def figures(seen: Observation) -> str:
     stats, rates = seen.stats, seen.rates
     if stats is None:
         return ""
-    ages = [g.oldest_age_seconds for g in stats.groups.values() if g.oldest_age_seconds is not None]
     found = {
         "put": _UNKNOWN if rates is None else rate_text(rates.puts),
         "take": _UNKNOWN if rates is None else rate_text(rates.takes),
-        "largest lag": short_text(max((g.lag for g in stats.groups.values()), default=0)),
-        "oldest": age_text(max(ages)) if ages else _UNKNOWN,
+        "largest lag": _UNKNOWN if seen.largest_lag is None else short_text(seen.largest_lag),
+        "oldest": _UNKNOWN if seen.oldest_age_seconds is None else age_text(seen.oldest_age_seconds),
         "spilled": short_text(stats.spilled_transactions),
         "syncs": _UNKNOWN if rates is None else rate_text(rates.syncs),
     }

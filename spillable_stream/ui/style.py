@@ -77,6 +77,7 @@ h2.s { font-size: .95rem; font-weight: 650; line-height: 1.4; margin: 0; }
 .s-legend i { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin-right: .35rem;
   vertical-align: -1px; }
 @media (max-width: 480px) { .s-tier { grid-template-columns: 4.2rem 1fr; gap: .2rem .75rem; }
-  .s-tier > .s-meter { grid-row: 2; grid-column: 1 / -1; } .s-legend { flex-wrap: wrap; gap: .2rem 1rem; } }
+  .s-tier > .s-meter { grid-row: 2; grid-column: 1 / -1; } .s-legend { flex-wrap: wrap; gap: .2rem 1rem; }
+  .s-table th, .s-table td { padding-right: .5rem; } }
 @media (prefers-reduced-motion: reduce) { .s-meter > span, .s-strip > span { transition: none; } }
 """

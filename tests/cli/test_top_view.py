@@ -55,6 +55,12 @@ def test_a_channel_has_bars_its_drain_order_its_pace_and_its_groups(stats: Chann
     assert lines[8].startswith("  ! Memory has no room")
 
 
+def test_a_narrow_screen_shows_the_names_of_groups_and_fewer_figures(stats: ChannelStats) -> None:
+    lines = drawn(block(Observation("/data/orders", 1.0, stats, rates=RATES), 40), 40)
+    assert lines[5].split() == ["group", "lag", "age"]
+    assert lines[7].split() == ["billing", "36", "1.5", "min"]
+
+
 def test_each_groups_worker_has_a_line_those_in_trouble_first(stats: ChannelStats) -> None:
     well = WorkerStats("audit", "running", True, 1204, 0, 1, 3, 0, 1, 0, last_error="ValueError: no amount")
     died = WorkerStats("billing", "died", False, 7, 0, 0, 0, 0, 0, 0, trouble="its process is gone")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from spillable_stream import Channel, ChannelStats
+from spillable_stream.channel.stats import GroupStats
 from spillable_stream.observe.observation import Observation, rates_between
 from tests.support.events import numbered, put
 
@@ -43,3 +44,15 @@ def test_a_rate_is_never_negative(open_channel: Open) -> None:
     rates = rates_between(Observation("c", 100.0, after, taken={"a": 5}), before, 101.0, {"a": 0})
     assert rates is not None
     assert min(rates.puts, rates.takes, rates.spills, rates.syncs, rates.transactions) == 0
+
+
+def test_what_waits_for_a_first_group_ages_without_a_lag(open_channel: Open) -> None:
+    """The page said that nothing waited in a channel that nobody had taken from."""
+    before, after = looks(open_channel)
+    waiting = Observation("c", 100.0, replace(after, oldest_age_seconds=7.0, groups={}))
+    assert (waiting.oldest_age_seconds, waiting.largest_lag) == (7.0, None)
+    groups = {"a": GroupStats(4, 36, 2, oldest_age_seconds=90.0), "b": GroupStats(40, 0, 0)}
+    behind = Observation("c", 100.0, replace(after, oldest_age_seconds=7.0, groups=groups))
+    assert (behind.oldest_age_seconds, behind.largest_lag) == (90.0, 36)
+    assert Observation("c", 100.0, before).oldest_age_seconds is None
+    assert Observation("c", 100.0).oldest_age_seconds is None is Observation("c", 100.0).largest_lag

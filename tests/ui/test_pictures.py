@@ -75,7 +75,7 @@ def test_tiers_are_meters_with_their_figures(stats: ChannelStats) -> None:
 def test_a_tier_with_little_in_it_is_seen_and_one_that_is_missing_says_so(stats: ChannelStats) -> None:
     tiny = replace(stats.disk, events=1, event_capacity=10**8)
     html = pictures.tiers(replace(stats, disk=tiny, memory=replace(stats.memory, events=0, event_capacity=0)))
-    assert "width:0.7%" in html and "none" in html
+    assert "width:max(3px, 1e-06%)" in html and "width:0" in html and "none" in html
 
 
 def test_the_drain_order_is_a_strip_and_said_in_words() -> None:
