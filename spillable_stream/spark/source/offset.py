@@ -99,8 +99,8 @@ class Offset:
         else:
             whose = f"another source (its offset is {shown(value)})"
         raise CheckpointMismatchError(
-            f"the Spark checkpoint belongs to {whose}, {path} is {channel}; "
-            "use the checkpoint's own source, or a new checkpointLocation"
+            f"the Spark checkpoint belongs to {whose}, and {path} is the channel {channel}; use the checkpoint's own "
+            "source, or a new checkpointLocation"
         )
 
     def to_json(self) -> OffsetJson:

@@ -168,7 +168,7 @@ def test_offset_of_another_source_is_refused(value: Any, whose: str) -> None:
     with pytest.raises(CheckpointMismatchError) as e:
         Offset.parse(value, "this", "/c")
     assert str(e.value).startswith(f"the Spark checkpoint belongs to {whose}")
-    assert "/c is this; use the checkpoint's own" in str(e.value)
+    assert ", and /c is the channel this; use the checkpoint's own source" in str(e.value)
 
 
 @pytest.mark.slow
