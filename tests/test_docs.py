@@ -22,7 +22,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # They start Spark sessions of their own; `tests/spark/test_readme.py` runs the README in one that is there.
 SLOW_PAGES = {"README.md", "spark.md", "pipelines.md"}
 # They have a listener that is not told the groups, or a run that reads several batches: see docs/compatibility.md.
-NEED_SPARK_4_2 = {"spark.md", "quickstart", "fan_out"}
+NEED_SPARK_4_2 = {"spark.md", "fan_out"}
 
 
 def page_name(page: Path) -> str:
