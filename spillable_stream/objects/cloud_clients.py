@@ -25,7 +25,10 @@ from spillable_stream.objects.store import StoreError
 __all__ = ["CloudClients", "RequestTimeouts", "import_obstore", "make_clients"]
 
 _CONNECT_SECONDS = 5
-_REPEATS = 10
+# What answers at once, as a port that nobody listens on, is asked again for all of `repeat_seconds`, some thirty times.
+# No pause is long beside the seconds in which the owner of a group has to answer a claim.
+_MOST_REPEATS = 10_000
+_PAUSES = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 3}
 _WHOLE_SECONDS = 300  # of a request, whose body may be large
 _AZURITE, _AZURITE_ACCOUNT = "http://127.0.0.1:10000", "devstoreaccount1"
 
@@ -94,7 +97,11 @@ def make_clients(location: Location, timeouts: RequestTimeouts) -> CloudClients:
     config = _config(location, cloud, os.environ, profile)
     whole = config | {"timeout": f"{_WHOLE_SECONDS} seconds"}
     reading = whole | {"read_timeout": _duration(timeouts.silence_seconds)}
-    repeated = {"max_retries": _REPEATS, "retry_timeout": timedelta(seconds=timeouts.repeat_seconds)}
+    repeated = {
+        "max_retries": _MOST_REPEATS,
+        "retry_timeout": timedelta(seconds=timeouts.repeat_seconds),
+        "backoff": _PAUSES,
+    }
     creating = config | {"timeout": _duration(timeouts.create_seconds)}
     try:
         return CloudClients(

@@ -7,10 +7,12 @@ import hashlib
 import pickle
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
 from spillable_stream import register_credentials
+from spillable_stream.objects import cloud_clients
 from spillable_stream.objects.cloud_clients import RequestTimeouts
 from spillable_stream.objects.cloud_store import PART_BYTES, CloudStore
 from spillable_stream.objects.location import Location
@@ -304,6 +306,19 @@ def test_a_silent_store_is_asked_again(serve: Callable[[Answer], HttpStub], loca
     assert bytes(CloudStore(location, timeouts=RequestTimeouts(silence_seconds=0.2)).get("log/1")) == b"data"
     end.set()
     assert len(stub.requests) >= 2, "and again, where an answer took as long"
+
+
+@LOCATIONS
+def test_a_store_that_fails_at_once_is_asked_again_as_long_as_a_silent_one(
+    serve: Callable[[Answer], HttpStub], location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soon = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=2), "base": 3}
+    monkeypatch.setattr(cloud_clients, "_PAUSES", soon)
+    headers = {"etag": '"x"', "last-modified": "Mon, 23 Nov 2026 12:00:00 GMT"}
+    stub = serve(lambda _: Response(200, b"data", headers) if len(stub.requests) > 30 else Response(503))
+    store = CloudStore(location, timeouts=RequestTimeouts(repeat_seconds=59))
+    assert bytes(store.get("log/1")) == b"data"
+    assert len(stub.requests) == 31
 
 
 @LOCATIONS
