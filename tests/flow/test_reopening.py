@@ -116,6 +116,26 @@ a1.channels.c2.spool = {dir}/c2"""
 
 
 @pytest.mark.usefixtures("soon")
+def test_two_channels_of_a_source_that_fail_together_are_opened_again_one_after_the_other(place: Path) -> None:
+    delayed = "".join(f"a1.channels.{name}.deliverAfter = 1ms\n" for name in ("c1", "c2"))
+    write(place, CONFIGURATION.replace("checkpointDir = {dir}/", "checkpointDir = {dir}/disk/") + delayed)
+    with broken_disk(place / "disk") as disk, agent(place) as running:
+        log(place, "1")
+        wait_until(lambda: written(place) == written(place, "out2") == ["1"])
+        disk.breaks(calls=(*SYNCS, "open"))
+        for one in running.channels.values():
+            with pytest.raises(ss.SpillableError):
+                put(one.channel, b"?")  # whether it is stored is not known
+            assert one.channel.failure()
+        disk.works()
+        log(place, "2")
+        wait_until(lambda: works(running))
+        wait_until(
+            lambda: [[x for x in written(place, out) if x != "?"] for out in ("out1", "out2")] == [["1", "2"]] * 2
+        )
+
+
+@pytest.mark.usefixtures("soon")
 def test_a_channel_stays_closed_while_another_one_or_none_is_in_its_place(
     place: Path, disk: BrokenDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
