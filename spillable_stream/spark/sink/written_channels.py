@@ -92,7 +92,8 @@ class WrittenChannels:
                 raise NotAChannelError(
                     f"{path} was removed or replaced while the query ran: the rows of earlier batches are in the "
                     f"channel {before}, and {uuid} is there now. The batch {batch_id} is not stored: put the earlier "
-                    "channel back, or start the query again, which continues with the one that is there"
+                    "channel back, or start the query again, which continues with the one that is there. That one may "
+                    "be of this batch's plan: if it has no events, it can be removed"
                 )
 
     def is_first_batch(self) -> bool:

@@ -60,7 +60,8 @@ def test_the_refusal_says_what_happened_and_what_to_do() -> None:
     assert str(refused.value) == (
         "/data/a was removed or replaced while the query ran: the rows of earlier batches are in the channel 1, and 2 "
         "is there now. The batch 8 is not stored: put the earlier channel back, or start the query again, which "
-        "continues with the one that is there"
+        "continues with the one that is there. That one may be of this batch's plan: if it has no events, it can be "
+        "removed"
     )
 
 
