@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import shutil
 import threading
@@ -113,6 +114,35 @@ def of_kind(kind: str) -> str:
 a1.channels.c2.durability = local
 a1.channels.c2.spool = {dir}/c2"""
     return CONFIGURATION.replace("checkpointDir = {dir}/c2", store)
+
+
+COMPRESSED = """
+a1.sinks.k2.type = hdfs
+a1.sinks.k2.hdfs.path = {dir}/out2
+a1.sinks.k2.hdfs.fileType = CompressedStream
+a1.sinks.k2.hdfs.codeC = gzip
+a1.sinks.k2.hdfs.rollInterval = 1
+"""
+
+
+@pytest.mark.usefixtures("soon")
+def test_what_a_sink_holds_in_open_files_comes_once_though_its_channel_fails(place: Path, disk: BrokenDisk) -> None:
+    write(place, CONFIGURATION.replace("a1.sinks.k2.sink.directory = {dir}/out2\n", "") + COMPRESSED)
+    with agent(place) as running:
+        log(place, "1", "2")
+        (sink,) = running.sinks["k2"].sinks
+        wait_until(lambda: sink.held_events() == 2 or len(unzipped(place / "out2")) == 2)
+        disk.breaks(calls=(*SYNCS, "open"))
+        log(place, "3", "4")
+        wait_until(lambda: fails(running))
+        disk.works()
+        wait_until(lambda: works(running) and len(unzipped(place / "out2")) >= 4)
+    assert unzipped(place / "out2") == ["1", "2", "3", "4"]
+
+
+def unzipped(place: Path) -> list[str]:
+    """Return the lines of closed files, sorted."""
+    return sorted(line for f in place.glob("*.gz") for line in gzip.decompress(f.read_bytes()).decode().split())
 
 
 @pytest.mark.usefixtures("soon")
