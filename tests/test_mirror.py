@@ -15,6 +15,7 @@ ELSEWHERE = {
 
 # Test modules of more than one module: what a room promises as a whole, told by a property or a story.
 SCENARIOS = {
+    "archive/test_backup_delays": "backups of delayed events, and of side files that are delivered meanwhile",
     "archive/test_restore_on_s3": "a restore to an S3 that is killed",
     "cli/test_beside_an_owner": "each verb beside a process that owns a group",
     "cli/test_wrong_paths": "each verb at each kind of wrong path",

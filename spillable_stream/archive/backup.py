@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from spillable_stream.archive.archived_delays import DelayedCopies
-from spillable_stream.archive.archived_events import EventFileWriter, check_file, write_file
+from spillable_stream.archive.archived_events import check_file, write_file
+from spillable_stream.archive.event_copies import EventCopies, last_event, own_frames, reading
 from spillable_stream.archive.manifest import (
-    ArchivedFile,
     LastEvent,
     Manifest,
     has_manifest,
@@ -31,7 +30,7 @@ from spillable_stream.archive.manifest import (
 from spillable_stream.arguments import path_text, require_root_of
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.log_port import ChannelPath, Reader
+from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.errors import (
     ChannelBusyError,
     CorruptionError,
@@ -41,7 +40,6 @@ from spillable_stream.errors import (
     SpillableError,
 )
 from spillable_stream.format.extent import Extent
-from spillable_stream.format.frame import FrameHeader, Payload
 from spillable_stream.format.packing import pack
 from spillable_stream.log.nesting import require_outside
 from spillable_stream.log_records import fields, log_of
@@ -61,7 +59,6 @@ __all__ = ["BackupReport", "archive_location", "backup", "shown_location"]
 _log = log_of(__name__)
 
 _FOLDERS = ("delays/", "events/", "states/")
-_FILE_BYTES = 64 << 20
 _ROUNDS = 100
 
 
@@ -180,12 +177,8 @@ class _Backup:
         self._check_meter = Meter("check", "bytes", progress)
         self._token = uuid.uuid4().hex
         self._taken_at = datetime.now(UTC).isoformat(timespec="seconds")
-        self._files: list[ArchivedFile] = []
+        self._events = EventCopies(engine, self._store, self._token, self._meter)
         self._delays = DelayedCopies(self._store, self._token, ())
-        self._writer: EventFileWriter | None = None
-        self._last: LastEvent | None = None
-        self._copied_through = 0
-        self._copied_events = self._copied_bytes = 0
         self._is_on_disk = location.scheme == DIRECTORY
         self._may_count = False  # whether its manifest may be there
 
@@ -226,8 +219,8 @@ class _Backup:
             self._where,
             manifest.number,
             manifest.last_id,
-            self._copied_events,
-            self._copied_bytes + sum(file.size_bytes for file in self._delays.written),
+            self._events.count,
+            self._events.size_bytes + sum(file.size_bytes for file in self._delays.written),
             len(events),
             kept,
             delays.events,
@@ -260,13 +253,12 @@ class _Backup:
             return
         if found != before.last_event:
             raise self._diverged(before, f"its event {found.first_id:,} is another one")
-        self._files, self._last = list(before.files), found
-        self._copied_through = before.files[-1].last_id if before.files else 0
+        self._events.begin_behind(before.files, found)
 
     def _last_event(self, extent: Extent) -> LastEvent:
-        with _reader(self._engine) as reader:
-            header, _ = next(_own_frames(reader, extent))
-        return LastEvent(header.write_order_id, header.transaction_id, header.time_us, header.payload_crc)
+        with reading(self._engine) as reader:
+            header, _ = next(own_frames(reader, extent))
+        return last_event(header)
 
     def _diverged(self, before: Manifest, why: str) -> ForeignDirectoryError:
         return ForeignDirectoryError(
@@ -285,16 +277,16 @@ class _Backup:
             delays = Delays(*image.get("delays", ()))
             if not self._copy_delays(delays):
                 continue
-            extents = [Block(*row).extent(self._copied_through + 1) for row in image["blocks"]]
+            extents = [Block(*row).extent(self._events.through + 1) for row in image["blocks"]]
             try:
-                self._copy_extents([e for e in extents if e.last_id > self._copied_through])
+                self._events.copy([e for e in extents if e.last_id > self._events.through])
             except CorruptionError:
-                now = self._copied_through, _file_of(extents, self._copied_through + 1)
+                now = self._events.through, _file_of(extents, self._events.through + 1)
                 if now == failed:
                     raise
                 failed = now
                 continue
-            self._finish_file()
+            self._events.finish()
             return image, delays
         raise ChannelBusyError(
             f"the events of {self._engine.path} leave faster than they can be copied to {self._where}; try again "
@@ -314,36 +306,6 @@ class _Backup:
                 return False
         return True
 
-    def _copy_extents(self, extents: list[Extent]) -> None:
-        new = sum(e.last_id - max(e.first_id - 1, self._copied_through) for e in extents)
-        self._meter.begin(self._copied_events + new)
-        with _reader(self._engine) as reader:
-            reader.expect(extents)
-            for extent in extents:
-                for header, payload in _own_frames(reader, extent):
-                    self._write(header, payload)
-                    self._meter.reach(self._copied_events)
-
-    def _write(self, header: FrameHeader, payload: Payload) -> None:
-        if header.write_order_id <= self._copied_through:
-            return
-        if self._writer is None:
-            key = f"events/{header.write_order_id:020}-{self._token}"
-            self._writer = EventFileWriter(self._store, self._engine.channel, key)
-        self._writer.write(header, payload)
-        self._last = LastEvent(header.write_order_id, header.transaction_id, header.time_us, header.payload_crc)
-        self._copied_through = header.write_order_id + header.count - 1
-        self._copied_events += header.count
-        if self._writer.size_bytes >= _FILE_BYTES:
-            self._finish_file()
-
-    def _finish_file(self) -> None:
-        if self._writer is not None:
-            file = self._writer.finish()
-            self._writer = None
-            self._files.append(file)
-            self._copied_bytes += file.size_bytes
-
     # ── the manifest ────────────────────────────────────────────────────────────────────────────
 
     def _manifest(self, image: StateImage, delays: Delays, before: Manifest | None) -> Manifest:
@@ -360,8 +322,8 @@ class _Backup:
             mode=str(self._engine.fixed_options().get("mode", "0700")),
             last_id=image["nextId"] - 1,
             state=state,
-            files=tuple(file for file in self._files if file.last_id >= first_kept),
-            last_event=self._last,
+            files=tuple(file for file in self._events.files if file.last_id >= first_kept),
+            last_event=self._events.last,
             delays=self._delays.of(delays.files.values()),
         )
 
@@ -396,34 +358,13 @@ class _Backup:
         In a directory, whose disk may be full, it leaves nothing. In a store, which may not answer, files that it
         finished are removed by the next backup.
         """
-        if self._writer is not None:
-            self._writer.discard()
+        self._events.discard()
         if self._is_on_disk and not self._may_count:
             with suppress(SpillableError):
                 for key in [info.key for folder in _FOLDERS for info in self._store.list(folder)]:
                     if key.endswith(self._token):
                         self._store.delete(key)
         remove_made(self._store)
-
-
-@contextmanager
-def _reader(engine: Engine) -> Iterator[Reader]:
-    reader = engine.reader()
-    try:
-        yield reader
-    finally:
-        reader.close()
-
-
-def _own_frames(reader: Reader, extent: Extent) -> Iterator[tuple[FrameHeader, Payload]]:
-    """Yield the frames of an extent with the IDs, the transaction and the time that their events have."""
-    for header, payload in reader.frames(extent):
-        own = header._replace(
-            write_order_id=header.write_order_id + extent.base_id,
-            transaction_id=extent.transaction_id or header.transaction_id,
-            time_us=extent.time_us or header.time_us,
-        )
-        yield own, payload
 
 
 def _file_of(extents: list[Extent], event: int) -> int | str:
