@@ -13,7 +13,8 @@ from spillable_stream.channel.place import PLACES, parse_end, parse_place
 from spillable_stream.cli.app import AsJson, confirm, ending, print_object
 from spillable_stream.cli.arguments import ChannelPath, Yes, refuse_empty
 from spillable_stream.cli.csv_rows import COMMA, csv_delimiter, delimiter_of
-from spillable_stream.cli.export_file import Export, ExportFormat, ExportPlan, export_format
+from spillable_stream.cli.export_file import Export
+from spillable_stream.cli.export_plan import ExportFormat, ExportPlan, export_format
 from spillable_stream.cli.output import say
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted

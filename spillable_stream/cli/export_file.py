@@ -19,15 +19,14 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
 from spillable_stream.channel.event import ID_COLUMN
-from spillable_stream.cli.csv_rows import COMMA
 from spillable_stream.cli.export_parts import ArrowPart, CsvPart, JsonPart, PartWriter
+from spillable_stream.cli.export_plan import ExportFormat, ExportPlan
 from spillable_stream.errors import ChannelBusyError, OptionError, SchemaError, SpillableError, StorageError
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.types import NOT_ARROW
@@ -36,75 +35,13 @@ from spillable_stream.progress import UNTOLD, Meter, OnProgress
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
 
-__all__ = ["Export", "ExportFormat", "ExportPlan", "export_format"]
+__all__ = ["Export"]
 
 _PART_BYTES = 64 << 20
 _PLAN = "plan.json"
 _JOINED = "joined"
 _AS_ARROW = ("parquet", "arrow")  # the formats whose parts are Arrow streams
 _TEMPORARY = (_JOINED, "plan.tmp", "unfinished")
-
-
-class ExportFormat(StrEnum):
-    """The formats of a file, by the words of ``--format``."""
-
-    PARQUET = "parquet"
-    JSONL = "jsonl"
-    CSV = "csv"
-    ARROW = "arrow"
-
-
-_ENDINGS = {
-    ".parquet": ExportFormat.PARQUET,
-    ".jsonl": ExportFormat.JSONL,
-    ".ndjson": ExportFormat.JSONL,
-    ".csv": ExportFormat.CSV,
-    ".tsv": ExportFormat.CSV,
-    ".arrow": ExportFormat.ARROW,
-}
-
-
-def export_format(file: str) -> ExportFormat:
-    """Return the format that a file's name ends with.
-
-    Raises:
-        OptionError: it ends with none.
-    """
-    found = _ENDINGS.get(Path(file).suffix.lower())
-    if found is None:
-        raise OptionError(f"{file} ends with none of {', '.join(_ENDINGS)}: give --format")
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class ExportPlan:
-    """What an export has.
-
-    Args:
-        channel: the channel's UUID.
-        first_id: the first event.
-        last_id: the last event; less than the first if there are none.
-        format: the file's format.
-        columns: the names of the columns; those that the channel gets later are left out.
-        delimiter: what divides the values of CSV.
-        start: the first event, as it was asked for: "1h ago" is another event when the export is continued.
-        end: the last event, likewise; None for all.
-    """
-
-    channel: str
-    first_id: int
-    last_id: int
-    format: str
-    columns: list[str]
-    delimiter: str = COMMA
-    start: str = "earliest"
-    end: str | None = None
-
-    def asked(self) -> str:
-        """Return what was asked for, in words: an export that was interrupted is continued for the same."""
-        divided = f" with the delimiter {self.delimiter!r}" if self.format == ExportFormat.CSV else ""
-        end = "" if self.end is None else f" --to {self.end!r}"
-        return f"the channel {self.channel} to {self.format}{divided}, --from {self.start!r}{end}"
 
 
 @dataclass(frozen=True, slots=True, order=True)

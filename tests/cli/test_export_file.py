@@ -14,7 +14,8 @@ import pytest
 
 from spillable_stream import Channel, ChannelBusyError, OptionError, Progress, StorageError, progress
 from spillable_stream.cli import export_file
-from spillable_stream.cli.export_file import Export, ExportPlan
+from spillable_stream.cli.export_file import Export
+from spillable_stream.cli.export_plan import ExportPlan
 from tests.support.events import numbered, put
 
 
