@@ -8,8 +8,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
-import matplotlib
 import pyarrow as pa
 import pytest
 
@@ -19,14 +19,18 @@ from spillable_stream.channel.stats import GroupStats, WorkerStats
 from spillable_stream.engine.telemetry import Sample
 from tests.support.events import numbered, put, take
 
-matplotlib.use("Agg")
-from matplotlib import pyplot
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Open = Callable[..., Channel]
 
 
 @pytest.fixture(autouse=True)
 def close_figures() -> Iterator[None]:
+    import matplotlib  # here: each process of a run imports this module, and one runs its tests
+    from matplotlib import pyplot
+
+    matplotlib.use("Agg")
     yield
     pyplot.close("all")
 
@@ -197,13 +201,13 @@ def samples(*rows: tuple[float, int, int, bool]) -> list[Sample]:
     return [Sample(1_700_000_000 + time, memory, disk, overflow, 0) for time, memory, disk, overflow in rows]
 
 
-def outline(ax: pyplot.Axes, area: int) -> set[tuple[float, float]]:
+def outline(ax: Axes, area: int) -> set[tuple[float, float]]:
     """Return the corners of one of the stacked areas."""
     (path,) = ax.collections[area].get_paths()
     return {(round(float(x), 6), round(float(y), 6)) for x, y in path.vertices}
 
 
-def labels(ax: pyplot.Axes) -> list[str]:
+def labels(ax: Axes) -> list[str]:
     legend = ax.get_legend()
     return [text.get_text() for text in legend.get_texts()] if legend else []
 
@@ -244,6 +248,8 @@ def test_no_sample_is_said() -> None:
 
 
 def test_a_channel_plots_what_its_handle_saw_up_to_now(open_channel: Open, tmp_path: Path) -> None:
+    from matplotlib import pyplot
+
     channel = spilling(open_channel, tmp_path)
     _, given = pyplot.subplots()
     ax = channel.plot(given)
@@ -288,11 +294,13 @@ def test_without_matplotlib_the_error_says_what_to_install(open_channel: Open, m
 
 
 def test_tiers_have_the_same_colours_in_both(open_channel: Open, tmp_path: Path) -> None:
+    from matplotlib import colors
+
     channel = spilling(open_channel, tmp_path)
     areas = channel.plot().collections
     assert len(areas) == 2
     for area in areas:
-        assert f"background:{matplotlib.colors.to_hex(area.get_facecolor()[0])}" in channel._repr_html_()
+        assert f"background:{colors.to_hex(area.get_facecolor()[0])}" in channel._repr_html_()
 
 
 def test_a_channel_that_keeps_events_shows_what_is_kept_beside_what_is_not_taken(open_channel: Open) -> None:
