@@ -25,7 +25,7 @@ def start_thread(thread: threading.Thread) -> None:
         thread.start()
     except RuntimeError as e:
         raise StorageError(
-            f"the thread {thread.name!r} can't begin ({e}): raise this user's limit of processes, or end some, and try "
+            f"the thread {thread.name!r} can't start ({e}): raise this user's limit of processes, or end some, and try "
             "again"
         ) from e
 

@@ -92,14 +92,14 @@ def _chosen_range(engine: Engine, start: SeekTarget | None, end: ReadEnd | None)
     ]
     if len(times_us) == 2 and times_us[0] > times_us[1]:
         raise OptionError(
-            f"a read of {engine.path} can't end at {_in_words(end)} and start at {_in_words(start)}, later"
+            f"a read of {engine.path} can't start at {_in_words(start)} and end earlier, at {_in_words(end)}"
         )
 
     def choose(state: ChannelState) -> Range:
         first, last = choose_start(state) + 1, choose_end(state)
         if first > last + 1:
             its_end = "before the first event" if last < state.beginning() else f"with the event {last}"
-            raise OptionError(f"a read of {engine.path} can't end {its_end} and start with the event {first}")
+            raise OptionError(f"a read of {engine.path} can't start with the event {first} and end {its_end}")
         return first, last
 
     return choose
@@ -128,7 +128,7 @@ def _chosen_end(engine: Engine, end: ReadEnd | None) -> Callable[[ChannelState],
 
     def choose(state: ChannelState) -> int:
         if wanted > state.last_id:
-            raise OptionError(f"the event {wanted} of {path} is not there yet: the last one is {state.last_id}")
+            raise OptionError(f"{path} has no event {wanted} yet; its last one is {state.last_id}")
         if wanted < state.beginning():
             raise have_left(wanted, state, path)
         return wanted
@@ -237,9 +237,9 @@ class _Reading:
                     missed = first_there, min(found - 1, last_there)
                     were = "it was" if missed[0] == missed[1] else "they were"
                     raise DataLossError(
-                        f"{events_in([missed], 'have')} left the channel before {were} read: the first event "
-                        f"that it keeps now is {state.first_kept}. Read from there on, or take events instead: the "
-                        "channel holds those that a group has yet to take",
+                        f"{events_in([missed], 'have')} left the channel before {were} read; the first kept event is now "
+                        f"{state.first_kept}. Read from there, or take as a group: the channel keeps events until every "
+                        "group has taken them",
                         str(self._engine.path),
                     )
                 return block.extent(first_there, last_there)

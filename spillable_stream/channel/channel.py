@@ -129,7 +129,7 @@ class Channel(Generic[EventT]):
 
         values = read_config(path, name)
         if "path" not in values:
-            raise OptionError(f"{os.fspath(path)} says no path for the channel: add path = DIRECTORY")
+            raise OptionError(f"{os.fspath(path)} gives no path for the channel; add path = DIRECTORY")
         return cls(values.pop("path"), **values)
 
     def another(self) -> Channel[EventT]:

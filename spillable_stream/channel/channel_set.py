@@ -60,7 +60,7 @@ def require_pattern(path: str) -> None:
     """
     if is_location(path) and is_pattern(path.rpartition("/")[0]):
         raise OptionError(
-            f"in {path} a wildcard is before the last part: an address in a store can have one only there, as in "
+            f"{path} has a wildcard before its last part; in a store only the last part can have one, as in "
             "s3://bucket/orders-*"
         )
 
@@ -133,8 +133,8 @@ class ChannelSet:
             if member.path == read_at:
                 return member
         raise OptionError(
-            f"{self} has the channel {members[0].uuid} at {members[0].path} and at {members[1].path}: one is a copy of "
-            "the other, and both may have other events by now. Move the copy to where the set does not find it"
+            f"{self} has the channel {members[0].uuid} twice, at {members[0].path} and at {members[1].path}: one is a "
+            "copy of the other, and their events may differ by now. Move the copy to where the set does not find it"
         )
 
     def _is_pattern(self, path: str) -> bool:

@@ -31,7 +31,7 @@ def require_delays(path: object, schema: pa.Schema | None, *, has_disk: bool) ->
     if not has_disk:
         capacity = named("overflowCapacity")
         raise OptionError(
-            f"{path} has no disk tier ({capacity} is 0), and delayed events wait on disk; raise {capacity}. "
+            f"delayed events wait on disk, but {path} has no disk tier ({capacity} is 0); raise {capacity}. "
             "Nothing was put"
         )
     if schema is not None:
@@ -50,9 +50,8 @@ def require_orderable(schema: pa.Schema, path: object) -> None:
     """
     if name := _fixed_column(schema):
         raise OptionError(
-            f"{path} can delay no rows: Arrow can't put values of the type {schema.field(name).type} of the column "
-            f"{shown(name)} in another order; declare the column as string, binary or of its values' type. Nothing was "
-            "put"
+            f"{path} can't delay rows: Arrow can't reorder its column {shown(name)}, {schema.field(name).type}; "
+            "declare the column as string, binary or of its values' type. Nothing was put"
         )
 
 
@@ -108,10 +107,10 @@ def _moment_ms(given: object) -> int:
     if not isinstance(given, datetime):
         raise OptionError(f"deliver_at is {shown(given)}; give a datetime with its time zone. Nothing was put")
     if given != given:  # of pandas
-        raise OptionError("deliver_at is NaT, which says no time; leave it out for now. Nothing was put")
+        raise OptionError("deliver_at is NaT, which is not a time; leave it out to deliver at once. Nothing was put")
     if given.utcoffset() is None:
         raise OptionError(
-            f"deliver_at is {given.isoformat()}, which says no time zone; give one, as "
+            f"deliver_at is {given.isoformat()}, which has no time zone; give it one, as "
             "datetime.now(timezone.utc) has. Nothing was put"
         )
     return math.ceil(round(given.timestamp() * 1000, 3))

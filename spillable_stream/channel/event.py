@@ -160,7 +160,7 @@ def _plain_headers(headers: dict[Any, Any]) -> dict[str, str]:
             raise SchemaError(f"an event's headers must be strings, not {shown(name)}: {shown(value)}")
         own[str.__str__(name)] = value if value is None else str.__str__(value)
     if len(own) < len(headers):
-        raise SchemaError("an event's headers have one name twice: names are compared as plain strings")
+        raise SchemaError("an event has two headers of one name; names are compared as plain strings")
     for name, value in own.items():
         _check_unicode(name + (value or ""))
     return own

@@ -321,18 +321,17 @@ class PutTransaction(Transaction):
         capacity, held = self._engine.follower.state.options.transaction_capacity, self.count + count
         if held > MAX_COUNT:
             raise TransactionCapacityError(
-                f"the transaction would hold {held:,} events, and none holds more than {MAX_COUNT:,}; commit more often"
+                f"the transaction would hold {held:,} events, but the most is {MAX_COUNT:,}; commit more often"
             )
         if held > capacity and self.is_bounded:
             raise TransactionCapacityError(
-                f"the transaction would hold {counted(held, 'event')}, {named('transactionCapacity')} is {capacity:,}; "
-                "commit more often, or raise it"
+                f"the transaction would hold {counted(held, 'event')}, but {named('transactionCapacity')} is "
+                f"{capacity:,}; commit more often, or raise it"
             )
 
     def _refuse_after_failure(self, call: str) -> NoReturn:
         raise TransactionStateError(
-            f"{call}() after a put that failed, or a sync of what was staged ({self._failure}): "
-            "roll the transaction back"
+            f"{call}() can't follow a put or a sync that failed in this transaction ({self._failure}); roll it back"
         ) from self._failure
 
     def _undivided(self, work: Callable[[*_Ts], _T], *arguments: *_Ts) -> _T:
@@ -365,8 +364,8 @@ class PutTransaction(Transaction):
             return
         if self.producer is not None and len(self.producer.note) > MAX_NOTE_BYTES:
             raise OptionError(
-                f"the note of a producer's batch has {len(self.producer.note):,} bytes, and at most {MAX_NOTE_BYTES:,} "
-                "are kept; nothing was stored"
+                f"the note of a producer's batch has {len(self.producer.note):,} bytes, but the most is "
+                f"{MAX_NOTE_BYTES:,}; nothing was stored"
             )
         was_attempted, segments = self._attempted, list[SegmentRef]()
         if self._buffer.segment is not None:

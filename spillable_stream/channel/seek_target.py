@@ -78,8 +78,8 @@ def to_take_from(engine: Engine, to: SeekTarget) -> Choose:
     target = span_with_unit(to)
     if isinstance(target, datetime | timedelta) and is_to_come(time_us := time_of(target)):
         raise OptionError(
-            f"a group can't begin at {shown_time(time_us)}, a time that is still to come: it would take what is put "
-            "before that. Give a time that has passed, or 'latest' for the next event"
+            f"a group can't begin at {shown_time(time_us)}, which is in the future: it would take events put before "
+            "then. Give a time that has passed, or 'latest' for the next event"
         )
     return chosen_position(engine, to)
 
@@ -129,7 +129,7 @@ def time_of(moment: datetime | timedelta) -> int:
             )
         return time.time_ns() // 1000 - moment // _MICROSECOND
     if moment != moment:  # pandas' NaT
-        raise OptionError(f"{shown(moment)} says no time: give a datetime with a zone, or a timedelta back from now")
+        raise OptionError(f"{shown(moment)} is not a time: give a datetime with a zone, or a timedelta back from now")
     if moment.utcoffset() is None:
         raise OptionError(
             f"{shown(moment)} is a time without a zone: give it one, as datetime.now(timezone.utc) has, or use "

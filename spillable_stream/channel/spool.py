@@ -160,8 +160,8 @@ class Spool:
             raise self._refusal(trouble) from trouble
         if self._is_durable and self._local.engine().follow().options.memory_capacity:
             raise OptionError(
-                f"the spool {self._local.path} has a memory tier by now, since another process opened it with "
-                "durability=memory, and this handle has durability=local; use the same one everywhere"
+                f"the spool {self._local.path} has a memory tier: another process opened it with durability=memory, "
+                "but this handle has durability=local; use the same one everywhere"
             )
         transaction = self._local.put_transaction()
         transaction.carries_dues = True
@@ -286,8 +286,8 @@ class Spool:
                 continue
             if time.monotonic() >= deadline:
                 raise StorageError(
-                    f"another process is shipping the spool {self._local.path} to {self._store_path}, and has got no "
-                    f"further for {_STALLED_SECONDS:g} s; its log says why. The events are still in the spool"
+                    f"another process ships the spool {self._local.path} to {self._store_path}, but has made no "
+                    f"progress for {_STALLED_SECONDS:g} s; its log says why. The events are still in the spool"
                 )
             time.sleep(0.01)
         return count

@@ -110,12 +110,12 @@ def _require_own(local: Channel, spooled: SpooledChannel) -> None:
         )
     if spooled.group not in groups and (groups or not is_new):
         raise OptionError(
-            f"{path} is a channel with events or groups of its own, and no spool; give a directory of its own"
+            f"{path} is a channel with its own events or groups, not a spool; give the spool its own directory"
         )
     is_empty = spooled.group not in groups
     if local.typed == spooled.schema.equals(EVENT_SCHEMA):
         what_to_do = f"the spool holds no events: {_REMOVE_IT}" if is_empty else "use another directory"
-        raise SchemaError(f"of the spool {path} and {spooled.path} only one is a typed channel; {what_to_do}")
+        raise SchemaError(f"only one of the spool {path} and {spooled.path} is a typed channel; {what_to_do}")
     beyond = set(local.schema.names) - set(spooled.schema.names)
     if is_empty and beyond:  # one of its own may know of more columns than its channel is known to have
         raise SchemaError(

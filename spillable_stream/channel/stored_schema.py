@@ -33,7 +33,7 @@ def widened(path: object, schemas: Sequence[pa.Schema], schema: pa.Schema, *, ty
         if not typed:
             raise SchemaError(f"{path} is an event channel (headers, body) and can't have other columns")
         if len(schemas) == MAX_SCHEMAS:
-            raise SchemaError(f"{path} has had {MAX_SCHEMAS:,} schemas and can have no other; create a new channel")
+            raise SchemaError(f"{path} has had {MAX_SCHEMAS:,} schemas, the most it can have; create a new channel")
     return merged
 
 

@@ -144,8 +144,8 @@ class TakeTransaction(Transaction, Generic[EventT]):
         capacity = self._engine.state.options.transaction_capacity - self.count
         if capacity <= 0:
             raise TransactionCapacityError(
-                f"the transaction has taken {counted(self.count, 'event')}, which is {named('transactionCapacity')}; "
-                "commit it first"
+                f"the transaction has taken {counted(self.count, 'event')}, as many as {named('transactionCapacity')} "
+                "allows; commit it first"
             )
         if self._consumer is None:
             self._consumer = self._open_consumer()

@@ -52,8 +52,8 @@ class Transaction:
     def _require(self, wanted: State, call: str) -> None:
         if self._thread != get_ident() or self._pid != getpid():
             raise TransactionStateError(
-                f"{call}() of a transaction of pid {self._pid}, thread {self._thread} was called in pid "
-                f"{getpid()}, thread {get_ident()}; every thread and process begins its own"
+                f"{call}() was called in pid {getpid()}, thread {get_ident()}, but the transaction is of pid "
+                f"{self._pid}, thread {self._thread}; begin one in each thread and process"
             )
         if self.state is not wanted:
             how = ": enter it with `with`, or call begin() first" if self.state is NEW else ""
@@ -112,11 +112,11 @@ class Transaction:
             TransactionStateError: it is open; commit or roll back first.
         """
         if self.state is OPEN:
-            raise TransactionStateError("close() of an open transaction; commit or roll back first")
+            raise TransactionStateError("close() needs a transaction that is not open; commit it or roll it back first")
         self.state = CLOSED
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} can't be copied or pickled: whoever needs one begins its own")
+        raise TypeError(f"a {type(self).__name__} can't be copied or pickled; begin another one where you need it")
 
     def __del__(self) -> None:
         if self.state is OPEN and self._pid == getpid() and (lost := self._forget()):

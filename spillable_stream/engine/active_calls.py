@@ -77,8 +77,8 @@ class ActiveCalls:
         """Refuse a call. Raises what `run` raises."""
         outer = self.threads.get(get_ident(), "another call")
         raise TransactionStateError(
-            f"{call} of {self.of} inside of {outer} of the same thread, by a signal handler, a finalizer (__del__) or "
-            "a handler of warnings or logging; let another thread do that"
+            f"{call} of {self.of} was called inside {outer} of the same thread, by a signal handler, a finalizer "
+            "(__del__) or a handler of warnings or logging; let another thread do that"
         )
 
     def end(self, call: str) -> None:

@@ -124,8 +124,8 @@ def _is_created(fs: FileSystem, path: Path, deadline: float) -> bool:
         return True
     if is_held(fs, path) and not has_identity(fs, path):
         raise NotAChannelError(
-            f"{path} has no channel.json, and handles have the channel open: the file was removed from under "
-            f"them. Close them, and 'spillable repair {path}' rewrites it"
+            f"{path} has no channel.json, but handles have the channel open: the file was removed meanwhile. Close "
+            f"them, and run 'spillable repair {path}', which rewrites it"
         )
     if time.monotonic() > deadline:
         raise ChannelBusyError(
@@ -223,9 +223,7 @@ def _require_distinct(fs: FileSystem, layout: Layout) -> None:
     for directory in _directories(layout):
         other = known.setdefault(fs.real_path(directory), directory)
         if other != directory:
-            raise OptionError(
-                f"{other} and {directory} are one directory; call it by one path, or give two directories"
-            )
+            raise OptionError(f"{other} and {directory} are the same directory; give two, or one of these paths")
 
 
 def _require_no_events(fs: FileSystem, layout: Layout, channel: str) -> None:
@@ -245,8 +243,8 @@ def _require_no_events(fs: FileSystem, layout: Layout, channel: str) -> None:
         is_first = [*unproven] == [layout.log_file(1)]
         if not is_first or not (_is_unused(fs, path) if owner is None else _is_torn(fs, path, channel)):
             raise NotAChannelError(
-                f"{layout.path} has no channel.json, but {path} is there: the data of a channel whose identity was "
-                f"removed, or of another one. 'spillable repair {layout.path}' can rebuild it; nothing was changed"
+                f"{layout.path} has no channel.json, but it has {path}: either its channel.json was removed, or these "
+                f"are another channel's data. 'spillable repair {layout.path}' can rebuild it; nothing was changed"
             )
     if (trace := _trace_of_use(fs, layout)) is not None:
         raise NotAChannelError(

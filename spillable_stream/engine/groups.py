@@ -126,14 +126,14 @@ def starting_position(starting: str, state: ChannelState, path: ChannelPath) -> 
     if wanted < beginning and not starting.endswith("+"):
         raise have_left(wanted, state, path)
     if wanted > state.last_id + 1:
-        raise OptionError(f"the start {wanted} is beyond the next event of {path}, {state.last_id + 1}")
+        raise OptionError(f"the start {wanted} is after the next event of {path}, {state.last_id + 1}")
     return max(wanted, beginning) - 1
 
 
 def _position_since(since: int, state: ChannelState, path: ChannelPath) -> int:
     if since > state.last_id:
         raise OptionError(
-            f"a query has read {path} up to the event {since}, and its last event is {state.last_id}: it is an older "
+            f"a query has read {path} up to the event {since}, but its last event is {state.last_id}: it is an older "
             "copy of the channel. Start the query with a new checkpoint"
         )
     return max(since, state.beginning() - 1)

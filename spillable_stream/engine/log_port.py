@@ -39,7 +39,7 @@ def refuse_to_write(path: ChannelPath, what: str) -> NoReturn:
         ReadonlyChannelError: always.
     """
     raise ReadonlyChannelError(
-        f"{path} is open read-only, and {what} would change the channel: open it without readonly for that"
+        f"{path} is open read-only, but {what} would change the channel: open it without readonly for that"
     )
 
 

@@ -79,7 +79,8 @@ def divide_spool_options(
         )
     if path is None:
         raise OptionError(
-            f"durability={durability} needs a directory of this host to put to first; give spool, too", "durability"
+            f"durability={durability} puts to a directory of this host first; give it as spool",
+            "durability",
         )
     if durability == "object":
         raise OptionError(
@@ -89,7 +90,7 @@ def divide_spool_options(
         )
     if readonly:
         raise OptionError(
-            "a handle that only looks puts nothing, so it has no spool; leave durability and spool out", "spool"
+            "a read-only handle puts nothing, so it has no spool; leave durability and spool out", "spool"
         )
     of_spool = {name: rest.pop(name) for name in map(keyword_of, _OF_DISKS) if name in rest}
     if durability == "local" and of_spool.get("memory_capacity"):

@@ -50,7 +50,7 @@ def checked_position(position: int, state: ChannelState, path: ChannelPath) -> i
         raise have_left(position + 1, state, path)
     if position > state.last_id:
         raise OptionError(
-            f"the event {position + 1} is beyond the next event of {path}, {state.next_id}, where 'latest' begins"
+            f"the event {position + 1} is after the next event of {path}, {state.next_id}, where 'latest' begins"
         )
     return position
 

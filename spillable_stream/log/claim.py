@@ -108,7 +108,7 @@ def _free_backup(fs: FileSystem, layout: Layout, claimed: Collection[Path]) -> P
     if backup is not None:
         with _without_backup(layout):
             if not fs.exists(backup / OWNER_FILE) and not (backup in claimed and fs.exists(backup)):
-                raise StorageError(f"{backup} has no {OWNER_FILE}, as one whose disk is not mounted; it is left alone")
+                raise StorageError(f"{backup} has no {OWNER_FILE}; its disk may not be mounted. It is left alone")
             _require_none(claim_fault(fs, layout, BACKUP, backup))
             return backup
     return None

@@ -74,11 +74,9 @@ def require_space(fs: FileSystem, directory: Path, given: int | None, size_bytes
     if free - size_bytes < required + waiting_bytes:
         default = " (the default)" if given is None else ""
         refused = f"{counted(size_bytes, 'more byte', 'are')} refused" if size_bytes else "puts are refused"
-        waiting = (
-            f", and the delayed events that wait need {waiting_bytes:,} when they are due" if waiting_bytes else ""
-        )
+        waiting = f", and waiting delayed events need {waiting_bytes:,} when they are due" if waiting_bytes else ""
         raise DiskSpaceError(
-            f"the file system of {directory} has {free:,} bytes free, {named('minimumRequiredSpace')} is "
+            f"the file system of {directory} has {free:,} bytes free, but {named('minimumRequiredSpace')} is "
             f"{required:,}{default}{waiting}: {refused}; make room, or take events: takes still work"
         )
     return free - size_bytes - required - waiting_bytes

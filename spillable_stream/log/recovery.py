@@ -139,8 +139,8 @@ def require_log_of_checkpoint(fs: FileSystem, wal: WriteAheadLog, made_at: Posit
         else:
             return
     raise CorruptionError(
-        f"a checkpoint was created at offset {made_at.offset}, and {what}. Restore both from the same moment; or let "
-        f"'spillable repair {wal.layout.path}' continue with the log as it is, and say what is lost",
+        f"a checkpoint was created at offset {made_at.offset}, but {what}. Restore both from the same moment, or run "
+        f"'spillable repair {wal.layout.path}', which continues with the log as it is and says what is lost",
         str(path),
         made_at.offset,
     )

@@ -159,7 +159,7 @@ class WriteAheadLog:
         except StorageError as e:
             self._failure.cut(file, head)
             if self.end_within(self.lock.current()).state != HeadState.CLEAN:  # a crash now may yet make it count
-                raise StorageError(f"{e}. Nor could be cut what was written of it: the next commit does that") from e
+                raise StorageError(f"{e}. The written part could not be cut either; the next commit cuts it") from e
             raise
         self._sync(file, head, image)
         end = Position(at.file_id, at.offset + size)

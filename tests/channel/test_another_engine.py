@@ -207,7 +207,7 @@ def test_a_handle_that_only_looks_refuses_what_would_change_the_channel(open_bar
     with Channel(path, readonly=True) as view:
         assert view.stats().channel_size == 1
         for what in (view.put_transaction, view.take_transaction, view.checkpoint, view.flush):
-            with pytest.raises(ReadonlyChannelError, match=f"{path} is open read-only, and "):
+            with pytest.raises(ReadonlyChannelError, match=f"{path} is open read-only, but "):
                 what()
 
 

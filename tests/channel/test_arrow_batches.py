@@ -146,24 +146,24 @@ def test_what_memory_has_freed_ahead_of_others_is_passed_over(open_channel: Open
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        ({"start": 12}, "the event 12 is beyond the next event of .*, 11"),
+        ({"start": 12}, "the event 12 is after the next event of .*, 11"),
         ({"start": 0}, "no event has the ID 0"),
-        ({"end": 11}, "the event 11 of .* is not there yet: the last one is 10"),
+        ({"end": 11}, "has no event 11 yet; its last one is 10"),
         ({"end": 0}, "a read of .* can't end with 0: give a write-order ID"),
         ({"end": "latest"}, "can't end with 'latest'"),
         ({"end": True}, "can't end with True"),
-        ({"start": 8, "end": 3}, "can't end with the event 3 and start with the event 8"),
-        ({"start": "latest", "end": 9}, "can't end with the event 9 and start with the event 11"),
-        ({"start": 2, "end": "1h"}, "can't end before the first event and start with the event 2"),
-        ({"start": "0s", "end": 4}, "can't end with the event 4 and start with the event 11"),
-        ({"start": "1h", "end": "2h"}, "can't end at '2h' and start at '1h', later"),
+        ({"start": 8, "end": 3}, "can't start with the event 8 and end with the event 3"),
+        ({"start": "latest", "end": 9}, "can't start with the event 11 and end with the event 9"),
+        ({"start": 2, "end": "1h"}, "can't start with the event 2 and end before the first event"),
+        ({"start": "0s", "end": 4}, "can't start with the event 11 and end with the event 4"),
+        ({"start": "1h", "end": "2h"}, "can't start at '1h' and end earlier, at '2h'"),
         (
             {"start": timedelta(hours=1), "end": timedelta(days=2)},
-            "can't end at 2 days, 0:00:00 ago and start at 1:00:00 ago, later",
+            "can't start at 1:00:00 ago and end earlier, at 2 days, 0:00:00 ago",
         ),
         (
             {"start": datetime(2026, 1, 2, tzinfo=UTC), "end": datetime(2026, 1, 1, tzinfo=UTC)},
-            r"can't end at 2026-01-01T00:00:00\+00:00 and start at 2026-01-02T00:00:00\+00:00, later",
+            r"can't start at 2026-01-02T00:00:00\+00:00 and end earlier, at 2026-01-01T00:00:00\+00:00",
         ),
         ({"start": datetime(2026, 1, 1)}, "a time without a zone"),
         ({"end": datetime(2026, 1, 1)}, "a time without a zone"),
@@ -192,7 +192,7 @@ def test_events_that_leave_meanwhile_are_data_loss_which_names_them(long: Channe
     reading = long.read(max_bytes=1)
     assert ids(itertools.islice(reading, 1)) == [1, 2]
     let_go(long, 7)
-    message = "the events 5 to 7 have left the channel before they were read: the first event that it keeps now is 8"
+    message = "the events 5 to 7 left the channel before they were read; the first kept event is now 8"
     with pytest.raises(DataLossError, match=message):
         ids(reading)
     assert ids(long.read()) == [8, 9, 10]
@@ -205,7 +205,7 @@ def test_events_that_every_group_takes_meanwhile_are_data_loss_without_retention
     reading = channel.read(max_bytes=1)
     next(reading)
     take(channel, 25)
-    with pytest.raises(DataLossError, match=r"events \d+ to 25 have left .*: the first event that it keeps now is 26"):
+    with pytest.raises(DataLossError, match=r"events \d+ to 25 left .*; the first kept event is now 26"):
         ids(reading)
 
 
@@ -282,7 +282,7 @@ def test_events_that_another_handle_lets_go_between_two_looks_are_read_or_data_l
     found = ids(itertools.islice(reading, 1))
     take(other, 30)
     other.checkpoint()
-    with pytest.raises(DataLossError, match=r"to 30 have left .*: the first event that it keeps now is 31"):
+    with pytest.raises(DataLossError, match=r"to 30 left .*; the first kept event is now 31"):
         for batch in reading:
             found += batch["write_order_id"].to_pylist()
     assert found == list(range(1, len(found) + 1))

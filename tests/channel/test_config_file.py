@@ -25,7 +25,7 @@ def test_a_configuration_file_says_where_and_how(tmp_path: Path) -> None:
 def test_a_configuration_file_without_a_path_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "channel.ini").write_text(text)
     for name in ("channel.ini", "missing.ini"):
-        with pytest.raises(OptionError, match=r"a section|says no path for the channel|can't be read"):
+        with pytest.raises(OptionError, match=r"a section|gives no path for the channel|can't be read"):
             Channel.from_config(tmp_path / name)
 
 
@@ -104,7 +104,7 @@ def test_a_channel_that_an_agent_does_not_have_is_refused(tmp_path: Path, name: 
     (tmp_path / "agent.properties").write_text(AGENT)
     with pytest.raises(OptionError, match=said):
         read_config(tmp_path / "agent.properties", name)
-    with pytest.raises(OptionError, match="says no path"):
+    with pytest.raises(OptionError, match="gives no path"):
         Channel.from_config(tmp_path / "agent.properties", "c")
     with pytest.raises(OptionError, match="can't be read"):
         read_config(tmp_path / "missing.properties")

@@ -127,7 +127,7 @@ def test_a_note_that_the_disk_had_not_heard_of_is_lost_with_its_batch(path: Path
 def test_a_note_may_have_64_kib_and_no_more(open_channel: Open) -> None:
     channel = open_channel()
     commit(channel, 1, bytes(MAX_NOTE_BYTES))
-    with pytest.raises(OptionError, match="65,537 bytes, and at most 65,536 are kept; nothing was stored"):
+    with pytest.raises(OptionError, match="65,537 bytes, but the most is 65,536; nothing was stored"):
         commit(channel, 2, bytes(MAX_NOTE_BYTES + 1))
     assert channel.last_batch("p") == LastBatch(1, bytes(MAX_NOTE_BYTES)) and channel.stats().channel_size == 1
 

@@ -320,7 +320,7 @@ def test_a_transaction_does_not_cross_a_fork(open_channel: Open) -> None:
         def child() -> None:
             from spillable_stream import TransactionStateError
 
-            with pytest.raises(TransactionStateError, match="every thread and process begins its own"):
+            with pytest.raises(TransactionStateError, match="begin one in each thread and process"):
                 tx.commit()
 
         in_child(child)

@@ -96,7 +96,7 @@ def test_a_group_that_another_handle_owns_is_not_moved(kept: Channel, open_chann
     [
         ("G", "earliest", OptionError, "has no group 'G'; its groups are: 'g'"),
         ("a/b", "earliest", OptionError, "group must be letters"),
-        ("g", 12, OptionError, "the event 12 is beyond the next event of .*, 11"),
+        ("g", 12, OptionError, "the event 12 is after the next event of .*, 11"),
         ("g", 3, DataLossError, "the events 3 to 5 have left the channel: the first event that it keeps is 6"),
         ("g", datetime(2020, 1, 1), OptionError, "a time without a zone"),
         ("g", timedelta(-1), OptionError, "negative"),

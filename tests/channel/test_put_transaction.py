@@ -44,7 +44,7 @@ def test_a_put_beyond_the_transaction_capacity_is_refused_whole(open_channel: Op
     channel = open_channel(transaction_capacity=5)
     with channel.put_transaction() as tx:
         tx.put_many([Event(b"a")] * 3)
-        with pytest.raises(TransactionCapacityError, match="would hold 6 events, transaction_capacity is 5"):
+        with pytest.raises(TransactionCapacityError, match="would hold 6 events, but transaction_capacity is 5"):
             tx.put_many([Event(b"b")] * 3)
         tx.put_many([Event(b"c")] * 2)
     assert peek(channel, 5) == [b"a"] * 3 + [b"c"] * 2
@@ -205,7 +205,7 @@ def test_a_refusal_removes_nothing_that_an_earlier_attempt_may_have_stored(
 def assert_only_a_rollback_is_left(tx: Any, why: str) -> None:
     """The kernel marks what it could not write as clean: another sync of it says that all is well."""
     for call in (tx.commit, lambda: tx.put(Event(b"x"))):
-        with pytest.raises(TransactionStateError, match=rf"{why}.*roll the transaction back"):
+        with pytest.raises(TransactionStateError, match=rf"{why}.*roll it back"):
             call()
     tx.rollback()
 
@@ -366,7 +366,7 @@ def test_after_a_put_that_failed_while_it_was_written_only_a_rollback_is_left(op
     with fs.failing(nth("write", 1, "segment")), pytest.raises(StorageError):
         tx.put_batch(batch)
     for call in (lambda: tx.put_batch(batch), lambda: tx.put(Event(b"x")), tx.commit):
-        with pytest.raises(TransactionStateError, match=r"after a put that failed.* roll the transaction back"):
+        with pytest.raises(TransactionStateError, match=r"can't follow a put or a sync that failed.* roll it back"):
             call()
     tx.rollback()
     put(channel, b"x")

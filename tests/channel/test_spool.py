@@ -307,7 +307,7 @@ def test_a_handle_that_is_promised_a_disk_puts_to_no_memory(by_hand: Open) -> No
     put(durable, b"1")
     other = by_hand(durability="memory")
     put(other, b"2")
-    with pytest.raises(OptionError, match="has a memory tier by now"):
+    with pytest.raises(OptionError, match="has a memory tier: another process"):
         put(durable, b"refused")
     again = by_hand()
     assert spool_of(again)._local.stats().memory.events == 0, "what was in memory is on disk"

@@ -30,8 +30,8 @@ def test_a_directory_that_is_not_a_spool_of_this_channel_is_refused(tmp_path: Pa
         pass
     for there, error, words in (
         ("spool", OptionError, "is the spool of another channel"),
-        ("mine", OptionError, "events or groups of its own, and no spool"),
-        ("typed", SchemaError, "only one is a typed channel; the spool holds no events: remove it, or use"),
+        ("mine", OptionError, "its own events or groups, not a spool"),
+        ("typed", SchemaError, " is a typed channel; the spool holds no events: remove it, or use"),
     ):
         with stores_in_memory(), pytest.raises(error, match=words):
             open_spooled(tmp_path / there)
@@ -123,7 +123,7 @@ def test_what_is_refused_as_the_spool_of_a_channel_that_is_there_stays_as_it_is(
     before = contents(tmp_path)
     with stores_in_memory():
         Channel(URL, schema=TYPED, transaction_capacity=77).close()
-        with pytest.raises(OptionError, match="events or groups of its own, and no spool"):
+        with pytest.raises(OptionError, match="its own events or groups, not a spool"):
             open_spooled(spool, durability="memory")
     assert contents(tmp_path) == before
 

@@ -190,7 +190,7 @@ def test_a_flush_that_another_handle_holds_up_says_so(by_hand: Open, monkeypatch
     put(one, b"1")
     one.flush()
     put(one, b"2")
-    with pytest.raises(StorageError, match=r"another process is shipping the spool .* still in the spool"):
+    with pytest.raises(StorageError, match=r"another process ships the spool .* still in the spool"):
         other.flush()
 
 

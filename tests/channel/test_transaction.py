@@ -104,7 +104,7 @@ def test_a_transaction_belongs_to_its_thread(open_channel: Open, kind: str) -> N
     thread = threading.Thread(target=commit)
     thread.start()
     thread.join()
-    assert "every thread and process begins its own" in str(caught[0])
+    assert "begin one in each thread and process" in str(caught[0])
     tx.commit()
 
 

@@ -298,7 +298,7 @@ def test_a_finalizer_in_the_middle_of_a_commit_is_refused(open_channel: Open, mo
     monkeypatch.setattr(channel.engine().log.tiers.disk, "append", append)
     put(channel, b"x")
     assert len(refused) == 1
-    assert "a commit of the channel" in refused[0] and "inside of a commit of the same thread" in refused[0]
+    assert "a commit of the channel" in refused[0] and "was called inside a commit of the same thread" in refused[0]
     assert "let another thread do that" in refused[0]
     monkeypatch.undo()
     assert peek(channel) == [b"warm", b"x"]

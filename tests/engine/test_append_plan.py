@@ -61,7 +61,7 @@ def test_a_put_of_more_than_a_commit_can_count_is_refused_and_the_transaction_co
     channel = opened(open_channel)
     with channel.put_transaction() as tx:
         tx.put_batch(nothings(3 << 30))
-        with pytest.raises(TransactionCapacityError, match="none holds more than 4,294,967,295; commit more often"):
+        with pytest.raises(TransactionCapacityError, match="but the most is 4,294,967,295; commit more often"):
             tx.put_batch(nothings(3 << 30))
         tx.put_batch(nothings(1))
     assert channel.stats().channel_size == (3 << 30) + 1

@@ -150,7 +150,7 @@ def test_a_channel_that_another_host_has_open_is_refused(
 
     open_channel()
     monkeypatch.setattr(head, "boot_id", lambda: bytes(16))
-    with pytest.raises(ChannelBusyError, match="or its head, a lock file or its memory tier was damaged"):
+    with pytest.raises(ChannelBusyError, match="somebody damaged, removed or replaced its head"):
         LocalEngine(FileSystem(), read_identity(FileSystem(), path), lock_timeout_seconds=0.05)
 
 

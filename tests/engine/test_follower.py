@@ -262,7 +262,7 @@ def test_no_commit_begins_inside_of_the_state_as_it_is_known(open_channel: Open)
     channel = open_channel()
     with (
         channel.engine().follower.as_known,
-        pytest.raises(TransactionStateError, match=r"a commit of the channel .* inside of"),
+        pytest.raises(TransactionStateError, match=r"a commit of the channel .* was called inside"),
     ):
         put(channel, b"0")
     put(channel, b"0")

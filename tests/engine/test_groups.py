@@ -69,7 +69,7 @@ def test_a_start_at_an_id_that_no_event_has_is_refused_as_a_seek_there_is(open_c
 def test_a_start_beyond_the_end_is_refused(open_channel: Open) -> None:
     channel = open_channel()
     put(channel, *numbered(0, 5))
-    with pytest.raises(OptionError, match=f"the start 7 is beyond the next event of {channel.path}, 6"):
+    with pytest.raises(OptionError, match=f"the start 7 is after the next event of {channel.path}, 6"):
         channel.consumer("g", starting="7")
 
 
@@ -90,7 +90,7 @@ def test_a_new_group_may_start_at_an_event_or_the_first_that_is_kept(
     take(channel, 5)
     channel.engine().commit(Control(FrameType.RETENTION, {"through": 3}))
     assert create_group(channel.engine(), "g", starting) == position
-    with pytest.raises(OptionError, match="the start 7 is beyond"):
+    with pytest.raises(OptionError, match="the start 7 is after"):
         create_group(channel.engine(), "new", "7+")
 
 
@@ -137,7 +137,7 @@ def test_what_has_left_since_a_streams_group_was_dropped_is_removed_for_the_new_
 def test_a_stream_that_has_read_more_than_there_is_gets_no_group(open_channel: Open, path: Path) -> None:
     channel = open_channel()
     put(channel, *numbered(0, 5))
-    with pytest.raises(OptionError, match=f"read {path} up to the event 6, and its last event is 5: it is an"):
+    with pytest.raises(OptionError, match=f"read {path} up to the event 6, but its last event is 5: it is an"):
         create_group(channel.engine(), "a", "earliest", automatic=True, since=6)
     assert channel.stats().groups == {}
 

@@ -94,8 +94,8 @@ def test_a_channel_in_a_store_is_neither_created_nor_changed_by_an_option_of_dis
             "^durability is for channels in an object store: a commit to a d",
         ),
         ({"spool": "/s"}, False, "^spool is for channels in an object store"),
-        ({"durability": "local"}, True, "^durability=local needs a directory of this host .*; give spool, too"),
-        ({"durability": "memory"}, True, "^durability=memory needs a directory"),
+        ({"durability": "local"}, True, "^durability=local puts to a directory of this host .*; give it as spool"),
+        ({"durability": "memory"}, True, "^durability=memory puts to a directory"),
         ({"spool": "/s"}, True, "a spool would be empty; give spool with durability=local"),
         ({"durability": "object", "spool": "/s"}, True, "a spool would be empty"),
         (

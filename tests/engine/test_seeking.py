@@ -152,7 +152,7 @@ def test_a_group_that_has_taken_ahead_takes_it_again_after_a_seek(channel: Chann
 def test_a_seek_out_of_the_channel_changes_nothing_and_says_where_it_begins(channel: Channel) -> None:
     consumer, log = channel.consumer("g"), channel.engine().positions
     held = consumer.claim(1)
-    with pytest.raises(OptionError, match=f"the event 12 is beyond the next event of {channel.path}, 11"):
+    with pytest.raises(OptionError, match=f"the event 12 is after the next event of {channel.path}, 11"):
         consumer.seek(11)
     with pytest.raises(OptionError, match="position must be an integer, 0 or more, not -4"):
         consumer.seek(-4)
@@ -249,7 +249,7 @@ def test_a_seek_that_is_refused_leaves_what_the_last_owner_noted(path: Path, sto
         note = engine.owners.owner_of("g")
         assert note.endswith("an event has failed twice")
         for _ in range(2):
-            with pytest.raises(OptionError, match="beyond the next event"):
+            with pytest.raises(OptionError, match="after the next event"):
                 channel.seek("g", 1000)
             assert engine.owners.owner_of("g") == note
         channel.seek("g", 5)

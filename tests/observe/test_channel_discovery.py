@@ -116,7 +116,7 @@ def test_each_channel_is_there_once_however_it_is_written(
 
 
 def test_a_wildcard_where_none_can_be_and_nothing_are_refused(threads: CallThreads) -> None:
-    with pytest.raises(OptionError, match="a wildcard is before the last part"):
+    with pytest.raises(OptionError, match="has a wildcard before its last part"):
         ChannelDiscovery(["s3://bucket/*/orders"], Clock(), threads)
     with pytest.raises(OptionError, match="at least one channel"):
         ChannelDiscovery([], Clock(), threads)

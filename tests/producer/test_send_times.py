@@ -143,7 +143,7 @@ def test_an_event_that_is_due_already_is_put_like_others(channel: Channel, clock
         ({"ttl": "1 hour"}, "ttl must be seconds, or a number with ms, s, m, h or d, or a timedelta"),
         ({"deliver_after": -1}, "deliver_after must be seconds, or a number with ms, s, m, h or d, 0 or more"),
         ({"deliver_after": 1, "deliver_at": datetime.now(UTC)}, "are both given"),
-        ({"deliver_at": datetime(2000, 1, 1)}, "says no time zone"),
+        ({"deliver_at": datetime(2000, 1, 1)}, "has no time zone"),
         ({"deliver_after": timedelta(days=367)}, "waits at most a year"),
     ],
 )

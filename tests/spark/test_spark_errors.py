@@ -115,7 +115,7 @@ def test_what_a_note_advises_is_in_the_message_once_however_often_the_error_pass
 
 
 ADVICE = {
-    "/a was removed, or its head was; open it again": "/a was removed, or its head was; start the query again",
+    "/a or its head was removed; open it again": "/a or its head was removed; start the query again",
     "it is damaged; open the channel again to rebuild it": "it is damaged; start the query again to rebuild it",
     "not at /a any more. Open it again for the one that is there": (
         "not at /a any more. Start the query again for the one that is there"
@@ -336,7 +336,7 @@ def test_batch_says_it_in_sparks_fourth_line_and_explained_in_one(
         (lambda: load(spark, tmp_path / "none"), f"{tmp_path}/none is not a channel: it is missing. "),
         (
             lambda: load(spark, path, startingOffsets=99).collect(),
-            f"the start 99 is beyond the next event of {path}, 2",
+            f"the start 99 is after the next event of {path}, 2",
         ),
         (lambda: writer.save(str(path)), f"{path} is an event channel (headers, body) and can't have other columns"),
         (lambda: load(spark, damaged).collect(), "a frame is damaged in the event 1 ["),

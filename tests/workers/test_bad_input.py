@@ -98,7 +98,7 @@ def test_a_worker_that_can_t_be_is_refused(
         ({"deliver_after": "5 weeks"}, "^deliver_after must be .* not '5 weeks'"),
         ({"deliver_after": timedelta(days=367)}, "^an event waits at most a year"),
         ({"deliver_at": datetime(2100, 1, 1, tzinfo=UTC)}, "^an event waits at most a year .*, not until 2100"),
-        ({"deliver_at": datetime(2030, 1, 1)}, "says no time zone; give one"),
+        ({"deliver_at": datetime(2030, 1, 1)}, "has no time zone; give it one"),
         ({"deliver_at": 5}, "^deliver_at is 5; give a datetime with its time zone"),
         ({"deliver_after": 1, "deliver_at": datetime(2100, 1, 1, tzinfo=UTC)}, "both given; give one of them"),
     ],

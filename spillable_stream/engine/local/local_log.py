@@ -378,7 +378,7 @@ class LocalLog:
         linked = not self.closed and self.lock.head.is_linked()
         self.require_not_closed()  # asked last: another thread may close it meanwhile
         if not linked:
-            raise ChannelClosedError(f"{self.layout.path} was removed, or its head was; open it again")
+            raise ChannelClosedError(f"{self.layout.path} or its head was removed; open it again")
         if self.lock.failed:
             raise ChannelClosedError(f"{self.layout.path} failed and must be opened again: {self.lock.failed}")
 

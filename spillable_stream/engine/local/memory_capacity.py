@@ -84,10 +84,10 @@ def choose_byte_capacity(fs: FileSystem, options: ChannelOptions, path: Path) ->
     if not found:
         why = "is missing"
         if fs.exists(parent):
-            why = f"has {fs.free_bytes(parent):,} bytes free, a memory tier takes {_SMALLEST_BYTES:,} or more"
+            why = f"has {fs.free_bytes(parent):,} bytes free, but a memory tier takes {_SMALLEST_BYTES:,} or more"
         raise StorageError(f"{parent} {why}; set {named('memoryDir')} to another directory")
     if found < wanted:
-        warn_of(path, f"{named('byteCapacity')} is {wanted:,}, but {parent} has {found:,} bytes free: it takes these")
+        warn_of(path, f"{named('byteCapacity')} is {wanted:,}, but {parent} has {found:,} bytes free: it takes those")
     return found
 
 

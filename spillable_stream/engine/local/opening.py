@@ -61,8 +61,8 @@ def enter(fs: FileSystem, layout: Layout, timeout_seconds: float) -> HeldChannel
             return held
         if time.monotonic() > deadline:
             raise ChannelBusyError(
-                f"{layout.path} is being recovered or repaired, or its head, a lock file or its memory tier was "
-                "damaged, removed or replaced while others have it open: wait, or close it everywhere and open it again"
+                f"{layout.path} is being recovered or repaired, or somebody damaged, removed or replaced its head, a "
+                "lock file or its memory tier while others have it open: wait, or close it everywhere and open it again"
             )
         time.sleep(_POLL_SECONDS)
 

@@ -213,7 +213,7 @@ def test_a_put_does_not_fail_because_another_process_creates_a_checkpoint(
 def test_room_is_not_made_inside_of_another_call_of_the_thread(open_channel: Open) -> None:
     engine = open_channel().engine()
     room: DiskRoom = engine.room
-    with pytest.raises(TransactionStateError, match=r"a checkpoint of .* inside of a commit of the same thread"):
+    with pytest.raises(TransactionStateError, match=r"a checkpoint of .* inside a commit of the same thread"):
         engine.active_calls.run("a commit", room.make)
     engine.active_calls.run("a commit", room.make_within_a_commit)
 

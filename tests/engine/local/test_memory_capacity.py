@@ -36,7 +36,7 @@ def test_the_default_byte_capacity_follows_what_is_free_and_is_capped(
         monkeypatch.setattr(FileSystem, "free_bytes", lambda self, path, free=free: free)
         monkeypatch.setattr(memory_capacity, "machine_free_bytes", lambda machine=machine: machine)
         assert channel.stats().memory.byte_capacity == expected * 80 // 100
-    with pytest.warns(MemoryTierWarning, match="has 1,048,576 bytes free|bytes free, a memory tier takes"):
+    with pytest.warns(MemoryTierWarning, match="has 1,048,576 bytes free|bytes free, but a memory tier takes"):
         put(channel, b"x")
     assert channel.stats().drain_order == [-1]
 
@@ -44,7 +44,7 @@ def test_the_default_byte_capacity_follows_what_is_free_and_is_capped(
 def test_a_byte_capacity_beyond_what_is_free_is_warned_of(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     channel = open_channel(memory_capacity=10, byte_capacity=1 << 40)
     monkeypatch.setattr(FileSystem, "free_bytes", lambda self, path: 50 << 20)
-    with pytest.warns(MemoryTierWarning, match="has 52,428,800 bytes free: it takes these"):
+    with pytest.warns(MemoryTierWarning, match="has 52,428,800 bytes free: it takes those"):
         put(channel, b"x")
     assert channel.stats().drain_order == [1]
 

@@ -112,7 +112,7 @@ def test_what_would_change_the_channel_is_refused_in_one_sentence(path: Path, op
     with reading(path) as readonly, pytest.raises(ReadonlyChannelError) as refused:
         REFUSED[what](readonly)
     assert str(refused.value) == (
-        f"{path} is open read-only, and {what} would change the channel: open it without readonly for that"
+        f"{path} is open read-only, but {what} would change the channel: open it without readonly for that"
     )
     assert snapshot(path) == before
 

@@ -35,7 +35,7 @@ def test_too_little_free_space_refuses_puts_and_not_takes(open_channel: Open) ->
     channel = open_channel()
     put(channel, b"x")
     channel = open_channel(minimum_required_space=2**60)
-    with pytest.raises(DiskSpaceError, match=r"bytes free, minimum_required_space is 1,152,921,504,606,846,976"):
+    with pytest.raises(DiskSpaceError, match=r"bytes free, but minimum_required_space is 1,152,921,504,606,846,976"):
         put(channel, b"y")
     assert take(channel) == [b"x"]
 
@@ -173,7 +173,7 @@ def test_the_delayed_events_of_one_append_need_room_together(
         staged_puts.prepare(request := delayed(), plan, 1, end)
         plan.attempt(request.plan)
         end += request.size_bytes()
-    with pytest.raises(DiskSpaceError, match="the delayed events that wait need"):
+    with pytest.raises(DiskSpaceError, match="waiting delayed events need"):
         staged_puts.prepare(delayed(), plan, 1, end)
 
 

@@ -59,7 +59,7 @@ def test_options_choose_the_events(spark: SparkSession, path: Path, options: dic
     ("options", "message"),
     [
         ({"endingOffsets": 10}, "endingOffsets 10 is beyond the last event's ID in"),
-        ({"startingOffsets": 12}, "the start 12 is beyond the next event of .*, 10"),
+        ({"startingOffsets": 12}, "the start 12 is after the next event of .*, 10"),
         ({"startingOffsets": 6, "endingOffsets": 2}, "event 6, as startingOffsets says, .* event 2, as endingOffsets"),
         (
             {"startingOffsets": '{"writeOrderId": 5}', "endingOffsets": '{"writeOrderId": 4}'},
