@@ -54,7 +54,7 @@ def test_a_call_for_which_there_is_no_thread_is_not_made_and_the_error_says_what
     made = list[int]()
 
     async def main() -> None:
-        with no_threads(), pytest.raises(StorageError, match=r"'mine' can't begin .*raise this user's limit"):
+        with no_threads(), pytest.raises(StorageError, match=r"'mine' can't start .*raise this user's limit"):
             in_own_thread(lambda: made.append(1), "mine")
 
     asyncio.run(main())

@@ -237,9 +237,9 @@ class _Reading:
                     missed = first_there, min(found - 1, last_there)
                     were = "it was" if missed[0] == missed[1] else "they were"
                     raise DataLossError(
-                        f"{events_in([missed], 'have')} left the channel before {were} read; the first kept event is now "
-                        f"{state.first_kept}. Read from there, or take as a group: the channel keeps events until every "
-                        "group has taken them",
+                        f"{events_in([missed], 'have')} left the channel before {were} read; the first kept event is "
+                        f"now {state.first_kept}. Read from there, or take as a group: the channel keeps events until "
+                        "every group has taken them",
                         str(self._engine.path),
                     )
                 return block.extent(first_there, last_there)

@@ -153,7 +153,7 @@ def test_a_start_for_which_there_is_no_thread_has_failed_and_is_tried_again() ->
 @pytest.mark.usefixtures("no_thread_once")
 def test_a_supervisor_without_a_thread_of_its_own_can_be_ended() -> None:
     supervisor = Supervisor()
-    with pytest.raises(StorageError, match=r"'flow-supervisor' can't begin .*raise this user's limit"):
+    with pytest.raises(StorageError, match=r"'flow-supervisor' can't start .*raise this user's limit"):
         supervisor.begin()
     supervisor.end()
 

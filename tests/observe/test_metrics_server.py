@@ -129,7 +129,7 @@ def test_a_server_for_which_there_is_no_thread_is_refused_and_its_port_is_free_a
         port = free.getsockname()[1]
     channel = open_channel()
     for _ in range(2):
-        with no_threads(), pytest.raises(StorageError, match="'spillable-metrics' can't begin"):
+        with no_threads(), pytest.raises(StorageError, match="'spillable-metrics' can't start"):
             serve_metrics([channel], port)
     serve_metrics([channel], port).close()
 

@@ -277,7 +277,7 @@ def test_a_worker_for_which_there_is_no_thread_has_not_run_and_can_run_later(cha
         seen.append(event.body)
 
     worker = channel.async_worker("g", work)
-    with no_threads(), pytest.raises(StorageError, match="'worker-g-async' can't begin"):
+    with no_threads(), pytest.raises(StorageError, match="'worker-g-async' can't start"):
         asyncio.run(worker.run(until_empty=True))
     assert worker.stats().state == "new"
     asyncio.run(worker.run(until_empty=True))

@@ -68,7 +68,7 @@ def test_ten_calls_that_do_not_return_stop_the_worker(channel: Channel, dead: Ch
 
 def test_a_worker_that_can_have_no_thread_says_so_and_frees_the_group(channel: Channel) -> None:
     worker = made(channel, print)
-    with no_threads(), pytest.raises(StorageError, match=r"'worker-g' can't begin .*raise this user's limit"):
+    with no_threads(), pytest.raises(StorageError, match=r"'worker-g' can't start .*raise this user's limit"):
         worker.run(until_empty=True)
     assert worker.stats().state == "failed" and take(channel, 1, "g") == [b"0"]
 
@@ -101,7 +101,7 @@ def test_the_threads_that_a_worker_can_have_do_the_work_of_all(
         worker.stop()
         running.join()
     assert seen == [b"%d" % i for i in range(10)] and worker.stats().done_events == 10
-    assert caplog.text.count("does without 2 threads for now: the thread 'worker-g' can't begin") == 1
+    assert caplog.text.count("does without 2 threads for now: the thread 'worker-g' can't start") == 1
 
 
 def test_a_worker_whose_only_thread_is_left_behind_ends_where_it_can_have_no_other(channel: Channel) -> None:
@@ -113,7 +113,7 @@ def test_a_worker_whose_only_thread_is_left_behind_ends_where_it_can_have_no_oth
         forever.wait()
 
     worker = made(channel, work, clock=clock, timeout=1)
-    with until, pytest.raises(StorageError, match="can't begin"):
+    with until, pytest.raises(StorageError, match="can't start"):
         worker.run(until_empty=True)
     assert take(channel, 1, "g") == [b"0"]
     forever.set()

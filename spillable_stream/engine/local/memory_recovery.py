@@ -240,10 +240,10 @@ class MemoryRecovery:
             return
         where = f"{origin.path} on the host {origin.host}" if origin else f"the host {host}"
         raise OtherHostError(
-            f"{self._layout.path} has {events_in(lost) if lost else 'the events of the last moments'} in a memory tier in "
-            f"{where}, which is not visible here on {here}: it may be in another container or on another host. Share "
-            "/dev/shm with that container, or close the channel there with Channel.close(), which moves its events to "
-            f"disk; if it is gone for good, remove {self._layout.memory}, and they will be reported lost"
+            f"{self._layout.path} has {events_in(lost) if lost else 'the events of the last moments'} in a memory tier "
+            f"in {where}, which is not visible here on {here}: it may be in another container or on another host. "
+            "Share /dev/shm with that container, or close the channel there with Channel.close(), which moves its "
+            f"events to disk; if it is gone for good, remove {self._layout.memory}, and they will be reported lost"
         )
 
     def _record(self, state: ChannelState, end: Position, loss: MemoryLoss) -> Position:
