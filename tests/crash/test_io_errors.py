@@ -35,9 +35,9 @@ class _GivenUp(logging.Handler):
         self.ranges: list[tuple[int, int]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "leave early" in str(record.msg) and isinstance(record.args, tuple):
-            _, first, last, _ = record.args
-            self.ranges.append((int(str(first)), int(str(last))))
+        if "kept no longer" in str(record.msg) and isinstance(record.args, tuple):
+            ids = re.findall(r"\d+", str(record.args[1]))
+            self.ranges.append((int(ids[0]), int(ids[-1])))
 
     def explains(self, wrong: str) -> bool:
         """Tell whether a finding is about such events alone."""

@@ -20,6 +20,7 @@ from spillable_stream.log.wal import Entry
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.ranges import events_in
 
 __all__ = ["Moving"]
 
@@ -155,10 +156,9 @@ class Moving:
         if through < state.first_kept:
             raise cause
         _log.warning(
-            "%s: the kept events %d to %d leave early, to make room for a put: the disk refused them: %s",
+            "%s: %s kept no longer, to make room for a put, since the disk refused to take more: %s",
             self._log.path,
-            state.first_kept,
-            through,
+            events_in([(state.first_kept, through)], "are"),
             cause,
             extra=fields(self._log.path, first_id=state.first_kept, last_id=through),
         )
