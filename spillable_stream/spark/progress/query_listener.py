@@ -48,6 +48,10 @@ _log = log_of(__name__)
 _Key = tuple[str, int, str]  # a query's ID, the number of its source, and a channel's UUID
 
 _MOST_REPORTS = 1000
+_UNTOLD = (
+    "Spark does not tell a listener before 4.2 where the channel %s is, which the query %s reads. So it reports no lag "
+    "there, and commits nothing: give listener() its group: channels={path: group}"
+)
 _WORKER_END_SECONDS = 2.0  # how long Spark takes at most to end a query's worker
 
 
@@ -115,6 +119,7 @@ class QueryListener(StreamingQueryListener):
         self._events = threading.Lock()  # one event at a time
         self._mutex = threading.Lock()
         self._found: dict[_Key, tuple[SourceProgress, QueryReport]] = {}
+        self._untold: set[str] = set()  # the channels that a warning has named
         self._closing = self._is_closed = False
 
     @property
@@ -235,7 +240,10 @@ class QueryListener(StreamingQueryListener):
         if before is not None and before[0].channel == done.channel:
             old, report = before
             owner = old.owner if report.run_id == run else None
-            return replace(done, path=old.path, group=done.group or old.group, owner=owner)
+            done = replace(done, path=old.path, group=done.group or old.group, owner=owner)
+        if done.path is None and done.is_before_4_2 and done.channel not in self._untold:
+            self._untold.add(done.channel)
+            _log.warning(_UNTOLD, done.channel, progress.id, extra=fields(query=run))
         return done
 
     def _owner_then(self, done: SourceProgress, progress: Any) -> str | None:

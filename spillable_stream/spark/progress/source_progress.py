@@ -30,6 +30,7 @@ class SourceProgress:
         owner: the group's owner (`Consumer.owner`); None also without one.
         lag: the events that no batch had covered.
         share: which part of the source's rows are this channel's, by their IDs; all but for a set of channels.
+        is_before_4_2: whether Spark reports an offset where later ones report what the source knows.
     """
 
     end_id: int
@@ -39,6 +40,7 @@ class SourceProgress:
     owner: str | None = None
     lag: Lag | None = None
     share: float = 1.0
+    is_before_4_2: bool = False
 
     @classmethod
     def parse(cls, source: Any) -> list[SourceProgress]:
@@ -73,7 +75,8 @@ class SourceProgress:
             raise ValueError(f"{end} has the keys of a channel's offset, and is none")
         latest = OffsetReport.of(report)
         if latest is None or latest.channel != offset.channel:
-            return cls(offset.event_id, offset.channel, group=offset.group)
+            is_offset = "writeOrderId" in report and "lagEvents" not in report
+            return cls(offset.event_id, offset.channel, group=offset.group, is_before_4_2=is_offset)
         return cls(
             end_id=offset.event_id,
             channel=latest.channel,

@@ -256,6 +256,24 @@ def test_a_listener_that_is_told_the_group_commits_before_spark_4_2_too(
     listener._close_channels()
 
 
+def test_a_listener_that_is_not_told_the_group_before_spark_4_2_says_once_what_to_tell_it(
+    open_channel: Open, path: Path, alone: QueryListener, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 20))
+    source = reader(str(path))
+    done = plan(source, source.initialOffset(), 0)["progress"]["sources"][0]
+    begin, end_of_batch = done["startOffset"], done["endOffset"]
+    tell(alone, progress([(begin, end_of_batch, None)]))  # as Spark 4.2 tells of a batch that is tried again
+    assert caplog.text == ""
+    for batch in range(2):
+        tell(alone, progress([(begin, end_of_batch, end_of_batch)], batch))
+    assert caplog.text.count(f"where the channel {channel.uuid} is") == 1
+    assert "give listener() its group: channels={path: group}" in caplog.text
+    assert group_state(channel) == (0, 10)
+    source.stop()
+
+
 def test_a_listener_that_is_told_the_group_leaves_the_takes_of_a_later_query_alone(
     open_channel: Open, path: Path
 ) -> None:

@@ -131,7 +131,8 @@ END = {"channel": "uuid", "writeOrderId": 40}
 
 
 def parsed(end: Any, latest: Any = LATEST) -> SourceProgress | None:
-    found = SourceProgress.parse(SimpleNamespace(endOffset=json.dumps(end), latestOffset=json.dumps(latest)))
+    source = SimpleNamespace(startOffset=None, endOffset=json.dumps(end), latestOffset=json.dumps(latest))
+    found = SourceProgress.parse(source)
     assert len(found) < 2
     return found[0] if found else None
 
@@ -141,9 +142,15 @@ def test_all_that_spark_says_of_a_channel_is_told() -> None:
     assert parsed({**END, "start": 0}) == parsed(END), "of a first batch"
 
 
-@pytest.mark.parametrize("latest", [None, END, {**LATEST, "channel": "another"}, "x", []], ids=repr)
+@pytest.mark.parametrize("latest", [None, {**LATEST, "channel": "another"}, "x", []], ids=repr)
 def test_where_spark_says_nothing_of_this_channel_only_the_place_is_told(latest: Any) -> None:
     assert parsed(END, latest) == SourceProgress(40, "uuid")
+
+
+def test_an_offset_in_place_of_what_the_source_knows_is_sparks_before_4_2() -> None:
+    assert parsed(END, END) == SourceProgress(40, "uuid", is_before_4_2=True)
+    of_set = {"channels": {"uuid": {"path": "/c", "writeOrderId": 40}}}
+    assert parsed(of_set, of_set) == SourceProgress(40, "uuid", is_before_4_2=True)
 
 
 @pytest.mark.parametrize("end", [None, 7, "x", [], {}, {"orders": {"0": 5}}, {**END, "more": 1}, {"channel": "uuid"}])
