@@ -21,8 +21,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # They start Spark sessions of their own; `tests/spark/test_readme.py` runs the README in one that is there.
 SLOW_PAGES = {"README.md", "spark.md", "pipelines.md"}
-# They have a listener that is not told the groups, or a run that reads several batches: see docs/compatibility.md.
-NEED_SPARK_4_2 = {"spark.md", "fan_out"}
+# It has a listener that is not told the groups: see docs/compatibility.md.
+NEED_SPARK_4_2 = {"fan_out"}
 
 
 def page_name(page: Path) -> str:
