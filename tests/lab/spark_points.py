@@ -229,17 +229,17 @@ class KillReader(SpillableStreamReader):
 
     def watch_commits(self) -> None:
         """Have a bomb before and after each commit of what Spark's asking proves."""
-        commit = self._finished.commit_proven
+        commit = self._query.finished.commit_proven
 
         def commit_proven(proven_id: int) -> None:
-            if self._consumer().position() >= proven_id:  # an idle poll is no step
+            if self._query.consumer().position() >= proven_id:  # an idle poll is no step
                 return commit(proven_id)
             pipeline = _pipeline_of(self._path)
             step(pipeline, "proven", "before")
             commit(proven_id)
             step(pipeline, "proven", "after")
 
-        self._finished.commit_proven = commit_proven  # type: ignore[method-assign]
+        self._query.finished.commit_proven = commit_proven  # type: ignore[method-assign]
 
     @_stepped
     def initialOffset(self) -> Any:
@@ -256,7 +256,7 @@ class KillReader(SpillableStreamReader):
     @_stepped
     def partitions(self, start: Any, end: Any) -> Any:
         if self._is("reads past the batch"):
-            start = max(start, getattr(self, "_past", start), key=lambda given: self._parse(given).event_id)
+            start = max(start, getattr(self, "_past", start), key=lambda given: self._query.parse(given).event_id)
             end = self._past = self.reportLatestOffset()
         return super().partitions(start, end)
 
