@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from spillable_stream.errors import StorageError
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["in_own_thread", "start_thread"]
 
@@ -43,6 +46,8 @@ def in_own_thread(call: Callable[[], None], name: str) -> asyncio.Future[None]:
     Raises:
         StorageError: the process can have no more threads. The call is not made.
     """
+    import asyncio  # here: most programs have no event loop, and it takes a while
+
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 

@@ -104,10 +104,12 @@ NAMING_NOTHING = {
     "the variable %s is not an option's; the nearest is %s",
     "flume.monitoring.type = %s is not served; give http or prometheus",
     "a request for metrics from %s failed",
+    "a request for metrics from %s gets no answer: %s",
     "a callback of a producer raised",
     "the clock of a producer raised; the machine's is used instead",
     "a target could not be closed",
     "a channel was not closed cleanly at the end of a worker: %s",  # it may be none that has a path any more
+    "a worker ends without closing its channels, whose next close moves their memory: %s",
     "%s: the listener of spillable channels failed; the query continues",
     "raised to Spark: %s",
     "the channels could not be looked at",

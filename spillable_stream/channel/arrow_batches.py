@@ -237,7 +237,7 @@ class _Reading:
                     missed = first_there, min(found - 1, last_there)
                     were = "it was" if missed[0] == missed[1] else "they were"
                     raise DataLossError(
-                        f"{events_in([missed], 'have')} left the channel before {were} read; the first kept event is "
+                        f"{events_in([missed])} left the channel before {were} read; the first kept event is "
                         f"now {state.first_kept}. Read from there, or take as a group: the channel keeps events until "
                         "every group has taken them",
                         str(self._engine.path),

@@ -21,7 +21,6 @@ from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.shown_value import shown
-from spillable_stream.state.ranges import listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,7 +128,7 @@ def put(
             print_object({"path": path, **report.to_json()})
         else:
             before = f"; {report.skipped:,} stored before" if report.skipped else ""
-            ids = f", {listed([(report.first_id, report.last_id)])}" if report.last_id else ""
+            ids = f", {report.first_id} to {report.last_id}" if report.last_id else ""
             typer.echo(f"{path}: stored {counted(report.stored, 'event')}{ids}{before}")
 
 

@@ -163,7 +163,7 @@ def test_a_spool_takes_no_delayed_rows_that_nobody_could_ship(by_hand: Open) -> 
     channel = by_hand(schema=pa.schema([("text", pa.string_view())]))
     with channel.put_transaction() as tx:
         tx.put({"text": "now"})
-        with pytest.raises(OptionError, match="of the column 'text' in another order"):
+        with pytest.raises(OptionError, match="can't reorder its column 'text'"):
             tx.put({"text": "late"}, deliver_after=60)
     assert channel.flush() == 1
 

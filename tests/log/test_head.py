@@ -176,5 +176,5 @@ def test_a_damaged_slot_keeps_others_out_unless_it_is_surely_the_older_one(
     if sure:
         assert peek(open_channel(), group="other") == [b"first", b"second"]
     else:
-        with pytest.raises(ChannelBusyError, match="or its head"):
+        with pytest.raises(ChannelBusyError, match="damaged, removed or replaced its head"):
             open_channel(lock_timeout=0.1)

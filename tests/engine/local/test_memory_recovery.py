@@ -305,7 +305,7 @@ def test_open_handles_say_that_memory_was_removed(path: Path, open_channel: Open
     with pytest.raises(DataLossError, match="close every handle of the channel and open it again"):
         put(channel, b"y")
     with pytest.raises(
-        ChannelBusyError, match="removed or replaced while others have it open: wait, or close it everywhere"
+        ChannelBusyError, match="or its memory tier while others have it open: wait, or close it everywhere"
     ):
         LocalEngine(FileSystem(), read_identity(FileSystem(), path), lock_timeout_seconds=0.05)
     kill(channel)
