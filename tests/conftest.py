@@ -71,12 +71,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the collector the thousands of tests, which stay: each of its rounds would look at all of them.
-
-    And have it look less often than at each 700 new objects: that takes a twentieth of the tests' processor time.
-    """
+    """Spare the collector the thousands of tests, which stay: each of its rounds would look at all of them."""
     gc.freeze()
-    gc.set_threshold(10_000)
     gc.enable()
 
 
