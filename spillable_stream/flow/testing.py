@@ -198,6 +198,9 @@ class TestReport(NamedTuple):
     failures: list[str]
 
 
+TestReport.__test__ = False  # type: ignore[attr-defined]  # pytest would take it for a class of tests
+
+
 def run_test(test: ConfigurationTest, paths: PathOrPaths, **options: Mapping[str, str] | None) -> TestReport:
     """Run one test.
 

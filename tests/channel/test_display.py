@@ -28,9 +28,10 @@ Open = Callable[..., Channel]
 @pytest.fixture(autouse=True)
 def close_figures() -> Iterator[None]:
     import matplotlib  # here: each process of a run imports this module, and one runs its tests
-    from matplotlib import pyplot
 
     matplotlib.use("Agg")
+    from matplotlib import pyplot
+
     yield
     pyplot.close("all")
 

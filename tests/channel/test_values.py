@@ -189,7 +189,9 @@ def test_events_that_python_cannot_have_stay_in_the_queue(
     unchecked(channel, pa.record_batch([headers, pa.array([b"1", b"2", b"3"])], schema=EVENT_SCHEMA))
     with channel.take_transaction() as tx:
         for _ in range(2):
-            with pytest.raises(SchemaError, match=r"(in the event 1|among the events 1 to \d) .* take it with take_batch"):
+            with pytest.raises(
+                SchemaError, match=r"(in the event 1|among the events 1 to \d) .* take it with take_batch"
+            ):
                 WAYS[way](tx)
         assert tx.count == 0
     assert channel.stats().groups["default"].position == 0

@@ -255,6 +255,15 @@ def _test_of_days() -> dict[str, object]:
                 {"4010m": [], "5100m": [], "6400m": []},
                 "10m",
             ),
+            _test_of(  # two serve it while it loses events
+                rule,
+                {
+                    'spillable_channel_lost_events{instance="1"}': "0x10 7x300",
+                    'spillable_channel_lost_events{instance="2"}': "0x10 7x300",
+                },
+                {"90m": [], "2h": [{"value": "7"}], "2d": []},
+                "10m",
+            ),
             _test_of(  # nobody served it for half an hour, a day before
                 rule,
                 {"spillable_channel_lost_events": "7x200 stale _x2 7x300"},

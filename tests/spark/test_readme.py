@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.mark.spark
-def test_the_program_of_the_readme_runs(spark: SparkSession) -> None:
+def test_the_program_of_the_readme_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
     found: dict[str, object] = {}
     exec(compile("\n".join(blocks), README, "exec"), found)

@@ -111,7 +111,10 @@ def test_the_users_home_is_meant_in_every_directory() -> None:
         (("type = file", "gcDelay = 5m"), "gcDelay is for channels in an object store"),
         (("type = file", "spool = /s"), "spool is for channels in an object store"),
         (("type = file", "cacheDir = /s"), "cacheDir is for channels in an object store"),
-        (("type = file", "path = s3://b/c", "durability = local"), "to a directory of this host first; give it as spool"),
+        (
+            ("type = file", "path = s3://b/c", "durability = local"),
+            "to a directory of this host first; give it as spool",
+        ),
         (("type = file", "path = s3://b/c", "mode = 0770"), "mode is for channels on a disk"),
         (("type = file", "path = s3://b/c", "durability = object", "spool = /s"), "so a spool would be empty"),
         (("type = file", "maxFileSize = 1MiB", "compression = maxFileSize"), "compression must be none, lz4 or zstd"),
