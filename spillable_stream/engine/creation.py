@@ -244,7 +244,8 @@ def _require_no_events(fs: FileSystem, layout: Layout, channel: str) -> None:
         if not is_first or not (_is_unused(fs, path) if owner is None else _is_torn(fs, path, channel)):
             raise NotAChannelError(
                 f"{layout.path} has no channel.json, but {path} is there: either its channel.json was removed, or "
-                f"these are another channel's data. 'spillable repair {layout.path}' can rebuild it; nothing was changed"
+                f"these are another channel's data. 'spillable repair {layout.path}' can rebuild it; nothing was "
+                "changed"
             )
     if (trace := _trace_of_use(fs, layout)) is not None:
         raise NotAChannelError(
