@@ -13,9 +13,10 @@ when all have it. The source reads that one again.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Self
 
@@ -156,9 +157,15 @@ class ChannelProcessor:
 
     @property
     def most_events(self) -> int:
-        """How many events a batch can have at most: the least ``transaction_capacity`` of the open channels."""
-        opened = filter(is_open, self._channels.values())
-        return min(channel.put_options().transaction_capacity for channel in opened)
+        """How many events a batch can have at most: the least ``transaction_capacity`` of the channels that can say it.
+
+        One that can't, as after a storage failure, refuses the put, and its source holds the batch.
+        """
+        found = [sys.maxsize]
+        for channel in filter(is_open, self._channels.values()):
+            with suppress(SpillableError):
+                found.append(channel.put_options().transaction_capacity)
+        return min(found)
 
     # ── life ────────────────────────────────────────────────────────────────────────────────
 

@@ -2,25 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from spillable_stream import Channel
-from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
+from spillable_stream.errors import StorageError
 from spillable_stream.flow.failed_channels import FailedChannels
 from spillable_stream.flow.wired import agent_channel
-from tests.support.broken_disk import SYNCS, broken_disk
-from tests.support.events import put
-
-
-def failed_channel(path: Path) -> Channel:
-    """Return an open channel whose log a storage failure has closed."""
-    with broken_disk(path) as disk:
-        channel = Channel(path, minimum_required_space=0)
-        put(channel, b"1")
-        disk.breaks(calls=(*SYNCS, "open"))
-        with pytest.raises(CommitOutcomeUnknownError):
-            put(channel, b"2")
-    return channel
+from tests.support.failed_channels import failed_channel
 
 
 def test_a_failed_channel_is_tried_again_after_3_s_then_twice_as_long_and_a_minute_at_most(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.selectors import LoadBalancing, Multiplexing, Replicating, Selector
 from tests.support.events import peek
 from tests.support.examples import examples
+from tests.support.failed_channels import failed_channel
 from tests.support.failing_puts import LIMITS, Faulty, Killed, Upper
 from tests.support.flow_batches import STILL, batch_of
 from tests.support.interrupts import Interrupts
@@ -51,6 +52,14 @@ def test_a_batch_goes_through_the_interceptors_and_the_selector_into_the_channel
         done = processor.process([Event(b"x1"), Event(b"x2", {"to": "2"}), Event(b"dropped")])
     assert done == (3, 2, 0, {"c1": 1, "c2": 1})
     assert [peek(c) for c in channels.values()] == [[b"X1"], [b"X2"], []]
+
+
+def test_a_channel_that_a_storage_failure_closed_does_not_say_how_large_a_batch_may_be(tmp_path: Path) -> None:
+    failed = failed_channel(tmp_path / "failed")
+    with Channel(tmp_path / "small", transaction_capacity=7, minimum_required_space=0) as small:
+        assert ChannelProcessor({"small": small, "failed": failed}).most_events == 7
+    assert ChannelProcessor({"failed": failed}).most_events > 1_000_000
+    failed.close()
 
 
 def test_a_batch_without_an_event_left_is_a_success(channels: dict[str, Channel]) -> None:

@@ -174,8 +174,9 @@ _LONGEST_WAIT_SECONDS = 4.0
 
 def fitting(processor: BatchProcessor, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield a batch in pieces that fit a transaction of each channel: a read may bring more than one can hold."""
-    for start in range(0, batch.num_rows, processor.most_events):
-        yield batch.slice(start, processor.most_events)
+    most = processor.most_events
+    for start in range(0, batch.num_rows, most):
+        yield batch.slice(start, most)
 
 
 def said_of(error: Exception) -> str:

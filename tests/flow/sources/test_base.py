@@ -15,6 +15,7 @@ from spillable_stream.flow.selectors import Multiplexing
 from spillable_stream.flow.sources.base import SourceBase, put_held
 from spillable_stream.flow.sources.event_columns import events_of
 from tests.support.events import take
+from tests.support.failed_channels import failed_channel
 from tests.support.flow_processors import KeptBatches, Routed
 
 BATCH = events_of([b"x"], [{}])
@@ -165,3 +166,24 @@ def test_what_a_source_missed_is_kept_once_and_the_last_of_it() -> None:
         source.miss(f"file {i}")
         source.miss(f"file {i}")
     assert list(source.missed) == [f"file {i}" for i in range(10, 30)]
+
+
+def test_a_batch_that_comes_when_its_channel_has_failed_is_held_and_a_stop_names_all_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Stopped(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waiting.append(source.counters.pauses.flume_counters()["Paused"])
+            self.set()
+            return True
+
+    waiting: list[float] = []
+    failed, source = failed_channel(tmp_path / "failed"), SourceBase()
+    with Channel(tmp_path / "works", minimum_required_space=0) as works:
+        processor = ChannelProcessor({"failed": failed, "works": works})
+        events = events_of([b"%d" % i for i in range(7)], [{}] * 7)
+        assert not put_held(source, processor, events, Stopped())
+        assert waiting == [1] and source.counters.channel_write_fail == 2
+        assert "7 events are not stored, and lost: " in caplog.text
+        assert take(works) == []
+    failed.close()

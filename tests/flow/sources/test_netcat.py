@@ -5,14 +5,17 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from spillable_stream.errors import OptionError, PutTooLargeError, StorageError
+from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources import network
 from spillable_stream.flow.sources.netcat import Netcat
+from tests.support.failed_channels import failed_channel
 from tests.support.flow_processors import KeptBatches, Routed
 from tests.support.waiting import wait_until
 
@@ -36,6 +39,13 @@ def client(source: Netcat) -> Iterator[socket.socket]:
 def answer(connection: socket.socket, size: int) -> bytes:
     found = b""
     while len(found) < size and (data := connection.recv(1 << 16)):
+        found += data
+    return found
+
+
+def answer_line(connection: socket.socket) -> bytes:
+    found = b""
+    while not found.endswith(b"\n") and (data := connection.recv(1 << 16)):
         found += data
     return found
 
@@ -82,6 +92,18 @@ def test_a_refused_batch_is_answered_with_the_reason() -> None:
         assert answer(c, 3) == b"OK\n"
         assert source.counters.flume_counters()["ChannelWriteFail"] == 1
     assert kept.bodies() == [b"one"]
+
+
+def test_lines_that_come_when_a_channel_has_failed_are_answered_with_the_reason(tmp_path: Path) -> None:
+    failed = failed_channel(tmp_path / "c")
+    source = Netcat("127.0.0.1", 0)
+    source.start(ChannelProcessor({"c": failed}))
+    with client(source) as c:
+        for _ in range(2):
+            c.sendall(b"one\n")
+            assert answer_line(c).startswith(b"FAILED: ")
+    source.stop()
+    failed.close()
 
 
 def test_a_line_at_which_an_interceptor_fails_is_answered_with_the_reason() -> None:
