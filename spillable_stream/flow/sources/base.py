@@ -27,6 +27,7 @@ __all__ = [
     "SourceBase",
     "Status",
     "fitting",
+    "lose_behind",
     "put_held",
     "said_of",
 ]
@@ -222,6 +223,21 @@ def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatc
             return False
         left -= piece.num_rows
     return True
+
+
+def lose_behind(source: SourceBase, events: int) -> None:
+    """Count and name events that were read behind a batch that could not be stored when the source was stopped.
+
+    Args:
+        source: the source.
+        events: how many; none is not said.
+    """
+    if not events:
+        return
+    source.counters.event_received_count += events
+    text = f"{counted(events, 'event', 'are')} lost, too, behind those that were not stored"
+    source.miss(text)
+    _log.error("%s: %s", source.name, text, extra=fields(component=source.name, count=events))
 
 
 def _lose(source: SourceBase, error: SpillableError) -> None:

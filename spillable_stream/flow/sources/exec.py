@@ -17,7 +17,7 @@ from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.charsets import charset_name
 from spillable_stream.flow.checked_arguments import Count, Size, checked
-from spillable_stream.flow.sources.base import BatchProcessor, EventSource, put_held
+from spillable_stream.flow.sources.base import BatchProcessor, EventSource, lose_behind, put_held
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.lines import split_lines
 from spillable_stream.log_records import fields, log_of
@@ -28,7 +28,7 @@ __all__ = ["Exec"]
 
 _log = log_of("spillable_stream.flow")
 
-_READ_BYTES = 1 << 16
+_READ_BYTES = 1 << 16  # what a pipe holds
 _LONGEST_LINE_BYTES = 16 << 20  # what is longer is cut into several events: a command may never print a line feed
 _END_SECONDS = 5.0  # between SIGTERM and SIGKILL
 
@@ -79,6 +79,7 @@ class Exec(EventSource):
         self._batch_size = batch_size
         self._timeout_seconds = batch_timeout / 1000
         self._stopping = threading.Event()
+        self._is_cut_off = False
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -91,6 +92,7 @@ class Exec(EventSource):
         """
         self._stopping.clear()
         self.finished: bool = False
+        self._is_cut_off = False
         process = self._spawn()
         thread = threading.Thread(target=self._run, args=(processor, process), name=f"{self.name}-exec", daemon=True)
         self._start_or_end(thread, process)
@@ -134,17 +136,20 @@ class Exec(EventSource):
 
     def _run(self, processor: BatchProcessor, process: subprocess.Popen[bytes]) -> None:
         while True:
-            self._read(processor, process)
+            is_at_end = self._read(processor, process)
             self._say_status(process.wait())
-            if not self._restart or self._stopping.wait(self._throttle_seconds):
-                break
+            if not self._restart:
+                self.finished = is_at_end
+                return
+            if self._stopping.wait(self._throttle_seconds):
+                return
             try:
                 process = self._spawn()
             except OptionError as e:
                 self.miss(str(e))
                 _log.error("%s: %s", self.name, e, extra=fields(component=self.name))
-                break
-        self.finished = True
+                self.finished = True
+                return
 
     def _say_status(self, status: int) -> None:
         has_failed = status != 0 and not self._stopping.is_set()
@@ -157,10 +162,10 @@ class Exec(EventSource):
             extra=fields(component=self.name),
         )  # fmt: skip
 
-    def _read(self, processor: BatchProcessor, process: subprocess.Popen[bytes]) -> None:
-        """Put the lines of the command until it ends, or the source is stopped."""
+    def _read(self, processor: BatchProcessor, process: subprocess.Popen[bytes]) -> bool:
+        """Put the lines of the command until it ends, or the source is stopped; tell whether it ended by itself."""
         assert process.stdout is not None
-        held, waits_since, ended = b"", 0.0, False
+        held, waits_since, ended, is_stored = b"", 0.0, False, True
         with process.stdout as out:
             while not ended and not self._stopping.is_set():
                 left = self._timeout_seconds - (time.monotonic() - waits_since) if held else 0.5
@@ -170,11 +175,28 @@ class Exec(EventSource):
                     waits_since = waits_since if held else time.monotonic()
                     held = self._cut(held + data)
                 is_due = len(held) >= _LONGEST_LINE_BYTES or time.monotonic() - waits_since >= self._timeout_seconds
-                held = self._put_lines(processor, held, everything=is_due)
-            if self._stopping.is_set():
+                held, is_stored = self._put_lines(processor, held, everything=is_due)
+            if not ended:
+                rest, ended = self._rest(out, process)
+                held += rest
+            elif self._stopping.is_set():
                 self._end_group(process)
-            if held and (ended or self._stopping.is_set()):
-                self._put_lines(processor, held if held.endswith(b"\n") else held + b"\n", everything=True)
+        held += b"" if held.endswith(b"\n") or not held else b"\n"
+        if is_stored:
+            held, is_stored = self._put_lines(processor, held, everything=True)
+        if not is_stored:  # each other try would wait for room once more, and hold up the end
+            lose_behind(self, held.count(b"\n"))
+        return ended and not self._is_cut_off
+
+    def _rest(self, out: IO[bytes], process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
+        """End the command, and return what it has printed and nobody has read, and whether that is all of it."""
+        if process.poll() is None:
+            self._cut_off(process)
+        rest, ended = _waiting(out)
+        if not ended:  # what the command has started continues
+            self._cut_off(process)
+            rest += _waiting(out)[0]
+        return rest, ended
 
     def _cut(self, data: bytes) -> bytes:
         """Return what was read with an end for a last line that is too long."""
@@ -189,26 +211,24 @@ class Exec(EventSource):
         )
         return data + b"\n"
 
-    def _put_lines(self, processor: BatchProcessor, data: bytes, *, everything: bool) -> bytes:
-        """Put whole batches of lines, and return what is left; with ``everything`` a smaller batch, too.
+    def _put_lines(self, processor: BatchProcessor, data: bytes, *, everything: bool) -> tuple[bytes, bool]:
+        """Put whole batches of lines; with ``everything`` a smaller batch, too.
 
-        Nothing is left where a channel refuses and the source is being stopped.
+        Returns:
+            What is left, and whether the rest is stored: not where a channel refuses and the source is being stopped.
         """
         lines = split_lines(data, drop_cr=True)
-        count, done = len(lines.starts), 0
-        while count - done >= self._batch_size or (everything and done < count):
+        count, done, is_stored = len(lines.starts), 0, True
+        while is_stored and (count - done >= self._batch_size or (everything and done < count)):
             last = min(done + self._batch_size, count)
-            if not put_held(self, processor, event_batch(lines.bodies.slice(done, last - done)), self._stopping):
-                if last < count:
-                    _log.error(
-                        "%s: %s lost, too, behind them",
-                        self.name,
-                        counted(count - last, "line", "are"),
-                        extra=fields(component=self.name, count=count - last),
-                    )
-                return b""  # each other try would wait for room once more, and hold up the end
+            is_stored = put_held(self, processor, event_batch(lines.bodies.slice(done, last - done)), self._stopping)
             done = last
-        return data[lines.end_of(done) :]
+        return data[lines.end_of(done) :], is_stored
+
+    def _cut_off(self, process: subprocess.Popen[bytes]) -> None:
+        """End the command before its end."""
+        self._is_cut_off = True
+        self._end_group(process)
 
     def _end_group(self, process: subprocess.Popen[bytes]) -> None:
         """End the command and all that it has started."""
@@ -228,7 +248,7 @@ class Exec(EventSource):
         self._stopping.set()
         if self._thread is not None:
             if self._process is not None and self._process.poll() is None:  # the thread may be held up in a channel
-                self._end_group(self._process)
+                self._cut_off(self._process)
             self._thread.join()
             self._thread = None
 
@@ -236,3 +256,14 @@ class Exec(EventSource):
     def alive(self) -> bool:
         """Whether its thread runs; a command that has ended has not failed."""
         return self.finished or (self._thread is not None and self._thread.is_alive())
+
+
+def _waiting(out: IO[bytes]) -> tuple[bytes, bool]:
+    """Return what waits in a pipe, as much as one holds, and whether its end is there."""
+    found = b""
+    while len(found) < _READ_BYTES and has_input(out, 0):
+        data = os.read(out.fileno(), _READ_BYTES)
+        if not data:
+            return found, True
+        found += data
+    return found, False

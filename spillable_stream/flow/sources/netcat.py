@@ -64,6 +64,7 @@ class Netcat(StreamSource):
             held = (held + data)[lines.size_bytes :]
             bodies, is_long = self._until_long(lines.bodies, held)
             if len(bodies) and not await self._store(writer, bodies):
+                await self.lose_rest(reader, 0, held)
                 return
             if is_long:
                 await self._refuse_long(writer)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from spillable_stream.call_threads import CallThreads
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError, StorageError
-from spillable_stream.flow.sources.base import BatchProcessor, EventSource, put_held
+from spillable_stream.flow.sources.base import BatchProcessor, EventSource, lose_behind, put_held
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.shown_value import shown
 
@@ -383,6 +383,24 @@ class StreamSource(NetworkSource):
             what,
             extra=fields(component=self.name),
         )
+
+    async def lose_rest(self, reader: asyncio.StreamReader, events: int, held: bytes) -> None:
+        """Count and name what came behind a batch that could not be stored when the source was stopped.
+
+        What comes later than that is not read: to its sender the connection breaks.
+
+        Args:
+            reader: the connection.
+            events: how many of them were read.
+            held: the beginning of a line that was read.
+        """
+        ends_in_line = bool(held)
+        with suppress(TimeoutError, ConnectionError, ssl.SSLError):
+            async with asyncio.timeout(_SILENCE_SECONDS):
+                while data := await reader.read(_READ_BYTES):
+                    events += data.count(b"\n")
+                    ends_in_line = not data.endswith(b"\n")
+        lose_behind(self, events + ends_in_line)
 
     async def answer(self, writer: asyncio.StreamWriter, answer: bytes) -> None:
         """Send an answer. A client that does not read it is waited for, but not for long once the source is stopped.

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import pyarrow as pa
 
-from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.charsets import charset_name
 from spillable_stream.flow.checked_arguments import Count, Port, Within, checked
@@ -18,12 +17,9 @@ from spillable_stream.flow.sources.datagrams import Datagram, DatagramSource
 from spillable_stream.flow.sources.event_columns import events_of
 from spillable_stream.flow.sources.network import StreamSource, server_tls
 from spillable_stream.flow.sources.syslog_parser import Message, SyslogParser
-from spillable_stream.log_records import fields, log_of
 from spillable_stream.shown_value import shown
 
 __all__ = ["MultiportSyslogTcp", "SyslogTcp", "SyslogUdp"]
-
-_log = log_of("spillable_stream.flow")
 
 
 class _Sender:
@@ -121,13 +117,13 @@ class MultiportSyslogTcp(StreamSource):
             while len(held) > self._event_size:
                 messages.append(self._message(held[: self._event_size], charset, is_cut=True))
                 held = held[self._event_size :]
-            if not await self._put_all(messages, headers):
+            if not await self._put_all(reader, messages, headers, held):
                 return
         if held:
             is_cut = not reader.at_eof()  # a client that is there would have sent more of it, but for the stop
             if is_cut:
                 self.tell_cut(reader, writer, len(held), "they are an event that is marked as incomplete")
-            await self._put_all([self._message(held, charset, is_cut=is_cut)], headers)
+            await self._put_all(reader, [self._message(held, charset, is_cut=is_cut)], headers, b"")
 
     def _messages(self, line: bytes, charset: str) -> list[Message]:
         """Return the messages of a line: several if it is too long."""
@@ -141,22 +137,15 @@ class MultiportSyslogTcp(StreamSource):
             line = line.decode(charset, "replace").encode()
         return self._parser.parse(line, is_cut=is_cut)
 
-    async def _put_all(self, messages: list[Message], headers: dict[str, str]) -> bool:
+    async def _put_all(
+        self, reader: asyncio.StreamReader, messages: list[Message], headers: dict[str, str], held: bytes
+    ) -> bool:
+        """Put messages, and tell whether they are stored; if not, all that was read behind them is named, too."""
         for i in range(0, len(messages), self._batch_size):
             if not await self.put_held(_batch(messages[i : i + self._batch_size], headers)):
-                self._lose(len(messages) - i - self._batch_size)
+                await self.lose_rest(reader, len(messages[i + self._batch_size :]), held)
                 return False
         return True
-
-    def _lose(self, count: int) -> None:
-        """Name messages that come after one that could not be stored when the source was stopped."""
-        if count > 0:
-            _log.error(
-                "%s: %s lost, too, behind them",
-                self.name,
-                counted(count, "message", "are"),
-                extra=fields(component=self.name, count=count),
-            )
 
 
 class SyslogTcp(MultiportSyslogTcp):

@@ -180,9 +180,69 @@ def test_a_stop_gives_a_batch_up_that_a_channel_refuses_and_does_not_wait_for_ro
             raise ChannelFullError("full")
 
     source.start(Full())
-    wait_until(lambda: source.finished)
+    wait_until(lambda: not source.alive)
     source.stop()
     assert attempts == [10]
+
+
+def test_a_stop_puts_what_the_command_has_printed_and_nobody_has_read(tmp_path: Path) -> None:
+    kept = Held()
+    source = stopped_behind_a_line(kept, tmp_path)
+    assert kept.bodies() == [b"1", *(b"%d" % i for i in range(3000))]
+    assert not source.finished, "its command would have gone on"
+
+
+def test_a_stop_counts_what_the_command_has_printed_where_a_channel_refuses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = Held()
+    kept.full = {0}
+    source = stopped_behind_a_line(kept, tmp_path)
+    assert "1 event is not stored, and lost" in caplog.text
+    assert "3,000 events are lost, too, behind those that were not stored" in caplog.text
+    assert source.counters.flume_counters()["EventReceivedCount"] == 3001
+
+
+class Held(KeptBatches):
+    """Holds its first batch until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holds, self.go_on = threading.Event(), threading.Event()
+
+    def deliver(self, routed: Routed) -> None:
+        self.holds.set()
+        self.go_on.wait()
+        super().deliver(routed)
+
+
+def stopped_behind_a_line(kept: Held, place: Path) -> Exec:
+    """Return a source that was stopped while its first line was being put, and its command had printed 3,000 more."""
+    script = f"echo 1; while [ ! -e {place}/read ]; do sleep 0.01; done; seq 0 2999; touch {place}/printed; sleep 1000"
+    source = Exec(script, shell="/bin/sh -c", batch_timeout=0)
+    source.start(kept)
+    assert kept.holds.wait(60)
+    (place / "read").touch()
+    wait_until((place / "printed").exists)
+    stop_and_go_on(source, kept)
+    return source
+
+
+def stop_and_go_on(source: Exec, kept: Held) -> None:
+    """Stop a source while it puts, and then let it."""
+    stop = threading.Thread(target=source.stop, daemon=True)
+    stop.start()
+    wait_until(source._stopping.is_set)
+    kept.go_on.set()
+    stop.join(60)
+
+
+def test_a_command_that_had_ended_before_the_stop_is_finished_though_its_last_lines_wait() -> None:
+    kept, source = Held(), Exec("echo 1", batch_timeout=0)
+    source.start(kept)
+    wait_until(lambda: kept.holds.is_set() and source._process is not None and source._process.poll() is not None)
+    stop_and_go_on(source, kept)
+    assert source.finished and kept.bodies() == [b"1"]
 
 
 @pytest.mark.parametrize("refused", [0, 1])

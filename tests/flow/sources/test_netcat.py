@@ -150,6 +150,19 @@ def test_without_answers_a_refused_batch_is_held_until_it_is_stored() -> None:
         wait_until(lambda: kept.bodies() == [b"one", b"two"])
 
 
+def test_a_stop_counts_what_came_behind_a_batch_that_a_channel_refuses(caplog: pytest.LogCaptureFixture) -> None:
+    kept = KeptBatches()
+    kept.full = {0}
+    with listening(kept, ack_every_event=False) as source, client(source) as c:
+        c.sendall(b"one\ntwo\nthr")
+        wait_until(lambda: source.counters.channel_write_fail >= 1)
+        c.sendall(b"ee\nfour\nfi")
+        source.stop()
+        assert "2 events are not stored, and lost" in caplog.text
+        assert "3 events are lost, too, behind those that were not stored" in caplog.text
+        assert source.counters.flume_counters()["EventReceivedCount"] == 5
+
+
 @pytest.mark.parametrize("end", [b"\n", b""])
 @pytest.mark.parametrize("letter", ["x", "ü"])
 @pytest.mark.parametrize("answers", [True, False])

@@ -55,9 +55,10 @@ def test_a_stop_names_every_message_that_was_read_and_could_not_be_stored(caplog
     with socket.create_connection(("127.0.0.1", source.port)) as c:
         c.sendall(b"".join(MESSAGE + b"%d\n" % i for i in range(35)))
         wait_until(lambda: source.counters.channel_write_fail >= 1)
+        c.sendall(MESSAGE + b"35\n" + MESSAGE + b"half of")
         source.stop()
-    lost = [int(found) for found in re.findall(r"(\d+) (?:events|messages) are (?:not stored, and )?lost", caplog.text)]
-    assert lost == [10, 25]
+    lost = [int(found) for found in re.findall(r"(\d+) events are (?:not stored, and )?lost", caplog.text)]
+    assert lost == [10, 27]
 
 
 @pytest.mark.parametrize("is_busy", [False, True])
