@@ -360,7 +360,7 @@ class Agent:
                 except Exception as e:  # a class of the user's may raise anything
                     self.failed_channels.refused(attempt.channel, e)
                     return
-                self._flow.exchange(wired, self.shutdown_timeout_seconds)
+                self._flow.exchange(wired, self.shutdown_timeout_seconds, keeps_finished=True)
             self.failed_channels.look(self.channels)
 
     def _begin_reopening(self, channel: str) -> None:

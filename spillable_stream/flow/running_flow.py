@@ -63,16 +63,26 @@ class RunningFlow:
         if not self._must_stop():  # else nothing may take what they put
             self.supervisor.start(*wired.sources.values())
 
-    def exchange(self, wired: Wired, seconds: float) -> None:
+    def exchange(self, wired: Wired, seconds: float, *, keeps_finished: bool = False) -> None:
         """Run something else: what is in both runs on, and the rest of what runs ends before the new starts.
 
         Args:
             wired: what to run.
             seconds: how long sources may take to end, then sinks, then channels in which one of these hangs.
+            keeps_finished: whether a source at its end that can't continue there is not started again, which would read
+                all of its input once more.
         """
         self._end(self.wired.without(wired), seconds)
+        if keeps_finished:
+            wired = self._with_finished(wired)
         new, self.wired = wired.without(self.wired), wired
         self._start(new)
+
+    def _with_finished(self, wired: Wired) -> Wired:
+        """Return what to run, with those sources of what ran that are at their end and have no numbers."""
+        before = self.wired.sources
+        done = {name: one for name, one in before.items() if one.finished and not one.source.numbered}
+        return wired._replace(sources={name: done.get(name, one) for name, one in wired.sources.items()})
 
     def stop(self, seconds: float, may_drain: Callable[[], bool]) -> bool:
         """End all, and watch it no more.

@@ -146,6 +146,24 @@ def unzipped(place: Path) -> list[str]:
 
 
 @pytest.mark.usefixtures("soon")
+def test_a_command_that_has_ended_is_not_run_again(place: Path, disk: BrokenDisk) -> None:
+    command = "a1.sources.x.type = exec\na1.sources.x.command = echo once\na1.sources.x.channels = c2\n"
+    write(place, CONFIGURATION.replace("a1.sources = r1", "a1.sources = r1 x") + command)
+    with agent(place) as running:
+        wait_until(lambda: written(place, "out2") == ["once"] and running.sources["x"].finished)
+        source = running.sources["x"]
+        for n in "12":
+            disk.breaks(calls=(*SYNCS, "open"))
+            log(place, n)
+            wait_until(lambda: fails(running))
+            disk.works()
+            wait_until(lambda: works(running))
+        assert running.sources["x"] is source
+        wait_until(lambda: written(place, "out2")[-1:] == ["2"])
+    assert written(place, "out2") == ["once", "1", "2"]
+
+
+@pytest.mark.usefixtures("soon")
 def test_two_channels_of_a_source_that_fail_together_are_opened_again_one_after_the_other(place: Path) -> None:
     delayed = "".join(f"a1.channels.{name}.deliverAfter = 1ms\n" for name in ("c1", "c2"))
     write(place, CONFIGURATION.replace("checkpointDir = {dir}/", "checkpointDir = {dir}/disk/") + delayed)
