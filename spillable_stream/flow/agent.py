@@ -230,7 +230,8 @@ class Agent:
                 left = min(_WAIT_SECONDS, end - time.monotonic())
                 if left <= 0:
                     return False
-                self._asked.wait(left)
+                if self._asked.wait(left) or self._must_stop():
+                    break
                 if self.signals.reloads > self._reloads or (
                     self._files is not None and self._files.have_changed(self.reload_seconds)
                 ):
@@ -258,6 +259,7 @@ class Agent:
             the files ran, and each source has read and stored all that there was.
         """
         with self.signals.watched():
+            self.failed_channels.may_reopen &= not once
             self.start()
             try:
                 failed = once and self._fails_on_the_way()

@@ -63,10 +63,14 @@ class FailedChannels:
     Args:
         may_reopen: whether the agent opens its channels by itself.
         now: the clock, in monotonic seconds; for tests.
+
+    Attributes:
+        may_reopen: as given.
     """
 
     def __init__(self, *, may_reopen: bool, now: Callable[[], float] = time.monotonic) -> None:
-        self._may_reopen, self._now = may_reopen, now
+        self.may_reopen: bool = may_reopen
+        self._now = now
         self._known: dict[str, _Known] = {}
         self._mutex = threading.Lock()
 
@@ -81,7 +85,9 @@ class FailedChannels:
                 del self._known[name]
             for name, one in channels.items():
                 known, why = self._known.get(name), failure_of(one.channel)
-                if why and (known is None or known.handle is not one.channel):
+                if known is not None and known.open_since is None and not is_open(one.channel):
+                    known.handle = one.channel  # a changed file made it optional, or opened it anew: it opens by itself
+                elif why and (known is None or known.handle is not one.channel):
                     self._fails(name, one.channel, why, known)
                 elif not why and known is not None and known.open_since is None:
                     self._works(name, known)
@@ -89,17 +95,22 @@ class FailedChannels:
     def _fails(self, name: str, handle: Channel, why: str, before: _Known | None) -> None:
         now = self._now()
         known = _Known(handle, why, now, REAL.now_ms())
-        if before is not None:
+        if before is not None and before.open_since is None:  # it was open for so short that no look found it so
+            known.failures, known.reopened = before.failures, before.reopened + 1
+            known.since, known.since_ms = before.since, before.since_ms
+        elif before is not None and before.open_since is not None:
             known.reopened = before.reopened
-            if before.open_since is not None and now - before.open_since < _LONGEST_RETRY_SECONDS:
-                known.failures = before.failures
+            known.failures = before.failures if now - before.open_since < _LONGEST_RETRY_SECONDS else 0
         self._known[name] = known
         wait_seconds = self._wait(known)
+        what = f"channel {name}, and what uses it is at a standstill"
+        if is_optional(handle):
+            what = f"optional channel {name}: its sources pass it over and count what it misses, and its sinks take nothing"
         is_tried = f"both are tried again in {wait_seconds:g} s"
         then = is_tried if self._is_tried(handle) else "check its disk, and start the agent again"
         _log.error(
-            "a storage failure has closed the channel %s, and what uses it is at a standstill; %s: %s",
-            name,
+            "a storage failure has closed the %s; %s: %s",
+            what,
             then,
             why,
             extra=fields(component=name, seconds=wait_seconds),
@@ -113,7 +124,7 @@ class FailedChannels:
 
     def _is_tried(self, handle: Channel) -> bool:
         """Tell whether it is opened again: not an optional one, for which no source is stopped."""
-        return self._may_reopen and not is_optional(handle)
+        return self.may_reopen and not is_optional(handle)
 
     def _works(self, name: str, known: _Known) -> None:
         known.open_since = self._now()

@@ -234,6 +234,19 @@ def test_a_stop_does_not_wait_for_a_disk_that_hangs_as_its_channel_is_opened_aga
 
 
 @pytest.mark.usefixtures("soon")
+def test_nothing_is_opened_again_after_a_stop_was_asked_for(
+    place: Path, disk: BrokenDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with agent(place) as running:
+        disk.breaks(calls=(*SYNCS, "open"))
+        log(place, "1")
+        wait_until(lambda: fails(running))
+        monkeypatch.setattr(running._asked, "wait", lambda _seconds: running.ask_to_stop())
+        monkeypatch.setattr(running, "_reopen", lambda: pytest.fail("a try began"))
+        assert running.wait(60)
+
+
+@pytest.mark.usefixtures("soon")
 def test_a_changed_file_that_comes_in_between_counts_and_the_channel_is_opened_again_by_it(
     place: Path, disk: BrokenDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,7 +295,7 @@ def test_an_optional_channel_stays_closed_and_stops_no_source(
 
 
 def test_a_run_to_the_end_ends_with_a_failure_where_a_channel_fails(
-    place: Path, disk: BrokenDisk, monkeypatch: pytest.MonkeyPatch
+    place: Path, disk: BrokenDisk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     log(place, "1")
     assert agent(place).run(once=True)
@@ -295,6 +308,7 @@ def test_a_run_to_the_end_ends_with_a_failure_where_a_channel_fails(
     monkeypatch.setattr(RunningFlow, "start", break_and_start)
     log(place, "2")
     assert not agent(place).run(once=True)
+    assert "check its disk, and start the agent again" in caplog.text and "both are tried again" not in caplog.text
     monkeypatch.undo()
     disk.works()
     assert agent(place).run(once=True)
