@@ -1,20 +1,20 @@
 """Lets a process fork only where its child can continue.
 
 A child has no thread but the one that forked. What another one is in the middle of stays so in the child forever. So
-a fork takes three locks, and then nobody may import what a child may import:
+a fork takes two locks, and then nobody may import what a child may import:
 
-1. That of executors. A thread that submits a call has it, and a finalizer that runs meanwhile may let a file go.
-2. logging's. A thread that configures logging has it, and makes handlers meanwhile, which may open a channel's files.
-3. `forking`. A thread that opens or closes a file has it, and a finalizer or a signal's handler may log meanwhile.
+1. logging's. A thread that configures logging has it, and makes handlers meanwhile, which may open a channel's files.
+2. `forking`. A thread that opens or closes a file has it, and a finalizer or a signal's handler may log meanwhile.
 
-So other threads take them in any order, and import under each. That is why a fork waits for none of them, and for no
-import, while it keeps a lock: unless it gets all it lets all go, and begins again. The own hooks of executors and of
-logging, which take these locks too, come behind that.
+So other threads take them in either order, and import under each. That is why a fork waits for neither of them, and for
+no import, while it keeps a lock: unless it gets all it lets all go, and begins again. Logging's own hook, which takes
+its lock too, comes behind that. So does that of executors, whose lock this module can't take by trial: it is a plain one,
+and whoever waits for it would get it before that hook (docs/limits.md).
 """
 
 from __future__ import annotations
 
-import concurrent.futures.thread  # (first: so its own hook, which takes a lock, acts after the wait)
+import concurrent.futures.thread  # noqa: F401  (first: so its own hook, which takes a lock, acts after the wait)
 import importlib
 import logging  # (likewise)
 import os
@@ -62,8 +62,7 @@ forking: threading.RLock = threading.RLock()
 """Keeps a fork from landing between opening or closing a descriptor and recording it."""
 
 _logging: threading.RLock | None = getattr(logging, "_lock", None)  # likewise internal
-_executors: threading.Lock | None = getattr(concurrent.futures.thread, "_global_shutdown_lock", None)
-_locks = [lock for lock in (_executors, _logging, forking) if lock is not None]
+_locks = [lock for lock in (_logging, forking) if lock is not None]
 _try = methodcaller("acquire", timeout=_TRIAL_SECONDS)
 _release = methodcaller("release")
 
@@ -99,7 +98,7 @@ def _take_locks() -> None:
     An interrupt does not end the wait, since nothing keeps the child from being forked. It comes once that is done.
     """
     end = monotonic() + _MOST_SECONDS
-    held: list[threading.Lock | threading.RLock] = []
+    held: list[threading.RLock] = []
     while True:
         try:
             # A signal's handler may raise behind any call: so a lock is taken and noted in one call, which is C's.
@@ -146,8 +145,6 @@ def _note_broken_off() -> None:
 
 
 # The last one registered is the first to act before a fork, and the last one after it.
-if _executors is not None:  # their own hook takes it again. Both are calls from C: no other thread comes in between
-    os.register_at_fork(before=_executors.release)
 os.register_at_fork(before=_take_locks, after_in_child=_note_broken_off)
 os.register_at_fork(after_in_parent=forking.release, after_in_child=forking.release)
 if _logging is not None:
