@@ -8,8 +8,8 @@ a fork takes two locks, and then nobody may import what a child may import:
 
 So other threads take them in either order, and import under each. That is why a fork waits for neither of them, and for
 no import, while it keeps a lock: unless it gets all it lets all go, and begins again. Logging's own hook, which takes
-its lock too, comes behind that. So does that of executors, whose lock this module can't take by trial: it is a plain one,
-and whoever waits for it would get it before that hook (docs/limits.md).
+its lock too, comes behind that. So does that of executors, whose lock this module can't take by trial: it would have
+to release it for that hook, and a thread that waits for it would get it first (docs/limits.md).
 """
 
 from __future__ import annotations
