@@ -21,7 +21,7 @@ from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.configuration.model import AgentConfig, Finding, SinkConfig
 from spillable_stream.flow.configuration_files import ConfigurationFiles, not_running, reasons_against, runnable
 from spillable_stream.flow.failed_channels import FailedChannels
-from spillable_stream.flow.reopening import Reopening
+from spillable_stream.flow.reopening import Reopening, Reopenings
 from spillable_stream.flow.running_flow import RunningFlow
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
@@ -86,7 +86,7 @@ class Agent:
         self._files: ConfigurationFiles | None = None
         self._config = _EMPTY
         self.failed_channels: FailedChannels = FailedChannels(may_reopen=False)
-        self._reopening: Reopening | None = None
+        self._reopenings = Reopenings()
         self._mutex = threading.RLock()
         self.findings: tuple[Finding, ...] = ()
         self.reload_seconds: float | None = None
@@ -199,8 +199,8 @@ class Agent:
             ended = self._flow.stop(
                 self.shutdown_timeout_seconds, may_drain=lambda: drain and self.signals.ends == before
             )
-            if self._reopening is not None:
-                self._reopening.drop()  # last: with it open, no other handle must move what is in memory to disk
+            # last: with them open, no other handle must move what is in memory to disk
+            ended = self._reopenings.drop() and ended
             _log.info("the agent %s has stopped", self.name, extra=fields(component=self.name))
             return ended
 
@@ -349,32 +349,34 @@ class Agent:
     def _reopen(self) -> None:
         """Start anew what uses a channel that a storage failure closed, as soon as that can be opened again."""
         self.failed_channels.look(self.channels)
-        if self._reopening is None:
-            self._begin_reopening(self.failed_channels.due())
-        elif self._reopening.is_over:
-            attempt, self._reopening = self._reopening, None
-            with self._mutex:
-                if self._stopped or attempt.before is not self._flow.wired:
-                    attempt.drop()
-                    return
-                try:
-                    wired = attempt.result()
-                except Exception as e:  # a class of the user's may raise anything
-                    self.failed_channels.refused(attempt.channel, e)
-                    return
-                self._flow.exchange(wired, self.shutdown_timeout_seconds, keeps_finished=True)
-            self.failed_channels.look(self.channels)
+        with self._mutex:
+            if self._files is None or not self._started or self._stopped:
+                return
+            if (attempt := self._reopenings.take_over()) is not None:
+                self._exchange(attempt)
+            elif self._reopenings.may_begin() and (due := self.failed_channels.due(self._reopenings.channels)):
+                self._begin_reopening(due)
+
+    def _exchange(self, attempt: Reopening) -> None:
+        if attempt.before is not self._flow.wired:
+            attempt.drop()
+            return
+        try:
+            wired = attempt.result()
+        except Exception as e:  # a class of the user's may raise anything
+            self.failed_channels.refused(attempt.channel, e)
+            return
+        self._flow.exchange(wired, self.shutdown_timeout_seconds, keeps_finished=True)
+        self.failed_channels.look(self.channels)
 
     def _begin_reopening(self, channel: str) -> None:
-        with self._mutex:
-            if not channel or self._files is None or not self._started or self._stopped:
-                return
-            found, runs = with_users(self._config, {channel}), self._flow.wired
-            again = partial(assemble, self.name, self._config, self._files.system, found, runs)
-            try:
-                self._reopening = Reopening(channel, runs, again)
-            except RuntimeError as e:
-                self.failed_channels.refused(channel, e)
+        assert self._files is not None
+        found, runs = with_users(self._config, {channel}), self._flow.wired
+        again = partial(assemble, self.name, self._config, self._files.system, found, runs)
+        try:
+            self._reopenings.begin(channel, runs, again)
+        except RuntimeError as e:
+            self.failed_channels.refused(channel, e)
 
     # ── what it says ────────────────────────────────────────────────────────────────────────
 

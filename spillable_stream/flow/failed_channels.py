@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -105,7 +105,7 @@ class FailedChannels:
         wait_seconds = self._wait(known)
         what = f"channel {name}, and what uses it is at a standstill"
         if is_optional(handle):
-            what = f"optional channel {name}: its sources pass it over and count what it misses, and its sinks take nothing"
+            what = f"optional channel {name}, whose sources pass it over and count what it misses"
         is_tried = f"both are tried again in {wait_seconds:g} s"
         then = is_tried if self._is_tried(handle) else "check its disk, and start the agent again"
         _log.error(
@@ -136,11 +136,15 @@ class FailedChannels:
             extra=fields(component=name, seconds=known.open_since - known.since),
         )
 
-    def due(self) -> str:
-        """Return the name of a channel that may be opened again now; "" if there is none."""
+    def due(self, tried: Collection[str] = ()) -> str:
+        """Return the name of a channel that may be opened again now; "" if there is none.
+
+        Args:
+            tried: the names of those that are being opened.
+        """
         with self._mutex:
             now = self._now()
-            due = (n for n, k in self._known.items() if k.open_since is None and k.retry_at <= now)
+            due = (n for n, k in self._known.items() if n not in tried and k.open_since is None and k.retry_at <= now)
             return next((name for name in due if self._is_tried(self._known[name].handle)), "")
 
     def refused(self, name: str, error: Exception) -> None:

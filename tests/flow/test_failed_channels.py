@@ -93,7 +93,7 @@ def test_one_that_is_optional_keeps_no_source_and_the_log_says_so(
     wait_until(lambda: late.is_open)
     failed = FailedChannels(may_reopen=True)
     failed.look({"c": agent_channel(cast("Channel", late))})
-    assert "a storage failure has closed the optional channel c: its sources pass it over" in caplog.text
+    assert "a storage failure has closed the optional channel c, whose sources pass it over" in caplog.text
     assert "start the agent again" in caplog.text
     broken.close()
 

@@ -15,10 +15,10 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream import flow
-from spillable_stream.flow import assembly, failed_channels, sink_runner, supervisor
+from spillable_stream.flow import assembly, failed_channels, reopening, sink_runner, supervisor
 from spillable_stream.flow.metrics import flume_json, prometheus_text
 from spillable_stream.flow.running_flow import RunningFlow
-from spillable_stream.flow.wired import AgentChannel
+from spillable_stream.flow.wired import AgentChannel, Wired, agent_channel
 from tests.support.broken_disk import SYNCS, BrokenDisk, broken_disk
 from tests.support.events import put
 from tests.support.flow_agents import CONFIGURATION, agent, log, write, written
@@ -225,12 +225,93 @@ def test_a_stop_does_not_wait_for_a_disk_that_hangs_as_its_channel_is_opened_aga
         log(place, "1")
         monkeypatch.setattr(assembly, "build_channels", hang)
         wait_until(lambda: fails(running) and hangs.is_set())
-        attempt = running._reopening
-        assert attempt is not None and not attempt.is_over
+        (attempt,) = running._reopenings._tries.values()
+        assert not attempt.is_over
         disk.works()
     assert not attempt.is_over
     go_on.set()
     wait_until(lambda: attempt.is_over and opened and opened[0]._open.is_left)
+
+
+TWO_SOURCES = """
+a1.sources.r2.type = TAILDIR
+a1.sources.r2.filegroups = g
+a1.sources.r2.filegroups.g = {dir}/logs/app.*
+a1.sources.r2.positionFile = {dir}/positions2.json
+a1.sources.r2.channels = c2
+"""
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_channel_whose_disk_hangs_does_not_keep_another_one_closed(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    go_on, build = threading.Event(), assembly.build_channels
+
+    def hang(agent: str, configs: Any, *arguments: Any) -> dict[str, AgentChannel]:
+        if configs[0].name == "c1":
+            go_on.wait()
+        return build(agent, configs, *arguments)
+
+    monkeypatch.setattr(reopening, "_LONG_SECONDS", 0.05)
+    text = CONFIGURATION.replace("a1.sources = r1", "a1.sources = r1 r2").replace(
+        "r1.channels = c1 c2", "r1.channels = c1"
+    )
+    write(place, text.replace("checkpointDir = {dir}/", "checkpointDir = {dir}/disk/") + TWO_SOURCES)
+    with broken_disk(place / "disk") as disk, agent(place) as running:
+        log(place, "1")
+        wait_until(lambda: written(place) == written(place, "out2") == ["1"])
+        disk.breaks(calls=(*SYNCS, "open"))
+        log(place, "2")
+        wait_until(lambda: running.troubles().keys() >= {"c1", "c2"})
+        monkeypatch.setattr(assembly, "build_channels", hang)
+        disk.works()
+        wait_until(lambda: not running.wait(0.001) and written(place, "out2") == ["1", "2"])
+        assert "c1" in running.troubles() and "c2" not in running.troubles()
+        assert caplog.text.count("the channel c1 is still being opened again after 0.05 s") == 1
+        go_on.set()
+        wait_until(lambda: works(running) and written(place) == ["1", "2"])
+    assert written(place) == written(place, "out2") == ["1", "2"]
+
+
+def test_a_stop_tells_that_a_channel_which_was_opened_again_could_not_be_closed(place: Path, disk: BrokenDisk) -> None:
+    write(
+        place,
+        of_kind("SPILLABLEMEMORY")
+        .replace("a1.sinks = k1 k2", "a1.sinks = k1")
+        .replace("Capacity = 3", "Capacity = 30"),
+    )
+    with agent(place) as running:
+        log(place, *"0123456789")
+        channel = running.channels["c2"].channel
+        wait_until(lambda: channel.stats().channel_size == 10)
+        channel.engine().log.lock.failed = "of this test"  # with events in memory
+        running.failed_channels.look(running.channels)
+        running._begin_reopening("c2")
+        (attempt,) = running._reopenings._tries.values()
+        wait_until(lambda: attempt.is_over)
+        disk.breaks(calls=(*SYNCS, "ftruncate", "pwrite"))
+        assert not running.stop()
+        disk.works()
+    with ss.Channel(place / "c2", create=False) as again:
+        assert again.stats().channel_size == 10
+
+
+def test_a_try_that_is_under_way_has_not_closed_its_channel_and_does_so_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    go_on, channel = threading.Event(), ss.Channel(tmp_path / "c")
+
+    def assemble() -> Wired:
+        go_on.wait()
+        return Wired({"c": agent_channel(channel)})
+
+    attempt = reopening.Reopening("c", Wired(), assemble)
+    assert not attempt.drop()
+    assert "the channel c is still being opened again" in caplog.text
+    go_on.set()
+    wait_until(lambda: channel._open.is_left)
+    assert attempt.drop()
 
 
 @pytest.mark.usefixtures("soon")
