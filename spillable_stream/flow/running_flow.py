@@ -13,6 +13,7 @@ from spillable_stream.flow.closing import channels_of, close_at_once, closes
 from spillable_stream.flow.failed_channels import failure_of
 from spillable_stream.flow.late_channel import is_open, is_optional
 from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.flow.supervisor import Supervisor
 from spillable_stream.flow.wired import AgentChannels, Wired, open_late
@@ -75,7 +76,11 @@ class RunningFlow:
         self._end(self.wired.without(wired), seconds)
         if keeps_finished:
             wired = self._with_finished(wired)
-        new, self.wired = wired.without(self.wired), wired
+        new, before = wired.without(self.wired), {sink.name: sink for sink in _sinks_of(self.wired)}
+        for sink in _sinks_of(new):
+            if sink.name in before:
+                sink.succeed(before[sink.name])
+        self.wired = wired
         self._start(new)
 
     def _with_finished(self, wired: Wired) -> Wired:
@@ -169,7 +174,7 @@ class RunningFlow:
             for name in channels:
                 if (lag := self._lag_events(name)) is not None:
                     found[name] = lag
-            for sink in (sink for runner in self.wired.sinks.values() for sink in runner.sinks):
+            for sink in _sinks_of(self.wired):
                 name = sink.channel_name
                 if name in found:
                     found[name] -= sink.held_events()
@@ -208,7 +213,7 @@ class RunningFlow:
 
     def _tell_left(self) -> None:
         """Say what stays in channels that are away, and in those whose sinks only stand by."""
-        every = {sink.channel_name for runner in self.wired.sinks.values() for sink in runner.sinks}
+        every = {sink.channel_name for sink in _sinks_of(self.wired)}
         asked = self._asked_channels()
         for name in asked & self._away_since.keys():
             _log.warning(
@@ -240,3 +245,7 @@ class RunningFlow:
         for name, what in missed:
             _log.error("%s: %s", name, what, extra=fields(component=name))
         return bool(missed)
+
+
+def _sinks_of(wired: Wired) -> list[Sink]:
+    return [sink for runner in wired.sinks.values() for sink in runner.sinks]

@@ -207,6 +207,27 @@ def test_a_channel_stays_closed_while_another_one_or_none_is_in_its_place(
 
 
 @pytest.mark.usefixtures("soon")
+def test_a_sink_that_is_started_anew_creates_no_channel_in_the_place_of_the_one_that_it_put_into(
+    place: Path, disk: BrokenDisk
+) -> None:
+    into = "a1.sinks.k2.type = channel\na1.sinks.k2.path = {dir}/target"
+    roll = "a1.sinks.k2.type = file_roll\na1.sinks.k2.sink.directory = {dir}/out2"
+    write(place, CONFIGURATION.replace(roll, into))
+    with agent(place) as running:
+        wait_until(lambda: works(running))
+        disk.breaks(calls=(*SYNCS, "open"))
+        log(place, "1")
+        wait_until(lambda: fails(running))
+        (place / "target").rename(place / "away")
+        disk.works()
+        wait_until(lambda: not fails(running) and "and nothing is there now" in running.troubles().get("a1.k2", ""))
+        assert not (place / "target").exists()
+        (place / "away").rename(place / "target")
+        with ss.Channel(place / "target", create=False) as target:
+            wait_until(lambda: works(running) and target.stats().channel_size == 1)
+
+
+@pytest.mark.usefixtures("soon")
 def test_a_stop_does_not_wait_for_a_disk_that_hangs_as_its_channel_is_opened_again(
     place: Path, disk: BrokenDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

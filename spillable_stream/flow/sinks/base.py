@@ -138,6 +138,13 @@ class Sink:
         if self.dead_letter is not None:
             self._letters = self._letter_box(self.dead_letter)
 
+    def succeed(self, before: Sink) -> None:
+        """Learn what the sink of the same name knew that ran before this one, which `open` must know.
+
+        Args:
+            before: that sink.
+        """
+
     def process(self) -> Status:
         """Take a batch, write it, commit the take, and say whether there may be more.
 

@@ -12,7 +12,7 @@ from spillable_stream.channel.several_channels import WantedChannel
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.checked_arguments import Count, checked
 from spillable_stream.flow.pieces import put_in_pieces
-from spillable_stream.flow.sinks.base import BatchSink, Taken
+from spillable_stream.flow.sinks.base import BatchSink, Sink, Taken
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
 from spillable_stream.log_records import fields, log_of
 
@@ -28,7 +28,8 @@ class ChannelSink(BatchSink):
     stay as they are, and what is left of a ttl goes with its event.
 
     Args:
-        path: the other channel's directory, or its address in a store. It is created if it is missing.
+        path: the other channel's directory, or its address in a store. It is created if it is missing, but in the place
+            of one that the sink had open: its disk may not be mounted.
         batch_size: how many events a take has at most.
         channel: the name of the channel that it takes from, for `Agent`.
     """
@@ -38,6 +39,12 @@ class ChannelSink(BatchSink):
         super().__init__(batch_size, channel)
         self._path = os.path.expanduser(path)
         self._target: Channel | None = None
+        self._uuid = ""  # of the other channel, once it was open
+
+    def succeed(self, before: Sink) -> None:
+        """Learn which channel must be at the path, if it was open there; see `Sink.succeed`."""
+        if isinstance(before, ChannelSink) and before._path == self._path:
+            self._uuid = before._uuid
 
     def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
         """Open the other channel; see `Sink.open`.
@@ -49,13 +56,14 @@ class ChannelSink(BatchSink):
         super().open(channel, written)
         self._target = self._opened(channel)
 
-    def _opened(self, channel: Channel, uuid: str = "") -> Channel:
+    def _opened(self, channel: Channel) -> Channel:
         schema = {"schema": channel.schema} if channel.typed else {}
-        target = WantedChannel(self._path, schema, uuid).open(create=True)
+        target = WantedChannel(self._path, schema, self._uuid).open(create=True)
         if target.port().place() == channel.port().place():  # also behind a spool
             target.close()
             raise OptionError(f"the sink takes from the channel that it puts into, {target.path}: give it another path")
         self.counters.connection_created_count += 1
+        self._uuid = target.uuid
         return target
 
     def _working(self) -> Channel:
@@ -67,7 +75,7 @@ class ChannelSink(BatchSink):
         assert self._target is not None
         if not self._target.failure():
             return self._target
-        failed, self._target = self._target, self._opened(self.channel, self._target.uuid)
+        failed, self._target = self._target, self._opened(self.channel)
         try:
             failed.close()
         except SpillableError as e:
