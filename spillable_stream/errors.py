@@ -109,7 +109,13 @@ __all__ = [
 
 
 class SpillableError(Exception):
-    """The base of every exception that this package raises on purpose."""
+    """The base of every exception that this package raises on purpose.
+
+    Attributes:
+        stored_nothing: whether it is certain that the call stored nothing.
+    """
+
+    stored_nothing: bool = False
 
 
 class ChannelError(SpillableError):
@@ -171,8 +177,6 @@ class UnsafeStoreError(ChannelError):
             and the same call may succeed.
     """
 
-    stored_nothing: bool = False
-
 
 class ChannelBusyError(ChannelError):
     """Others have the channel open, recover it, or change it too fast for this call; the message says which.
@@ -206,8 +210,6 @@ class StorageError(SpillableError):
     Attributes:
         stored_nothing: whether it is certain that a commit stored nothing, and never will.
     """
-
-    stored_nothing: bool = False
 
 
 class DiskSpaceError(ChannelError, StorageError):
@@ -431,8 +433,8 @@ REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError
 
 
 def says_nothing_stored(error: BaseException) -> bool:
-    """Tell whether an error of a commit says for sure that nothing was stored, and that the same call may succeed."""
-    return isinstance(error, REFUSALS) or (isinstance(error, (StorageError, UnsafeStoreError)) and error.stored_nothing)
+    """Tell whether an error of a commit says for sure that nothing was stored."""
+    return isinstance(error, REFUSALS) or (isinstance(error, SpillableError) and error.stored_nothing)
 
 
 def storage_error(what: str, e: OSError, advice: str) -> StorageError:

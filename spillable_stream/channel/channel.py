@@ -133,8 +133,20 @@ class Channel(Generic[EventT]):
         return cls(values.pop("path"), **values)
 
     def another(self) -> Channel[EventT]:
-        """Return another handle of the channel, with the spool and the cache of this one, if it has them."""
-        return Channel(str(self.path), create=False, **self._open.handle_options())
+        """Return another handle of the channel, with the spool and the cache of this one, if it has them.
+
+        Raises:
+            NotAChannelError: another channel is at the path by now, or none.
+
+        It raises what the constructor raises, too.
+        """
+        channel: Channel[EventT] = Channel(str(self.path), create=False, **self._open.handle_options())
+        try:
+            self._open.require_same(channel.uuid)
+        except SpillableError:
+            channel.close(checkpoint=False, flush=False)
+            raise
+        return channel
 
     @property
     def uuid(self) -> str:

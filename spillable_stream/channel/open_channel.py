@@ -23,7 +23,7 @@ from spillable_stream.channel.stored_schema import has_columns, store_columns
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.open_engine import open_engine, remember
-from spillable_stream.errors import ChannelClosedError, SpillableError, StorageError
+from spillable_stream.errors import ChannelClosedError, NotAChannelError, SpillableError, StorageError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.options import CHANNEL, CREATION, parse_options
@@ -51,6 +51,7 @@ class OpenChannel:
 
     Attributes:
         path: where the channel is.
+        uuid: the channel's identity, also once it is closed.
         spool: the spool, if there is one.
         owned: the groups that the handle owns.
         workers: the workers that it created.
@@ -64,6 +65,7 @@ class OpenChannel:
     ) -> None:
         found = given.find_channel(fs, create=create and not readonly)
         self.path: ChannelPath = given.path
+        self.uuid: str = ""
         self._fs, self._readonly = fs, readonly
         self._front, self._cache = given.front, given.cache
         # The channel's own is known when it is open.
@@ -94,7 +96,7 @@ class OpenChannel:
         _log.debug("opened %s%s", self.path, " to look at" if readonly else "", extra=fields(self.path))
 
     def _open_engine(self, found: FoundChannel) -> None:
-        self._engine = open_engine(
+        engine = open_engine(
             self._fs,
             self.path,
             self._open_timeout_seconds,
@@ -103,6 +105,10 @@ class OpenChannel:
             cache=self._cache,
             known=found.known,
         )
+        self.uuid, self._engine = self.uuid or engine.channel, engine
+        if engine.channel != self.uuid:
+            engine.close()
+            self.require_same(engine.channel)
         self._engine.lock_timeout_seconds = self._engine.state.options.lock_timeout
         self._puts = DirectPuts(self._engine) if self.spool is None else self.spool
 
@@ -202,6 +208,21 @@ class OpenChannel:
     def failure(self) -> str:
         """Return why a storage failure closed the log of the channel, or of its spool; "" if none did."""
         return self._engine.log.failed or ("" if self.spool is None else self.spool.failure())
+
+    def require_same(self, found: str) -> None:
+        """Refuse another channel where this handle's was.
+
+        Args:
+            found: the UUID of the one that is there.
+
+        Raises:
+            NotAChannelError: it is another one.
+        """
+        if found != self.uuid:
+            raise NotAChannelError(
+                f"the channel {self.uuid} was at {self.path}, and the channel {found} is there now; nothing was stored "
+                "in that one. Mount the disk of the first one, or put it back; or open the other one with a new handle"
+            )
 
     def handle_options(self) -> Mapping[str, Any]:
         """Return the options of another handle with the same spool and cache."""

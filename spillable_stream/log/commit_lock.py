@@ -117,7 +117,7 @@ class CommitLock:
             self._refuse_holder()
         self._holding = had
         if self._closed:
-            raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again")
+            raise _unusable(f"the channel {self.layout.path} is closed; open it again")
         if not self._lock.acquire(timeout_seconds, turns=self._turns, meanwhile=self.meanwhile):
             raise LockTimeoutError(
                 f"pid {self.head.writer() or '?'} on {os.uname().nodename} (the last to commit) or another process "
@@ -127,11 +127,11 @@ class CommitLock:
             raise self._misplaced()
         self._held = self.head.begin_writing()
         if self.failed:
-            raise ChannelClosedError(f"the channel failed and must be opened again: {self.failed}")
+            raise _unusable(f"the channel failed and must be opened again: {self.failed}")
 
     def _misplaced(self) -> ChannelClosedError:
         """Return the error for a lock file that does not exclude committers at the channel's path."""
-        return ChannelClosedError(
+        return _unusable(
             f"{self.layout.lock} was moved, removed or replaced while the channel was open; close every handle, and "
             "open the channel where it is now"
         )
@@ -197,3 +197,10 @@ class CommitLock:
             self._closed = True
             self._lock.close()
             self.head.close()
+
+
+def _unusable(why: str) -> ChannelClosedError:
+    """Return the error of a caller that never held the lock, and so stored nothing."""
+    error = ChannelClosedError(why)
+    error.stored_nothing = True
+    return error

@@ -12,6 +12,7 @@ from spillable_stream.errors import (
     REFUSALS,
     ChannelClosedError,
     EventTooLargeError,
+    ForeignDirectoryError,
     NotAChannelError,
     ProducerBusyError,
     ProducerSequenceError,
@@ -34,7 +35,7 @@ MISFITS = (
     TransactionCapacityError,
 )
 """What says like `REFUSALS` that nothing was stored, and will say it again."""
-_MAY_PASS = (*REFUSALS, ChannelClosedError, OSError, StorageError, UnsafeStoreError)
+_MAY_PASS = (*REFUSALS, ChannelClosedError, ForeignDirectoryError, OSError, StorageError, UnsafeStoreError)
 _OF_THE_HANDLE = (ChannelClosedError.__name__, UnsafeStoreError.__name__)
 
 
@@ -43,9 +44,9 @@ def may_pass(error: BaseException) -> bool:
 
     A full channel, a full disk, a busy lock, trouble with storage, a loss of earlier events, after which the store's
     channel continues (`SendTask` lets a batch that the application numbered fail), a handle that failed, which is
-    opened again, and a channel that is missing, as while its disk is not mounted or its directory is restored. Of other
-    targets any `OSError`, such as a connection that broke. That a batch may have been committed anyway does no harm:
-    its number tells.
+    opened again, and a channel that is missing, or a directory of its, as while a disk is not mounted or a directory is
+    restored; but not another channel in its place. Of other targets any `OSError`, such as a connection that broke.
+    That a batch may have been committed anyway does no harm: its number tells.
     """
     if isinstance(error, NotAChannelError):
         return error.is_missing

@@ -19,7 +19,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.due_time import due_ms
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.engine.port import ProducerClaim
-from spillable_stream.errors import ChannelClosedError, OptionError, ProducerSequenceError
+from spillable_stream.errors import ChannelClosedError, OptionError, ProducerSequenceError, SpillableError
 from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.producer.key_share import KeyShare
 from spillable_stream.quantities import Duration
@@ -114,8 +114,10 @@ class ChannelTarget:
         self._schemas = self._channel.port().schemas()
         self._claims: dict[str, ProducerClaim] = {}
         self._is_closed = False
+        self._failed: Channel | None = None
         self._share = b""  # of the keys; noted with each batch that the application numbers
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # of what is in use; a signal's handler may close it
+        self._opening = threading.Lock()  # of who opens again
 
     @property
     def uuid(self) -> str:
@@ -181,8 +183,6 @@ class ChannelTarget:
             with channel.put_port().snapshot() as state:
                 return state.producers.last(producer_id)
         except ChannelClosedError:
-            if self._is_closed:
-                raise
             self._reopen(channel)
             with self._channel.put_port().snapshot() as state:
                 return state.producers.last(producer_id)
@@ -210,7 +210,9 @@ class ChannelTarget:
         waited_seconds: float | None = None,
         times: RowTimes | None = None,
     ) -> Range:
-        """Put a batch as one transaction; raises what the transaction raises.
+        """Put a batch as one transaction, after a failure of the handle on another one.
+
+        It raises what the transaction raises, and what `Channel.another` raises; that says that nothing was stored.
 
         Args:
             batch: the events.
@@ -219,6 +221,12 @@ class ChannelTarget:
             waited_seconds: how long the batch has waited for room elsewhere; None to wait here.
             times: for how long the events count, and when they are due; None for forever, from now on.
         """
+        if self._channel is self._failed:
+            try:
+                self._reopen(self._failed)
+            except SpillableError as e:
+                e.stored_nothing = True
+                raise
         channel = self._channel
         try:
             tx = channel.put_transaction()
@@ -231,29 +239,47 @@ class ChannelTarget:
                 else:
                     tx.put_timed(batch, times)
         except ChannelClosedError:
-            self._reopen(channel)
+            self._failed = channel  # the next attempt opens it again: what fails then says nothing of this one
             raise
         return tx.committed.first_id, tx.committed.last_id
 
     def _reopen(self, failed: Channel) -> None:
-        """Continue with a new handle, unless another thread has it already."""
-        with self._mutex:
-            if self._channel is failed:
-                self._channel = failed.another()
-                if self._owned:
-                    failed.close(checkpoint=False, flush=False)
-                self._owned = True
+        """Continue with a new handle, unless another thread has it already.
+
+        Raises:
+            ChannelClosedError: the target was closed.
+
+        It raises what `Channel.another` raises, too.
+        """
+        with self._opening:
+            if self._channel is not failed:
+                return
+            if self._is_closed:
+                raise self._closed()
+            again = failed.another()
+            with self._mutex:
+                unused = again if self._is_closed else failed if self._owned else None
+                if unused is not again:
+                    self._channel, self._owned = again, True
+            if unused is not None:
+                unused.close(checkpoint=False, flush=False)
+            if unused is again:
+                raise self._closed()
+
+    def _closed(self) -> ChannelClosedError:
+        return ChannelClosedError(f"the producer of {self.name} is closed; nothing was stored")
 
     def leave_claims(self) -> None:
         """In a forked child: leave the parent's claims to the parent."""
-        self._mutex = threading.Lock()
+        self._mutex, self._opening = threading.RLock(), threading.Lock()
         for claim in self._claims.values():
             claim.leave()
         self._claims = {}
 
     def close(self) -> None:
         """Give up what was claimed, and the channel if it was opened here."""
-        self._is_closed = True
+        with self._mutex:
+            self._is_closed = True
         for claim in self._claims.values():
             claim.release()
         self._claims = {}

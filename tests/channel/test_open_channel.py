@@ -23,6 +23,7 @@ from spillable_stream import (
     ChannelClosedError,
     Event,
     GroupOwnedError,
+    NotAChannelError,
     StorageError,
 )
 from spillable_stream.format.batch import EVENT_SCHEMA
@@ -137,6 +138,39 @@ def test_a_forked_child_opens_the_channel_itself(open_channel: Open) -> None:
     put(channel, b"parent again")
     in_child(lambda: channel.close())
     assert len(peek(channel)) == 3
+
+
+def _replace(channel: Channel) -> str:
+    Path(channel.path).rename(Path(channel.path).with_name("away"))
+    with Channel(channel.path) as foreign:
+        return foreign.uuid
+
+
+@pytest.mark.parametrize("is_closed", [False, True], ids=["open", "closed"])
+def test_another_handle_is_of_the_same_channel_or_refused(open_channel: Open, is_closed: bool) -> None:
+    channel = open_channel()
+    uuid = channel.uuid
+    if is_closed:
+        channel.close()
+    with channel.another() as another:
+        assert another.uuid == uuid
+    found = _replace(channel)
+    with pytest.raises(NotAChannelError, match=f"the channel {uuid} was at .*, and the channel {found} is there now"):
+        channel.another()
+
+
+def test_a_forked_child_opens_no_other_channel_that_is_in_its_place(open_channel: Open) -> None:
+    channel = open_channel()
+    _replace(channel)
+
+    def child() -> None:
+        for _ in range(2):
+            with pytest.raises(NotAChannelError, match="is there now"):
+                put(channel, b"child")
+
+    in_child(child)
+    with Channel(channel.path) as foreign:
+        assert peek(foreign) == []
 
 
 def test_a_forked_child_does_not_own_its_parents_groups(open_channel: Open) -> None:

@@ -24,6 +24,7 @@ PASSING = [
     errors.ChannelFullError,
     errors.CommitOutcomeUnknownError,
     errors.DiskSpaceError,
+    errors.ForeignDirectoryError,
     errors.LockTimeoutError,
     errors.StorageError,
     ConnectionError,

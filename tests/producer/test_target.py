@@ -20,6 +20,7 @@ from spillable_stream.errors import (
     ChannelClosedError,
     ChannelFullError,
     DiskSpaceError,
+    ForeignDirectoryError,
     LockTimeoutError,
     NotAChannelError,
     OptionError,
@@ -127,9 +128,43 @@ def test_a_channel_that_is_missing_for_a_while_gets_what_was_sent_meanwhile(path
         if is_mount_point:
             path.rmdir()
         away.rename(path)
-        assert {a.error_code for a in future.result(PATIENCE_SECONDS).reserved_attempts[:-1]} == {
-            NotAChannelError.__name__
-        }
+        codes = [a.error_code for a in future.result(PATIENCE_SECONDS).reserved_attempts[:-1]]
+    assert codes[0] == ChannelClosedError.__name__ and set(codes[1:]) <= {NotAChannelError.__name__}
+    with Channel(path) as channel:
+        assert peek(channel) == [b"1", b"2"]
+
+
+def test_another_channel_that_appears_at_the_path_gets_nothing(path: Path) -> None:
+    away = path.with_name("away")
+    with Producer(path, retries=1_000_000, **QUICK) as producer:
+        producer.send(b"1").result(PATIENCE_SECONDS)
+        path.rename(away)
+        with Channel(path) as foreign:
+            error = producer.send(b"2").exception(PATIENCE_SECONDS)
+            assert peek(foreign) == []
+        assert isinstance(error, SendFailedError) and error.events[0].body == b"2" and not error.result.in_doubt
+        assert error.result.error_code == NotAChannelError.__name__ and error.result.attempt_count == 2
+        shutil.rmtree(path)
+        away.rename(path)
+        producer.send(b"3").result(PATIENCE_SECONDS)
+    with Channel(path) as channel:
+        assert peek(channel) == [b"1", b"3"]
+
+
+def test_a_channel_with_a_data_directory_that_is_missing_for_a_while_gets_what_was_sent_meanwhile(
+    path: Path, tmp_path: Path
+) -> None:
+    data, away = tmp_path / "data disk", tmp_path / "away"
+    Channel(path, data_dirs=[str(data)]).close()
+    with Producer(path, retries=1_000_000, max_retry_backoff_ms=5, **QUICK) as producer:
+        producer.send(b"1").result(PATIENCE_SECONDS)
+        data.rename(away)
+        future = producer.send(b"2")
+        while len(future.batch.attempts) < 3:
+            assert not future.done()
+        away.rename(data)
+        codes = [a.error_code for a in future.result(PATIENCE_SECONDS).reserved_attempts[:-1]]
+    assert set(codes[1:]) == {ForeignDirectoryError.__name__}
     with Channel(path) as channel:
         assert peek(channel) == [b"1", b"2"]
 
@@ -138,7 +173,7 @@ def test_a_channel_that_was_removed_fails_with_the_events(path: Path) -> None:
     producer = Producer(path, retries=1, **QUICK)
     shutil.rmtree(path)
     error = producer.send(b"x").exception(PATIENCE_SECONDS)
-    assert isinstance(error, SendFailedError) and error.result.attempt_count == 2
+    assert isinstance(error, SendFailedError) and error.result.attempt_count == 2 and not error.result.in_doubt
     assert isinstance(error, SendFailedError) and error.events[0].body == b"x"
     assert error.result.error_code == NotAChannelError.__name__
     with pytest.raises(ProducerError, match=r"could not be closed: .* was removed"):
@@ -220,6 +255,25 @@ def test_a_reopened_handle_is_not_one_that_was_never_closed(path: Path, open_cha
     target.close()
     with pytest.raises(ChannelClosedError):
         first.engine()
+
+
+def test_a_target_that_is_closed_while_it_opens_its_channel_again_leaves_no_handle_open(
+    open_channel: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = ChannelTarget(open_channel())
+    target._channel.close()
+    opened = list[Channel]()
+
+    def another_while_it_is_closed(channel: Channel) -> Channel:
+        opened.append(Channel(channel.path))
+        target.close()
+        return opened[0]
+
+    monkeypatch.setattr(Channel, "another", another_while_it_is_closed)
+    for _ in range(2):
+        with pytest.raises(ChannelClosedError):
+            target.last_sequence("me")
+    assert [channel._open.is_closed for channel in opened] == [True]
 
 
 def raise_from(target: ChannelTarget, failed: Channel) -> None:
