@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import storage_error
 from spillable_stream.spark.local_path import local_path
 from spillable_stream.sync_refusals import is_not_ours
 
@@ -113,10 +113,8 @@ def _sync(path: Path) -> bool:
     except OSError as e:
         if is_not_ours(e):
             return False
-        raise StorageError(
-            f"can't sync {path} ({e.strerror}), which Spark needs to repeat a batch as it was. The batch is not "
-            "stored; check the disk"
-        ) from e
+        what = f"the batch is not stored: can't sync {path}, which Spark needs to repeat it as it was"
+        raise storage_error(what, e, "check the disk") from e
     return True
 
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from spillable_stream.engine.port import SinkBatch
-from spillable_stream.errors import NotAChannelError, OptionError, SpillableError, StorageError
+from spillable_stream.errors import NotAChannelError, OptionError, SpillableError, storage_error
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.side_by_side import side_by_side
@@ -252,7 +252,5 @@ def _failures_of_disk(what: str) -> Iterator[None]:
         yield
     except OSError as e:
         if not is_not_ours(e):
-            raise StorageError(
-                f"{what} ({e.strerror}), by which a batch that comes again is not stored elsewhere. The batch is not "
-                "stored; check the disk"
-            ) from e
+            said = f"the batch is not stored: {what}, by which it is stored nowhere else if it comes again"
+            raise storage_error(said, e, "check the disk") from e

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -132,21 +133,31 @@ def test_a_checkpoint_elsewhere_is_left_to_its_store(tmp_path: Path, place: str)
         assert peek(channel) == [b"INFO x"]
 
 
+@pytest.mark.parametrize(
+    ("failed", "kind", "advice"),
+    [(errno.EIO, ss.StorageError, "check the disk"), (errno.ENOSPC, ss.DiskSpaceError, "make room")],
+    ids=["fails", "is full"],
+)
 def test_a_batch_is_not_stored_if_its_offsets_cannot_be_kept(
-    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failed: int,
+    kind: type[ss.StorageError],
+    advice: str,
 ) -> None:
     sink, real = writer(tmp_path / "sink", str(checkpoint)), os.fsync
 
     def fails(descriptor: int) -> None:
         if "/offsets/" in os.readlink(f"/proc/self/fd/{descriptor}"):
-            raise OSError(5, "Input/output error")
+            raise OSError(failed, os.strerror(failed))
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fails)
-    with pytest.raises(
-        ss.StorageError, match=r"can't sync .*/offsets/3 \(Input/output error\), .* The batch is not stored"
-    ):
+    said = rf"^the batch is not stored: can't sync .*/offsets/3, .*\({os.strerror(failed)}\); {advice}"
+    with pytest.raises(ss.StorageError, match=said) as caught:
         commit(sink)
+    assert type(caught.value) is kind
     with ss.Channel(tmp_path / "sink", create=False) as channel:
         assert peek(channel) == []
 

@@ -165,8 +165,10 @@ def test_no_channel_gets_a_batch_if_the_disk_of_the_checkpoint_fails_or_is_full(
     writer = WAYS["a path"](tmp_path, where)
     with monkeypatch.context() as patch:
         fail_to_note(patch, step, failed)
-        with pytest.raises(ss.StorageError, match=rf"can't note in {checkpoint} .*\({os.strerror(failed)}\)"):
+        said = rf"^the batch is not stored: can't note in {checkpoint} .*\({os.strerror(failed)}\)"
+        with pytest.raises(ss.StorageError, match=said) as caught:
             commit(writer, 1, "run 1")
+    assert isinstance(caught.value, ss.DiskSpaceError) == (failed == errno.ENOSPC)
     assert bodies(tmp_path / "one") == []
     commit(WAYS["a path"](tmp_path, where), 1, "run 1")
     assert bodies(tmp_path / "one") == ROWS
