@@ -12,7 +12,7 @@ from spillable_stream.errors import StorageError
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["in_own_thread", "start_thread"]
+__all__ = ["in_own_thread", "no_thread_error", "start_thread"]
 
 
 def start_thread(thread: threading.Thread) -> None:
@@ -27,10 +27,19 @@ def start_thread(thread: threading.Thread) -> None:
     try:
         thread.start()
     except RuntimeError as e:
-        raise StorageError(
-            f"the thread {thread.name!r} can't start ({e}): raise this user's limit of processes, or end some, and try "
-            "again"
-        ) from e
+        raise no_thread_error(thread.name, e) from e
+
+
+def no_thread_error(name: str, e: RuntimeError) -> StorageError:
+    """Return the error for a thread that Python can't start.
+
+    Args:
+        name: the thread's name.
+        e: what Python raised.
+    """
+    return StorageError(
+        f"the thread {name!r} can't start ({e}): raise this user's limit of processes, or end some, and try again"
+    )
 
 
 def in_own_thread(call: Callable[[], None], name: str) -> asyncio.Future[None]:

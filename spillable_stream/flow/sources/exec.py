@@ -21,6 +21,7 @@ from spillable_stream.flow.sources.base import BatchProcessor, EventSource, lose
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.lines import split_lines
 from spillable_stream.log_records import fields, log_of
+from spillable_stream.own_thread import start_thread
 from spillable_stream.readiness import has_input
 from spillable_stream.shown_value import shown
 
@@ -88,7 +89,7 @@ class Exec(EventSource):
 
         Raises:
             OptionError: the command can't be started.
-            RuntimeError: no thread can be started, and the command has ended again.
+            StorageError: no thread can start, and the command has ended again.
         """
         self._stopping.clear()
         self.finished: bool = False
@@ -109,14 +110,16 @@ class Exec(EventSource):
                 f"the command {shown(self._arguments[0])} can't be started ({e.strerror}); correct it"
             ) from e
         if self._process.stderr is not None:
-            reader = threading.Thread(target=self._log_errors, args=(self._process.stderr,), daemon=True)
+            reader = threading.Thread(
+                target=self._log_errors, args=(self._process.stderr,), name=f"{self.name}-errors", daemon=True
+            )
             self._start_or_end(reader, self._process)
         return self._process
 
     def _start_or_end(self, thread: threading.Thread, process: subprocess.Popen[bytes]) -> None:
         """Start a thread that reads what a command writes; end the command where that can't be."""
         try:
-            thread.start()
+            start_thread(thread)
         except BaseException:
             self._end_group(process)
             for pipe in (process.stdout, process.stderr):

@@ -21,6 +21,7 @@ from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, lose_behind, put_held
 from spillable_stream.log_records import fields, log_of
+from spillable_stream.own_thread import no_thread_error
 from spillable_stream.shown_value import shown
 
 __all__ = ["NetworkSource", "ServerTls", "StreamSource", "bound_socket"]
@@ -29,6 +30,7 @@ _log = log_of("spillable_stream.flow")
 
 _T = TypeVar("_T")
 _PUTTING_THREADS = 16
+_LOOP_THREAD = "flow-network"
 _READ_BYTES = 1 << 16
 _LAST_READ_SECONDS = 1.0  # for which a source that is being stopped reads what has come
 _SILENCE_SECONDS = 0.05
@@ -46,17 +48,20 @@ class _Loop:
         self.threads: CallThreads | None = None
 
     def acquire(self) -> asyncio.AbstractEventLoop:
-        """Return the loop, which runs; raises RuntimeError where no thread can be started."""
+        """Return the loop, which runs; raises StorageError where no thread can start."""
         with self._mutex:
             if self._loop is None:
-                self._begin()
+                try:
+                    self._begin()
+                except RuntimeError as e:
+                    raise no_thread_error(_LOOP_THREAD, e) from e
             assert self._loop is not None
             self._users += 1
             return self._loop
 
     def _begin(self) -> None:
         loop, threads = asyncio.new_event_loop(), CallThreads(_PUTTING_THREADS, "flow-put")
-        thread = threading.Thread(target=loop.run_forever, name="flow-network", daemon=True)
+        thread = threading.Thread(target=loop.run_forever, name=_LOOP_THREAD, daemon=True)
         try:
             threads.begin(_nothing)  # first: with one thread, each later put finds one
             thread.start()
@@ -174,8 +179,8 @@ class NetworkSource(EventSource):
         """Listen; returns when clients can connect.
 
         Raises:
-            OptionError, StorageError: as `bound_socket`.
-            RuntimeError: no thread can be started.
+            OptionError: as `bound_socket`.
+            StorageError: likewise, or no thread can start.
         """
         self._stopping.clear()
         self._processor = processor

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spillable_stream.errors import ChannelFullError, OptionError
+from spillable_stream.errors import ChannelFullError, OptionError, StorageError
 from spillable_stream.flow.sources import exec as exec_module
 from spillable_stream.flow.sources.exec import Exec
 from tests.support.flow_processors import KeptBatches, Routed
@@ -255,7 +255,7 @@ def test_a_command_for_which_there_is_no_thread_ends_again(refused: int, monkeyp
         return spawned[-1]
 
     monkeypatch.setattr(subprocess, "Popen", noted)
-    with no_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
+    with no_threads(), pytest.raises(StorageError, match=r"can't start .*raise this user's limit"):
         source.start(KeptBatches())
     assert [process.returncode for process in spawned] == [-signal.SIGTERM]
     assert not source.alive

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spillable_stream.errors import OptionError
+from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.sources import network
 from spillable_stream.flow.sources.http import Http
 from spillable_stream.flow.sources.netcat import Netcat
@@ -232,7 +232,7 @@ def test_a_source_for_which_there_is_no_thread_leaves_nothing_and_can_be_started
         return found
 
     source.bind = noted  # type: ignore[method-assign]
-    with no_threads(named=named), pytest.raises(RuntimeError, match="can't start new thread"):
+    with no_threads(named=named), pytest.raises(StorageError, match=r"can't start .*raise this user's limit"):
         source.start(kept)
     assert not source.alive and [s.fileno() for s in bound] == [-1]
     assert not [t.name for t in threading.enumerate() if t.name.startswith("flow-")]
