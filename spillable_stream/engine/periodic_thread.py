@@ -64,13 +64,18 @@ class PeriodicThread:
                 else:
                     self._thread = thread
 
-    def end(self) -> None:
-        """End the thread, and wait for the work that is under way; `ensure` may start another one."""
+    def end(self, within_seconds: float | None = None) -> None:
+        """End the thread, and wait for the work that is under way; `ensure` may start another one.
+
+        Args:
+            within_seconds: how long to wait for work that nothing else depends on, and which ends by itself; None: as
+                long as it takes.
+        """
         with self._mutex:
             thread, self._thread = self._thread, None
             self._ended.set()
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            thread.join(within_seconds)
 
 
 def _run(work: weakref.ref[PeriodicWork], ended: threading.Event) -> None:

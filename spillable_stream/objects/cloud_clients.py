@@ -25,10 +25,9 @@ from spillable_stream.objects.store import StoreError
 __all__ = ["CloudClients", "RequestTimeouts", "import_obstore", "make_clients"]
 
 _CONNECT_SECONDS = 5
-# What answers at once, as a port that nobody listens on, is asked again for all of `repeat_seconds`, some thirty times.
-# No pause is long beside the seconds in which the owner of a group has to answer a claim.
-_MOST_REPEATS = 10_000
-_PAUSES = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 3}
+# What fails at once is repeated for some 3 seconds, 5 at most.
+_REPEATS = 10
+_PAUSES = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(milliseconds=500), "base": 2}
 _WHOLE_SECONDS = 300  # of a request, whose body may be large
 _AZURITE, _AZURITE_ACCOUNT = "http://127.0.0.1:10000", "devstoreaccount1"
 
@@ -57,7 +56,7 @@ class RequestTimeouts(NamedTuple):
     Args:
         create_seconds: a request that is sent once.
         silence_seconds: the silence of the store while something is read; it is asked again then.
-        repeat_seconds: how long a request that fails is repeated.
+        repeat_seconds: how long a request that fails is repeated, at most; ten times.
     """
 
     create_seconds: float = 10.0
@@ -98,7 +97,7 @@ def make_clients(location: Location, timeouts: RequestTimeouts) -> CloudClients:
     whole = config | {"timeout": f"{_WHOLE_SECONDS} seconds"}
     reading = whole | {"read_timeout": _duration(timeouts.silence_seconds)}
     repeated = {
-        "max_retries": _MOST_REPEATS,
+        "max_retries": _REPEATS,
         "retry_timeout": timedelta(seconds=timeouts.repeat_seconds),
         "backoff": _PAUSES,
     }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from spillable_stream.format.frame import Payload
+from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.cloud_answer import CloudAnswer, Outcome, read_answer
 from spillable_stream.objects.cloud_clients import CloudClients, RequestTimeouts, import_obstore
 from spillable_stream.objects.cloud_errors import Right, store_error
@@ -27,6 +29,7 @@ PART_BYTES = 32 << 20
 
 _PARTS_AT_ONCE = 4
 _PAGE = 1000  # of a listing
+_RESTART_SECONDS = 15.0  # how long a store that has answered before may be away: nobody waits so for a wrong address
 _NOTHING: Mapping[Outcome, Any] = {}
 _NOT_CREATED = dict.fromkeys((Outcome.EXISTS, Outcome.PROTECTED, Outcome.ARCHIVED), False)
 _OF_CHANGES: Mapping[Outcome, bool | None] = {
@@ -34,6 +37,7 @@ _OF_CHANGES: Mapping[Outcome, bool | None] = {
     Outcome.MISSING: False,
     Outcome.UNSUPPORTED: None,
 }
+_AWAY = {Outcome.UNREACHABLE, Outcome.BUSY}
 _OF_CREDENTIALS = {
     Outcome.FORBIDDEN,  # a file that holds them may be another by now
     Outcome.UNKNOWN_CREDENTIALS,
@@ -47,25 +51,30 @@ class CloudStore:
     """The objects under one root of a bucket or container. Implements `Store`.
 
     Credentials come from the environment, from the role of the host, or from the provider that the environment names. A
-    pickle has only the location. A child that was forked after its parent's first request can't use any cloud's store:
-    its first call raises `StoreError`.
+    pickle has only the location, and whether the store has answered. A child that was forked after its parent's first
+    request can't use any cloud's store: its first call raises `StoreError`.
 
     Args:
         location: the root.
         timeouts: how long requests may take and are repeated; `create` sends one.
+        has_answered: whether this store is known to have answered before, as to whoever sent a task here. One that did
+            is waited for while it restarts.
 
     Raises:
         ImportError: obstore is not installed.
     """
 
-    def __init__(self, location: Location, timeouts: RequestTimeouts | None = None) -> None:
+    def __init__(
+        self, location: Location, timeouts: RequestTimeouts | None = None, *, has_answered: bool = False
+    ) -> None:
         self._obstore = import_obstore()
         self._location = location
         self._timeouts = timeouts or RequestTimeouts()
         self._made: CloudClients | None = None
+        self._has_answered = has_answered
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._location,)
+        return partial(type(self), has_answered=self._has_answered), (self._location,)
 
     def __repr__(self) -> str:
         return f"CloudStore({str(self._location)!r})"
@@ -108,6 +117,7 @@ class CloudStore:
             "write",
             key,
             lambda clients, path: self._obstore.put(clients.writing, path, _view(data), use_multipart=False),
+            again=True,
         )
 
     def change(self, key: str, changed: Change) -> bool:
@@ -118,7 +128,7 @@ class CloudStore:
             version = {name: found.meta[name] for name in ("e_tag", "version") if found.meta[name] is not None}
             return pa.py_buffer(found.bytes()), version
 
-        data, version = self._ask("read", key, read)
+        data, version = self._ask("read", key, read, again=True)
         new = changed(data)
         if new is None:
             return True
@@ -140,7 +150,7 @@ class CloudStore:
             self._obstore.put(clients.writing, path, _view(data), mode=version or "overwrite", use_multipart=False)
             return True
 
-        return self._ask("write", key, write, _OF_CHANGES)
+        return self._ask("write", key, write, _OF_CHANGES, again=True)
 
     def _is_still(self, key: str, data: Payload) -> bool:
         """Tell whether an object is what was read before."""
@@ -156,7 +166,10 @@ class CloudStore:
     def get(self, key: str) -> Payload:
         """Return an object, whole; see `Store.get`."""
         return self._ask(
-            "read", key, lambda clients, path: pa.py_buffer(self._obstore.get(clients.reading, path).bytes())
+            "read",
+            key,
+            lambda clients, path: pa.py_buffer(self._obstore.get(clients.reading, path).bytes()),
+            again=True,
         )
 
     def get_range(self, key: str, start: int, end: int) -> Payload:
@@ -165,31 +178,42 @@ class CloudStore:
         def request(clients: CloudClients, path: str) -> Payload:
             return pa.py_buffer(self._obstore.get_range(clients.reading, path, start=start, end=end))
 
-        return self._ask("read", key, request, {Outcome.BEYOND: b""})
+        return self._ask("read", key, request, {Outcome.BEYOND: b""}, again=True)
 
     def delete(self, key: str) -> None:
         """Delete an object; one that is not there is no error."""
         self._ask(
-            "delete", key, lambda clients, path: self._obstore.delete(clients.reading, path), {Outcome.MISSING: None}
+            "delete",
+            key,
+            lambda clients, path: self._obstore.delete(clients.reading, path),
+            {Outcome.MISSING: None},
+            again=True,
         )
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the objects whose keys begin with ``prefix``, in any order."""
         folder = prefix.rpartition("/")[0]  # obstore takes only whole parts of a path
-        pages = self._ask(
-            "list", folder, lambda clients, path: self._obstore.list(clients.reading, prefix=path, chunk_size=_PAGE)
-        )
+
+        def first(clients: CloudClients, path: str) -> tuple[Any, Any]:
+            pages = self._obstore.list(clients.reading, prefix=path, chunk_size=_PAGE)
+            return pages, next(pages, None)
+
+        pages, page = self._ask("list", folder, first, again=True)
         begin = len(self._location.prefix) + 1
-        while page := self._ask("list", folder, lambda _, __: next(pages, None)):
+        while page:
             for found in page:
                 key = found["path"][begin:]
                 if key.startswith(prefix):
                     yield ObjectInfo(key, found["size"], found["last_modified"].timestamp())
+            page = self._ask("list", folder, lambda _, __: next(pages, None))
 
     def folders(self) -> Iterator[str]:
         """Yield the names right under the root under which there are objects, in any order."""
         found = self._ask(
-            "list", "", lambda clients, path: self._obstore.list_with_delimiter(clients.reading, prefix=path or None)
+            "list",
+            "",
+            lambda clients, path: self._obstore.list_with_delimiter(clients.reading, prefix=path or None),
+            again=True,
         )
         return (path.rstrip("/").rpartition("/")[2] for path in found["common_prefixes"])
 
@@ -199,6 +223,8 @@ class CloudStore:
         key: str,
         request: Callable[[CloudClients, str], _T],
         instead: Mapping[Outcome, _T] = _NOTHING,
+        *,
+        again: bool = False,
     ) -> _T:
         """Send a request.
 
@@ -207,18 +233,26 @@ class CloudStore:
             key: the object, or the prefix of a listing.
             request: sends it, given the clients and the path in the bucket.
             instead: what to return for answers other than success.
+            again: whether it may be sent again, while a store that has answered before is away.
 
         Raises:
             StoreError: it was answered otherwise, or not at all. Its text and its context have none of obstore's.
         """
         begin_requests(self._location)
-        clients = self._clients()
-        try:
-            return request(clients, f"{self._location.prefix}/{key}".strip("/"))
-        except BaseException as e:
-            if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
-                raise  # an interrupt
-            answer = read_answer(e)
+        clients, path = self._clients(), f"{self._location.prefix}/{key}".strip("/")
+        for _ in Backoff(min(_RESTART_SECONDS, self._timeouts.repeat_seconds)).attempts():
+            try:
+                done = request(clients, path)
+            except BaseException as e:
+                if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
+                    raise  # an interrupt
+                answer = read_answer(e)
+            else:
+                self._has_answered = True
+                return done
+            if not (again and self._has_answered and answer.outcome in _AWAY):
+                break
+        self._has_answered = self._has_answered or bool(answer.status and answer.outcome not in _AWAY | _OF_CREDENTIALS)
         if answer.outcome in instead:
             return instead[answer.outcome]
         if answer.outcome in _OF_CREDENTIALS:
@@ -264,7 +298,7 @@ class CloudUpload:
         """Make the object; see `Upload.finish`."""
         if self._writer is None:
             parts = [_view(part) for part in self._kept]
-            self._store._ask("write", self._key, lambda clients, path: self._put(clients, path, parts))
+            self._store._ask("write", self._key, lambda clients, path: self._put(clients, path, parts), again=True)
         else:
             self._complete()
         self._kept.clear()

@@ -15,18 +15,19 @@ from spillable_stream.storage.filesystem import FileSystem
 __all__ = ["open_store"]
 
 
-def open_store(location: Location) -> Store:
+def open_store(location: Location, *, has_answered: bool = False) -> Store:
     """Return the store at a location. No request is sent yet.
 
     Args:
         location: the root.
+        has_answered: whether it is known to have answered before (`CloudStore`).
 
     Raises:
         ImportError: the location is in a cloud, and obstore is not installed.
         OptionError: no directory can be there.
     """
     if location.scheme != DIRECTORY:
-        return CloudStore(location)
+        return CloudStore(location, has_answered=has_answered)
     directory = Path(location.prefix)
     if why := FileSystem().why_impossible(directory / IDENTITY):
         raise OptionError(f"no store can be at {location}: {why}; give the path of a directory")

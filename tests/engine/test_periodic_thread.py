@@ -152,3 +152,23 @@ def test_none_begins_at_the_end_of_the_process_and_nothing_fails(monkeypatch: py
         work.thread.ensure()
     assert refused and not work.thread.is_alive()
     work.thread.end()
+
+
+def test_an_end_waits_only_so_long_for_work_that_nothing_depends_on() -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    class Slow(Work):
+        def run_once(self) -> bool:
+            begun.set()
+            assert may_end.wait(_WAIT_SECONDS)
+            return super().run_once()
+
+    work = Slow()
+    work.thread.ensure()
+    thread = thread_of(work)
+    assert begun.wait(_WAIT_SECONDS)
+    work.thread.end(within_seconds=0.001)
+    assert thread.is_alive() and not work.thread.is_alive()
+    may_end.set()
+    thread.join(_WAIT_SECONDS)
+    assert not thread.is_alive() and work.count == 1

@@ -222,6 +222,7 @@ def test_one_client_sends_once_and_the_others_are_patient() -> None:
     clients = make(S3)
     assert clients.once.retry_config["max_retries"] == 0
     for client in (clients.reading, clients.writing):
+        assert client.retry_config["max_retries"] == 10
         assert client.retry_config["retry_timeout"].total_seconds() == 60
     assert repr(clients) == "CloudClients()"
 

@@ -7,16 +7,18 @@ import hashlib
 import pickle
 import threading
 from collections.abc import Callable
-from datetime import timedelta
+from functools import partial
 
 import pytest
 
 from spillable_stream import register_credentials
-from spillable_stream.objects import cloud_clients
+from spillable_stream.objects import cloud_clients, cloud_store
+from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.cloud_clients import RequestTimeouts
 from spillable_stream.objects.cloud_store import PART_BYTES, CloudStore
 from spillable_stream.objects.location import Location
-from spillable_stream.objects.store import ObjectMissingError
+from spillable_stream.objects.open_store import open_store
+from spillable_stream.objects.store import ObjectMissingError, uploading
 from tests.support.cloud_stores import AZURE, GOOGLE, LOCATIONS, S3, SECRET, Answer, error_of, failing, impatient
 from tests.support.servers.gcs_stub import GcsStub
 from tests.support.servers.http_stub import HttpStub, Request, Response
@@ -308,17 +310,86 @@ def test_a_silent_store_is_asked_again(serve: Callable[[Answer], HttpStub], loca
     assert len(stub.requests) >= 2, "and again, where an answer took as long"
 
 
+FOUND = Response(
+    200, b"data", {"etag": '"x"', "x-goog-generation": "7", "last-modified": "Mon, 23 Nov 2026 12:00:00 GMT"}
+)
+
+
+@pytest.fixture
+def restarting(serve: Callable[[Answer], HttpStub], monkeypatch: pytest.MonkeyPatch) -> HttpStub:
+    """A store that answers twice, is away for three requests, and answers again; clients send each once."""
+    monkeypatch.setattr(cloud_clients, "_REPEATS", 0)
+    return (stub := serve(lambda _: Response(503) if 2 < len(stub.requests) < 6 else FOUND))
+
+
 @LOCATIONS
-def test_a_store_that_fails_at_once_is_asked_again_as_long_as_a_silent_one(
+@pytest.mark.parametrize("ask", ["get", "replace", "change", "upload"])
+def test_a_store_that_has_answered_is_waited_for_while_it_restarts(
+    restarting: HttpStub, location: Location, ask: str
+) -> None:
+    def upload(store: CloudStore) -> None:
+        with uploading(store, "log/1") as body:
+            body.write(b"data")
+
+    asks: dict[str, Callable[[CloudStore], object]] = {
+        "get": lambda store: store.get("log/1"),
+        "replace": lambda store: store.replace("log/1", b"data"),
+        "change": lambda store: store.change("log/1", lambda _: b"new"),
+        "upload": upload,
+    }
+    store = CloudStore(location)
+    store.get("log/1")
+    store.get("log/1")
+    asks[ask](store)
+    assert len(restarting.requests) == 6 + (ask == "change")
+
+
+@LOCATIONS
+def test_a_store_that_has_not_answered_yet_is_told_to_be_away_soon(
     serve: Callable[[Answer], HttpStub], location: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    soon = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=2), "base": 3}
-    monkeypatch.setattr(cloud_clients, "_PAUSES", soon)
-    headers = {"etag": '"x"', "last-modified": "Mon, 23 Nov 2026 12:00:00 GMT"}
-    stub = serve(lambda _: Response(200, b"data", headers) if len(stub.requests) > 30 else Response(503))
-    store = CloudStore(location, timeouts=RequestTimeouts(repeat_seconds=59))
-    assert bytes(store.get("log/1")) == b"data"
-    assert len(stub.requests) == 31
+    monkeypatch.setattr(cloud_clients, "_REPEATS", 0)
+    stub = serve(lambda _: Response(503) if len(stub.requests) < 3 else FOUND)
+    store = CloudStore(location)
+    assert not error_of(lambda: store.get("log/1")).is_lasting
+    assert not error_of(lambda: list(store.list("log/"))).is_lasting
+    assert len(stub.requests) == 2
+
+
+@LOCATIONS
+def test_a_creation_is_sent_once_also_to_a_store_that_restarts(restarting: HttpStub, location: Location) -> None:
+    store = CloudStore(location)
+    store.get("log/1")
+    store.get("log/1")
+    assert error_of(lambda: store.create("log/1", b"data")).may_have_happened
+    assert len(restarting.requests) == 3
+
+
+@LOCATIONS
+def test_a_task_knows_that_a_store_has_answered_whoever_sent_it(restarting: HttpStub, location: Location) -> None:
+    store = CloudStore(location)
+    store.get("log/1")
+    store.get("log/1")
+    for there in (pickle.loads(pickle.dumps(store)), open_store(location, has_answered=True)):
+        assert bytes(there.get("log/1")) == b"data"
+        assert len(restarting.requests) == 6
+        del restarting.requests[2:]
+
+
+@LOCATIONS
+def test_an_interrupt_ends_the_wait_for_a_store(
+    restarting: HttpStub, location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    store = CloudStore(location)
+    store.get("log/1")
+    store.get("log/1")
+    monkeypatch.setattr(cloud_store, "Backoff", partial(Backoff, sleep=interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        store.get("log/1")
+    assert len(restarting.requests) == 3
 
 
 @LOCATIONS

@@ -65,7 +65,7 @@ def stores_in_memory(seen_by: Callable[[Store], Store] = lambda store: store) ->
     """
     stores: dict[str, MemoryStore] = {}
 
-    def open_store(location: Location) -> Store:
+    def open_store(location: Location, *, has_answered: bool = False) -> Store:
         return seen_by(stores.setdefault(str(location), MemoryStore(str(location))))
 
     with (

@@ -38,7 +38,8 @@ class ByHand:
     def ensure(self) -> None:
         pass
 
-    end = ensure
+    def end(self, within_seconds: float | None = None) -> None:
+        pass
 
 
 def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,12 @@ from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.process_owners import is_nobodys, refusal_here
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.store.object_log import ObjectLog
-from spillable_stream.engine.store.object_ownership import ANSWER_SECONDS, ObjectGroupHold, ObjectOwnership
+from spillable_stream.engine.store.object_ownership import (
+    ANSWER_SECONDS,
+    LAST_REQUEST_SECONDS,
+    ObjectGroupHold,
+    ObjectOwnership,
+)
 from spillable_stream.engine.store.owner_inquiries import OwnerInquiries
 from spillable_stream.engine.store.owner_requests import Claim, GiveUp, Own
 from spillable_stream.errors import (
@@ -280,7 +285,7 @@ class ObjectOwners:
             forked: in a forked child, which has no such thread.
         """
         if not forked:
-            self._thread.end()
+            self._thread.end(LAST_REQUEST_SECONDS)
 
 
 _WAIT = OwnerRecord(-1, "")

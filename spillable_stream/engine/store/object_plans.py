@@ -69,7 +69,7 @@ class ObjectReadPlan:
 
     def open(self) -> PlanReader:
         """Return a reader. The first events are asked for beside the question whether the channel is here."""
-        store = open_store(self.location)
+        store = open_store(self.location, has_answered=True)
         asked = begin(store.root, partial(_require_here, store, self.location, self.channel))
         reader = ObjectPlanReader(store, self)
         try:
@@ -178,15 +178,17 @@ class ObjectStagePlan:
 
     def ask_here(self) -> Callable[[], None]:
         """Begin to ask whether this host can read the channel; one that can't write there fails with its segment."""
-        store = open_store(self.location)
+        store = open_store(self.location, has_answered=True)
         return begin(store.root, partial(_require_here, store, self.location, self.channel)).result
 
     def begin(self, owner: str, batch_id: int) -> StagedObjectWriter:
-        return StagedObjectWriter(open_store(self.location), self.channel, self.birth, owner, batch_id)
+        return StagedObjectWriter(
+            open_store(self.location, has_answered=True), self.channel, self.birth, owner, batch_id
+        )
 
     def begin_delayed(self, owner: str, batch_id: int) -> ObjectStaging:
         """Begin to stage delayed rows in objects that are nobody's by their names, like those of all delayed events."""
-        objects = DelayedObjects(open_store(self.location), self.channel, ObjectCache(0))
+        objects = DelayedObjects(open_store(self.location, has_answered=True), self.channel, ObjectCache(0))
         return ObjectStaging(lambda chunks: write_delayed(objects, self.birth, [chunks]), _DELAYED_OBJECT_BYTES)
 
 
