@@ -155,28 +155,35 @@ _FOR_CREDENTIALS = re.compile(
     r"Error performing token request|^Generic S3 error: Error performing POST REDACTED|"
     r"Error performing [A-Z]+ https?://(?:"
     r"169\.254\.169\.254|169\.254\.170\.(?:2|23)|\[fd00:ec2::(?:254|23)\]|metadata\.google\.internal|"
-    r"sts\.(?:[\w-]+\.)?amazonaws\.com(?:\.cn)?|[^/\s]+/latest/api/token in|"
-    r"[^/\s]+/latest/meta-data/iam/security-credentials)[:/ ]"
+    r"sts\.(?:[\w-]+\.)?amazonaws\.com(?:\.cn)?|\S+/latest/api/token in|"
+    r"\S+/latest/meta-data/iam/security-credentials)[:/ ]"
 )
 _OF_A_CONTAINER = "AWS_CONTAINER_CREDENTIALS_FULL_URI"  # the only such address of any form
+_ASKED = re.compile(r"Error performing GET (\S+) in ")
 _NOT_YET = {408, 410, 429}  # of such a service: it has too many requests, or is not there for a moment
-_UPDATING = 404  # of Azure's, while it is updated; of the others: this host has no role
+_NO_ROLE = 404  # of Azure's: it is updated; of the others: this host has no role, or has none for a moment
 _AZURE = "Generic MicrosoftAzure error"
 
 
-def read_answer(error: BaseException) -> CloudAnswer:
-    """Return what the store answered, as far as an exception of obstore says it."""
+def read_answer(error: BaseException, *, had_credentials: bool = False) -> CloudAnswer:
+    """Return what the store answered, as far as an exception of obstore says it.
+
+    Args:
+        error: the exception.
+        had_credentials: whether there were some before: a host that has no role now may have one again soon, as while
+            an agent that gives roles to containers restarts.
+    """
     text = str(error)
     status = int(found[1]) if (found := _STATUS.search(text)) else 0
     code = found[1] if (found := _CODE.search(text)) and found[1] in _OUTCOME_OF_CODE else ""
-    return CloudAnswer(_outcome(type(error).__name__, text, status, code), status, code)
+    return CloudAnswer(_outcome(type(error).__name__, text, status, code, had_credentials), status, code)
 
 
-def _outcome(kind: str, text: str, status: int, code: str) -> Outcome:
+def _outcome(kind: str, text: str, status: int, code: str, had_credentials: bool) -> Outcome:
     if _FAILED_PROVIDER in text or kind == _FAILED_PROVIDER:
         return Outcome.FAILED_PROVIDER
     if _is_for_credentials(text):
-        return _outcome_for_credentials(text, status, code)
+        return _outcome_for_credentials(text, status, code, had_credentials)
     if code:
         return _OUTCOME_OF_CODE[code]
     if "BareRedirect" in text or "Received redirect without LOCATION" in text:
@@ -193,12 +200,12 @@ def _outcome(kind: str, text: str, status: int, code: str) -> Outcome:
 
 
 def _is_for_credentials(text: str) -> bool:
-    container = os.environ.get(_OF_A_CONTAINER)
-    return bool(_FOR_CREDENTIALS.search(text)) or (bool(container) and f"Error performing GET {container} in " in text)
+    container, asked = os.environ.get(_OF_A_CONTAINER, "").rstrip("/"), _ASKED.search(text)
+    return bool(_FOR_CREDENTIALS.search(text)) or (asked is not None and asked[1].rstrip("/") == container)
 
 
-def _outcome_for_credentials(text: str, status: int, code: str) -> Outcome:
-    not_yet = _NOT_YET | ({_UPDATING} if text.startswith(_AZURE) else set())
+def _outcome_for_credentials(text: str, status: int, code: str, had_credentials: bool) -> Outcome:
+    not_yet = _NOT_YET | ({_NO_ROLE} if had_credentials or text.startswith(_AZURE) else set())
     is_refused = 400 <= status < 500 and status not in not_yet and _OUTCOME_OF_CODE.get(code) is not Outcome.BUSY
     return Outcome.UNKNOWN_CREDENTIALS if is_refused else Outcome.NO_CREDENTIALS
 

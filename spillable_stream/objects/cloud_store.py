@@ -246,7 +246,7 @@ class CloudStore:
             except BaseException as e:
                 if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
                     raise  # an interrupt
-                answer = read_answer(e)
+                answer = read_answer(e, had_credentials=self._has_answered)
             else:
                 self._has_answered = True
                 return done

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -246,7 +249,10 @@ def no_keys(cloud_settings: None, monkeypatch: pytest.MonkeyPatch) -> None:
         (S3, INSTANCE, ROLES, 404, NONE),
         (S3, INSTANCE, ROLES, 429, BUSY),
         (S3, INSTANCE, f"{ROLES}its-role", 404, NONE),
+        (S3, {"AWS_METADATA_ENDPOINT": "URL/"}, TOKEN, 404, NONE),
+        (S3, {"AWS_METADATA_ENDPOINT": "URL/of/roles"}, f"/of/roles{TOKEN}", 404, NONE),
         (S3, CONTAINER, "/role", 404, NONE),
+        (S3, {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "URL"}, "/", 404, NONE),
         (S3, CONTAINER, "/role", 500, BUSY),
         (S3, WEB_IDENTITY, "/", 403, NONE),
         (S3, WEB_IDENTITY, "/", 404, NONE),
@@ -287,3 +293,37 @@ def test_what_a_service_of_credentials_answers_is_not_taken_for_the_stores_and_a
             assert not isinstance(error, ObjectMissingError)
             assert (error.is_lasting, error.may_have_happened) == (says is NONE, False)
     assert {request.path for request in stub.requests} <= {TOKEN, ROLES, missing}
+
+
+@pytest.mark.usefixtures("no_keys")
+def test_a_host_that_had_a_role_is_asked_for_it_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What gives it, such as an agent beside a container, may restart while a spool ships."""
+    role = f"{ROLES}its-role"
+    gone: list[str] = []
+    until = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()  # so it is renewed at each request
+    document = json.dumps(
+        {"AccessKeyId": "id", "SecretAccessKey": SECRET, "Token": "token", "Expiration": until, "Code": "Success"}
+    ).encode()
+
+    def answer(request: Request) -> Response:
+        if request.path in gone:
+            return Response(404, b"<html></html>")
+        given = {TOKEN: b"a token", ROLES: b"its-role", role: document}
+        return Response(
+            200,
+            given.get(request.path, b"the object"),
+            {"etag": '"x"', "last-modified": "Mon, 23 Nov 2026 12:00:00 GMT"},
+        )
+
+    with HttpStub(answer) as stub:
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", stub.url)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", stub.url)
+        store = impatient(S3)
+        assert bytes(store.get("log/1")) == b"the object"
+        time.sleep(0.11)  # it is asked for ten times a second, at most
+        gone.append(ROLES)
+        for ask in (lambda: store.get("log/1"), lambda: store.create("log/1", b"data")):
+            error = error_of(ask)
+            assert BUSY in str(error) and not error.is_lasting and not error.may_have_happened
+        gone.clear()
+        assert bytes(store.get("log/1")) == b"the object"
