@@ -17,6 +17,7 @@ from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.dues import pack_dues
 from spillable_stream.format.frame import PUT, Frame, total_size
 from spillable_stream.format.row_values import row_reader
+from spillable_stream.objects.store import StoreFullError
 
 __all__ = ["MOST_EVENTS", "PutBuffer"]
 
@@ -124,6 +125,8 @@ class PutBuffer:
         """Move the frames to a segment file, so that memory stays bounded."""
         try:
             self._write_segment()
+        except StoreFullError:  # a part of them may be in the object, and the engine has nothing to make room with
+            raise
         except DiskSpaceError:  # nothing of them was written
             self._engine.make_room()
             self._write_segment()

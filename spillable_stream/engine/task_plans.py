@@ -122,7 +122,7 @@ class StagedFile(Protocol):
         """Append frames.
 
         Raises:
-            StorageError: the storage refused; nothing was appended.
+            StorageError: the storage refused; nothing was appended to a file, and an object can only be discarded.
         """
 
     def finish(self) -> SegmentRef:

@@ -89,7 +89,11 @@ class StagedObjectWriter:
         self._upload = store.upload(self.name)
         header = {"format": OBJECT_FORMAT_VERSION, "channel": channel, "segment": self.name}
         frame = Frame.of(FrameType.SEGMENT_HEADER, pack(header))
-        self._send(encode(frame, self._seed, time_us=time.time_ns() // 1000))
+        try:
+            self._send(encode(frame, self._seed, time_us=time.time_ns() // 1000))
+        except BaseException:
+            self.discard()
+            raise
 
     def write(self, frames: Iterable[Frame]) -> None:
         """Append PUT frames.

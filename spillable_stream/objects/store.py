@@ -81,6 +81,8 @@ class ObjectMissingError(StoreError):
 class StoreFullError(StoreError, DiskSpaceError):
     """The file system of a store in a directory is full, or the user's quota is used up. Nothing was done."""
 
+    stored_nothing = True
+
     def __init__(self, message: str, *, may_have_happened: bool = False, is_lasting: bool = False) -> None:
         super().__init__(message, may_have_happened=may_have_happened, is_lasting=is_lasting)
 

@@ -8,6 +8,7 @@ import pickle
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -159,7 +160,8 @@ def test_a_full_disk_leaves_nothing_behind_and_is_the_error_of_one(
         with mock.patch(f"os.{call}", side_effect=with_errno(number)), pytest.raises(DiskSpaceError) as raised:
             write("log/1", b"data")
         error = pickle.loads(pickle.dumps(raised.value))
-        assert isinstance(error, StoreError) and "make room" in str(error) and not error.may_have_happened
+        assert isinstance(error, StoreError) and "make room" in str(error)
+        assert (error.may_have_happened, error.stored_nothing) == (False, True)
     assert temporaries(root) == [] and [info.key for info in store.list("")] == ["log/0"]
 
 
@@ -177,13 +179,28 @@ def full() -> StorageError:
     return error
 
 
-@pytest.mark.parametrize("size_bytes", [1000, 3 << 20], ids=["in a slot", "staged"])
-def test_a_put_to_a_full_disk_is_refused_at_once_as_one_to_a_channel_on_a_disk(root: Path, size_bytes: int) -> None:
-    with Channel(f"object+file://{root}", commit_interval=0) as channel:
+@pytest.mark.parametrize(
+    ("size_bytes", "writes"),
+    [(1000, 0), (5000, 0), (5000, 1)],
+    ids=["in a slot", "staged", "staged, full later"],
+)
+def test_a_put_to_a_full_disk_is_refused_at_once_as_one_to_a_channel_on_a_disk(
+    root: Path, size_bytes: int, writes: int
+) -> None:
+    real, left = os.pwritev, [None] * writes
+
+    def write(*arguments: Any) -> int:
+        if not left:
+            raise with_errno(errno.ENOSPC)
+        left.pop()
+        return real(*arguments)
+
+    with Channel(f"object+file://{root}", commit_interval=0, max_inline_bytes=2000) as channel:
         put(channel, b"before")
-        with mock.patch("os.pwritev", side_effect=with_errno(errno.ENOSPC)), pytest.raises(DiskSpaceError) as raised:
+        with mock.patch("os.pwritev", write), pytest.raises(DiskSpaceError, match="make room") as raised:
             put(channel, os.urandom(size_bytes))
-        assert says_nothing_stored(raised.value)
+        assert says_nothing_stored(raised.value) and "discarded" not in str(raised.value)
+        assert temporaries(root) == []
         put(channel, b"after")
         assert peek(channel) == [b"before", b"after"]
 
