@@ -105,10 +105,10 @@ class OpenChannel:
             cache=self._cache,
             known=found.known,
         )
-        self.uuid, self._engine = self.uuid or engine.channel, engine
-        if engine.channel != self.uuid:
+        if self.uuid not in ("", engine.channel):  # in a forked child
             engine.close()
             self.require_same(engine.channel)
+        self.uuid, self._engine = engine.channel, engine
         self._engine.lock_timeout_seconds = self._engine.state.options.lock_timeout
         self._puts = DirectPuts(self._engine) if self.spool is None else self.spool
 

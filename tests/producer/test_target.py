@@ -257,6 +257,26 @@ def test_a_reopened_handle_is_not_one_that_was_never_closed(path: Path, open_cha
         first.engine()
 
 
+def test_a_handle_that_closed_amid_a_commit_leaves_it_in_doubt_though_the_channel_is_busy_when_it_is_opened_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the batch would get another number, and be stored twice."""
+
+    def closed(_: Channel) -> None:
+        raise ChannelClosedError("a file was closed")
+
+    def busy(_: Channel) -> None:
+        raise ChannelBusyError("it is being recovered")
+
+    with Producer(path, retries=1, **QUICK) as producer:
+        with monkeypatch.context() as patch:
+            patch.setattr(Channel, "put_transaction", closed)
+            patch.setattr(Channel, "another", busy)
+            error = producer.send(b"x").exception(PATIENCE_SECONDS)
+        assert isinstance(error, SendFailedError) and error.result.in_doubt
+        assert error.result.error_code == ChannelBusyError.__name__
+
+
 def test_a_target_that_is_closed_while_it_opens_its_channel_again_leaves_no_handle_open(
     open_channel: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
