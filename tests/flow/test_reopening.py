@@ -289,7 +289,7 @@ def test_a_channel_whose_disk_hangs_does_not_keep_another_one_closed(
         disk.works()
         wait_until(lambda: not running.wait(0.001) and written(place, "out2") == ["1", "2"])
         assert "c1" in running.troubles() and "c2" not in running.troubles()
-        assert caplog.text.count("the channel c1 is still being opened again after 0.05 s") == 1
+        assert "the channel c1 is still being opened again after 0.05 s" in caplog.text
         go_on.set()
         wait_until(lambda: works(running) and written(place) == ["1", "2"])
     assert written(place) == written(place, "out2") == ["1", "2"]
