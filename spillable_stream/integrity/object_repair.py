@@ -149,16 +149,22 @@ class _Repair:
         raise self._busy(f"each request for slot {number} meets another one")
 
     def _fence(self) -> Tail:
-        """Append a slot without events behind one that can't prove anything, and return the log's end."""
+        """Append a slot without events behind one that can't prove anything, and return the log's end.
+
+        Raises what `_fill` raises.
+        """
         inspection = self._inspection
         number, token = inspection.last_number + 1, new_token()
         header = SlotHeader(self._channel, number, inspection.counts or NO_TOKEN, token, self._writer)
         data = b"".join(header.encode())
-        if not self._slots.create(number, data):
-            there = self._slots.read(number)
-            if there is None or there.header.token != token:
-                raise self._busy(f"slot {number} appeared")
-        return Tail(number, token, token, len(data))
+        for _ in Backoff(_TIMEOUT_SECONDS).attempts():
+            if not self._slots.create(number, data):
+                if (there := self._slots.read(number)) is None:
+                    continue
+                if there.header.token != token:
+                    raise self._busy(f"slot {number} appeared")
+            return Tail(number, token, token, len(data))
+        raise self._busy(f"each request for slot {number} meets another one")
 
     def _append(self, tail: Tail) -> tuple[Tail, ChannelState]:
         """Append what is lost, and from where on slots are needed; return the log's end and the state there."""

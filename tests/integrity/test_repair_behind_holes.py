@@ -195,6 +195,39 @@ def test_a_hole_whose_filling_always_meets_another_request_leaves_the_channel_as
     assert {key: data for key, data in store.objects.items() if not key.startswith("quarantine/")} == whole
 
 
+def lose_newest(store: MemoryStore) -> str:
+    """Destroy the header of the newest slot, and return the key of the one that a repair puts behind it."""
+    fill_store()
+    newest = keys_of("log/", store)[-1]
+    damage_object(store, newest, DAMAGES["one byte of the header"])
+    return slot_key(int(newest.rpartition("/")[2]) + 1)
+
+
+def test_a_fence_that_meets_another_request_is_created_by_the_next_one(store: MemoryStore) -> None:
+    key = lose_newest(store)
+    with stores_in_memory(lambda inner: FaultyStore(inner, once("create", Fault.CONFLICT, key))) as others:
+        others[URL] = store
+        ss.repair(URL)
+    assert ss.verify(URL).healthy
+
+
+def test_a_fence_that_always_meets_another_request_leaves_the_channel_as_it_was(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_repair, "_TIMEOUT_SECONDS", 0.0)
+    key = lose_newest(store)
+    before = dict(store.objects)
+
+    def conflict(request: Request) -> Fault | None:
+        return Fault.CONFLICT if (request.kind, request.key) == ("create", key) else None
+
+    with stores_in_memory(lambda inner: FaultyStore(inner, conflict)) as others:
+        others[URL] = store
+        with pytest.raises(ss.ChannelBusyError, match=r"is being written: each request for slot \d+ meets another one"):
+            ss.repair(URL)
+    assert {key: data for key, data in store.objects.items() if not key.startswith("quarantine/")} == before
+
+
 @pytest.mark.parametrize("kind", ["replace", "create"], ids=["before it fills the hole", "after"])
 def test_of_two_repairs_of_one_hole_one_is_done_and_the_other_one_says_so(store: MemoryStore, kind: str) -> None:
     fill_store()
