@@ -25,6 +25,7 @@ __all__ = ["no_channel_but", "refuse_leftovers", "require_outside_of_channel"]
 
 _FOLDERS = {LOG, CHECKPOINTS, SEGMENTS, QUERIES, WORKERS, QUARANTINE}
 _MOST_LOOKS = 10
+_MOST_LISTED = 1000  # one request; whoever gives a wrong address may have millions of objects there
 
 
 def no_channel_but(store: Store) -> NotAChannelError:
@@ -37,7 +38,7 @@ def no_channel_but(store: Store) -> NotAChannelError:
             return no_channel(store, f", and is inside of a channel: give {outer}")
     with suppress(SpillableError):
         if (inner := _channel_below(store, Location.parse(store.root))) is not None:
-            return no_channel(store, f", but holds a channel: give {inner}")
+            return no_channel(store, f", but is above a channel: give {inner}, or another one there")
     return no_channel(store)
 
 
@@ -81,18 +82,16 @@ def refuse_leftovers(store: Store, location: Location) -> None:
 
 
 def _channel_around(location: Location) -> Location | None:
-    """Return the channel whose folder an address names."""
+    """Return the channel that has an address in one of its folders."""
     path = PurePosixPath(location.prefix)
-    if f"{path.name}/" not in _FOLDERS or len(path.parts) < 2:
-        return None
-    outer = replace(location, prefix=str(path.parent))
-    return outer if _is_channel(outer) else None
+    folders = (folder for folder in (path, *path.parents) if f"{folder.name}/" in _FOLDERS and len(folder.parts) > 1)
+    return next(filter(_is_channel, (replace(location, prefix=str(folder.parent)) for folder in folders)), None)
 
 
 def _channel_below(store: Store, location: Location) -> Location | None:
-    """Return a channel right below an address."""
-    names = islice(sorted(store.folders()), _MOST_LOOKS)
-    below = (replace(location, prefix=f"{location.prefix}/{name}") for name in names)
+    """Return a channel right below an address, if the first objects of a listing lead to one."""
+    names = {info.key.partition("/")[0] for info in islice(store.list(""), _MOST_LISTED) if "/" in info.key}
+    below = (replace(location, prefix=f"{location.prefix}/{name}") for name in sorted(names)[:_MOST_LOOKS])
     return next(filter(_is_channel, below), None)
 
 

@@ -104,7 +104,10 @@ def above_a_channel(place: Path) -> Path:
         (missing, "it has no channel.json; check the address; 'spillable create' creates a new one"),
         (a_backup, "it has no channel.json, and is a backup: 'spillable restore {} PATH' creates a channel from it"),
         (in_a_channel, "it has no channel.json, and is inside of a channel: give object+file://{}/objects"),
-        (above_a_channel, "it has no channel.json, but holds a channel: give object+file://{}/objects"),
+        (
+            above_a_channel,
+            "it has no channel.json, but is above a channel: give object+file://{}/objects, or another one there",
+        ),
     ],
 )
 def test_an_address_without_a_channel_is_status_2_and_one_line_that_says_what_to_do(

@@ -9,9 +9,10 @@ import pytest
 from spillable_stream import Channel, verify
 from spillable_stream.errors import NotAChannelError, OptionError
 from spillable_stream.format.file_names import BACKUPS
+from spillable_stream.objects import wrong_place
 from spillable_stream.objects.identity import IDENTITY
 from spillable_stream.objects.slots import LOG, slot_key
-from spillable_stream.objects.store import StoreError
+from spillable_stream.objects.store import ObjectInfo, StoreError
 from tests.support.events import put
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, stores_in_memory
@@ -72,7 +73,29 @@ def test_an_address_above_a_channel_names_one(stores: Stores) -> None:
     make_channel(stores, f"{URL}/eu")
     make_channel(stores, f"{URL}/us")
     stores[URL].objects["archive/notes.txt"] = b"mine"
-    assert said_of(URL) == f", but holds a channel: give {URL}/eu"
+    assert said_of(URL) == f", but is above a channel: give {URL}/eu, or another one there"
+
+
+def test_a_large_place_is_not_listed_whole_for_a_name_of_a_channel(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_channel(stores, f"{URL}/eu")
+    stores[URL].objects |= {f"east/{i:04}": b"" for i in range(50)}
+    monkeypatch.setattr(wrong_place, "_MOST_LISTED", 10)
+    listed = list[str]()
+    real = MemoryStore.list
+
+    def listing(self: MemoryStore, prefix: str) -> Iterator[ObjectInfo]:
+        for info in real(self, prefix):
+            if self is stores[URL] and not prefix:
+                listed.append(info.key)
+            yield info
+
+    monkeypatch.setattr(MemoryStore, "list", listing)
+    monkeypatch.delattr(MemoryStore, "folders")
+    with pytest.raises(NotAChannelError, match=f"is above a channel: give {URL}/eu"):
+        Channel(URL, readonly=True)
+    assert len(listed) == 10
 
 
 def test_a_store_that_refuses_to_be_looked_at_changes_nothing_about_the_error(
@@ -93,9 +116,11 @@ def test_a_store_that_refuses_to_be_looked_at_changes_nothing_about_the_error(
 
 def test_no_channel_is_created_in_the_folder_of_another_one(stores: Stores) -> None:
     make_channel(stores, URL)
-    with pytest.raises(OptionError, match=f"^{URL}/log is inside of {URL}, a channel: give a place outside of it$"):
-        Channel(f"{URL}/log")
-    assert stores[f"{URL}/log"].objects == {}
+    for inside in (f"{URL}/log", f"{URL}/log/deep/down"):
+        with pytest.raises(OptionError, match=f"^{inside} is inside of {URL}, a channel: give a place outside of it$"):
+            Channel(inside)
+        assert stores[inside].objects == {}
+        assert said_of(inside) == f", and is inside of a channel: give {URL}"
 
 
 def test_no_channel_is_created_around_one_that_is_where_its_slots_would_be_and_nothing_is_said_to_be_left(
@@ -107,7 +132,7 @@ def test_no_channel_is_created_around_one_that_is_where_its_slots_would_be_and_n
     with pytest.raises(OptionError, match=f"^{URL} holds {URL}/log, another channel: give that, or a place beside it$"):
         Channel(URL)
     assert stores[URL].objects == before
-    assert said_of(URL) == f", but holds a channel: give {URL}/log"
+    assert said_of(URL) == f", but is above a channel: give {URL}/log, or another one there"
 
 
 def test_slots_that_a_channel_left_are_still_named(stores: Stores) -> None:
