@@ -133,8 +133,8 @@ class Report:
         unrepairable: why `repair` can do nothing; empty if it can.
         quarantine: after a repair, the directory with the copies of what was changed, or its address in a store; None
             if nothing was.
-        unowned: the channel's directories that have no owner file, as that of a disk that is not mounted; a repair
-            gives them to the channel only with ``claim``.
+        unowned: the channel's directories that have no owner file, as that of a disk that is not mounted, or one of an
+            older or another state of the channel; a repair gives them to the channel only with ``claim``.
     """
 
     path: Path | Location

@@ -129,10 +129,16 @@ def _unproven(directory: Path, fault: str) -> str:
     return f"{directory} is not proven to be this channel's: {fault}"
 
 
-def why_unclaimed(fs: FileSystem, layout: Layout) -> str:
-    """Return which directory a repair gives to the channel only by somebody's word; "" if it needs none."""
+def why_unclaimed(fs: FileSystem, layout: Layout, unowned: Collection[Path]) -> str:
+    """Return which directory a repair gives to the channel only by somebody's word; "" if it needs none.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+        unowned: what `unowned_directories` says.
+    """
     try:
-        require_claimed(fs, layout, ())
+        require_claimed(fs, layout, unowned, ())
     except ForeignDirectoryError as e:
         return str(e)
     return ""

@@ -56,7 +56,8 @@ class Inspection:
         loss: what can't be recovered.
         last_id: the last write-order ID that was, or may have been, in use.
         bad_positions: damaged group position files that a repair removes.
-        unrepairable: why a repair is impossible; "" if it is possible.
+        unrepairable: why a repair is impossible, whatever is claimed; "" if it is possible.
+        unclaimed: why a repair is refused unless a directory is claimed; "" if it is not.
         files: how many files were read.
         frames: how many whole frames were read.
         read_bytes: the size of these frames.
@@ -72,6 +73,7 @@ class Inspection:
     last_id: int
     bad_positions: list[Path]
     unrepairable: str
+    unclaimed: str
     files: int
     frames: int
     read_bytes: int
@@ -121,7 +123,7 @@ class _Inspector:
         self._walked: set[int | str] = set()
         self._damaged: set[int | str] = set()
         self._frames = self._read_bytes = 0
-        self._unrepairable = why_unclaimed(fs, inventory.layout)
+        self._unrepairable = ""
 
     def run(self, *, identity_damaged: bool) -> Inspection:
         """Run all steps; see `Inspection` for the argument."""
@@ -153,6 +155,8 @@ class _Inspector:
         self._warn_of_open(state)
         note_segments(self._fs, self._layout, state, self._findings)
         note_strays(self._fs, self._layout, self._findings)
+        unowned = unowned_directories(self._fs, self._layout, files_missing=self._are_files_missing())
+        needs_repair = any(f.severity is not Severity.NOTE for f in self._findings.all())
         return Inspection(
             self._layout,
             inventory,
@@ -171,11 +175,17 @@ class _Inspector:
             max(last_id, through),
             bad_positions,
             self._unrepairable,
+            why_unclaimed(self._fs, self._layout, unowned) if needs_repair else "",
             len(self._walked) + event_check.files,
             self._frames + event_check.frames,
             self._read_bytes + event_check.read_bytes,
-            unowned_directories(self._fs, self._layout),
+            unowned,
         )
+
+    def _are_files_missing(self) -> bool:
+        """Tell whether something is damaged that is not there, but for the memory tier."""
+        damaged = (f.path for f in self._findings.all() if f.severity is Severity.DAMAGE)
+        return any(not self._fs.is_file(p) and self._layout.memory not in (p, p.parent) for p in damaged)
 
     # ── replaying ───────────────────────────────────────────────────────────────────────────────
 
@@ -253,7 +263,7 @@ class _Inspector:
             if inventory.checkpoints:
                 return restored(inventory.checkpoints[-1].image), False
             nothing = "the channel has no data files, and no checkpoint that can be read"
-            self._unrepairable = self._unrepairable or nothing
+            self._unrepairable = nothing
             return ChannelState(ChannelOptions(), [encode_schema(EVENT_SCHEMA)]), False
         header = inventory.disk[first].header
         if header is not None:

@@ -65,6 +65,7 @@ class LogFile:
         begin: the offset where its first frame ends; 0 if that is damaged.
         end: the offset up to which it counts.
         may_be_cut: whether nothing but its own frames says where it ends, though a later file followed it.
+        created_us: when its first frame was written, in microseconds since 1970; 0 if that is damaged.
     """
 
     file_id: int
@@ -74,6 +75,7 @@ class LogFile:
     begin: int
     end: int = 0
     may_be_cut: bool = False
+    created_us: int = 0
 
     @property
     def holds_everything(self) -> bool:
@@ -248,12 +250,14 @@ def _report_backup(fs: FileSystem, layout: Layout, cause: StorageError, findings
 def _read_log_file(fs: FileSystem, layout: Layout, file_id: int) -> LogFile:
     path = layout.log_file(file_id)
     seed = file_seed(layout.channel, log_name(file_id))
-    header, begin = None, 0
+    found = LogFile(file_id, path, seed, None, 0)
     with opened(fs, path) as file:
         first = next(walk(file, seed, 0, file.size()), None)
         if isinstance(first, LocatedFrame) and first.header.type == FrameType.FILE_HEADER:
-            header, begin = parsed_header(first.payload), first.end
-    return LogFile(file_id, path, seed, header, begin if header else 0)
+            found.header = parsed_header(first.payload)
+            if found.header is not None:
+                found.begin, found.created_us = first.end, first.header.time_us
+    return found
 
 
 def _trust_disk(fs: FileSystem, inventory: Inventory, findings: Findings) -> None:
@@ -265,6 +269,7 @@ def _trust_disk(fs: FileSystem, inventory: Inventory, findings: Findings) -> Non
         checkpoint = Checkpoints(fs, inventory.layout, lambda _: None).newest_file_id()
         text = "the file was being created when the host stopped; the next open removes it"
         _drop_unfinished(fs, inventory.disk, max(checkpoint, known.file_id), text, findings)
+    _drop_another_state(inventory, findings)
     root = inventory.disk[inventory.root()] if inventory.disk else None
     if root is not None:
         if root.holds_everything:
@@ -347,6 +352,30 @@ def _drop_unfinished(fs: FileSystem, files: list[LogFile], published: int, text:
         if verdict is not NewestFile.UNFINISHED:
             break
         findings.note(files.pop().path, text)
+
+
+def _drop_another_state(inventory: Inventory, findings: Findings) -> None:
+    """Leave out what a repair began if the channel continued without it: another state of it is on a disk elsewhere.
+
+    A repair that was cut short has not removed the head and the checkpoints yet, either: they are older than its file.
+    """
+    known = inventory.known
+    while inventory.disk and inventory.head is None:
+        at = inventory.root()
+        root = inventory.disk[at]
+        newer = [
+            checkpoint.path
+            for checkpoint in inventory.checkpoints
+            if checkpoint.position.file_id < root.file_id and image_of(checkpoint.image)["time"] > root.created_us
+        ]
+        if known is not None and known.disk.file_id < root.file_id and known.checkpoint_ms * 1000 > root.created_us:
+            newer.append(inventory.layout.head)
+        if not root.holds_everything or not newer:
+            return
+        text = f"the file is of an older or another state of the channel: {newer[0].name} is newer, and of another log"
+        for file in inventory.disk[at:]:
+            findings.damage(file.path, text)
+        del inventory.disk[at:]
 
 
 def _report_cut_short_repair(inventory: Inventory, root: LogFile, known: TierEnd, findings: Findings) -> TierEnd:

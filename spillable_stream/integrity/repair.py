@@ -12,8 +12,9 @@ it says which events are gone. In this order, each step durable before the next:
 5. the identity file is written, if it was damaged.
 
 Before all that, directories that are not proven to be the channel's become so, unless another one has them. One without
-an owner file may be the mount point of a disk that is not mounted, so the repair is refused unless somebody names it;
-one for copies of checkpoints is left alone then. What they hold is examined only after that.
+an owner file, or with one of another state of the channel, may be the mount point of a disk that is not mounted, so the
+repair is refused unless somebody names it; one for copies of checkpoints is left alone then. What they hold is examined
+only after that.
 
 Killed in between, the channel is as it was, or refused, and the next repair does it all again.
 """
@@ -22,14 +23,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
 from spillable_stream.engine.requests import Control, Move
-from spillable_stream.errors import ChannelBusyError, CorruptionError, OptionError
+from spillable_stream.errors import ChannelBusyError, CorruptionError, OptionError, StorageError
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.file_names import Tier, disk_segment, log_name
 from spillable_stream.format.frame import FrameType, encode, encode_with, file_seed
@@ -45,7 +46,7 @@ from spillable_stream.integrity.repair_copies import RepairCopies, memory_files
 from spillable_stream.integrity.verify import examine, report_of
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.claim import own_again, require_claimed
-from spillable_stream.log.directory_ownership import is_held
+from spillable_stream.log.directory_ownership import backup_fault, is_held, unowned_directories
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.identity_file import require_directory, write_identity
 from spillable_stream.log.layout import Layout
@@ -78,8 +79,8 @@ def repair(
     Args:
         path: the channel's directory, or its address in an object store.
         claim: the directories of the channel, or the one, that it is to have as they are though they have no owner
-            file: each is new, or its disk is lost for good, and it is not the mount point of a disk that is not
-            mounted. One that is missing is created.
+            file, or one of an older or another state of the channel: each is new, or its disk is lost for good, and it
+            is not the mount point of a disk that is not mounted. One that is missing is created.
         fs: the file system, for tests.
         progress: is told how far it is, in bytes: a verify, then the repair, which reads all again. If it raises, the
             channel is as it was, but for owner files.
@@ -92,8 +93,8 @@ def repair(
         ImportError: the address is of a cloud, and obstore is not installed.
         OptionError: it is not a path, or no channel can be at such an address; or ``claim`` names a directory that is
             not one of the channel's.
-        ForeignDirectoryError: a directory is another channel's, or has no owner file and is not in ``claim``; no file
-            of the channel was changed.
+        ForeignDirectoryError: a directory is another channel's, or is not in ``claim`` and has no owner file, or one of
+            another state; no file of the channel was changed.
         ChannelBusyError: some process has the channel open; in a store, some process writes to it.
         NotAChannelError: the path holds no channel.
         UnsupportedFormatError: a newer version wrote it.
@@ -115,7 +116,9 @@ def repair(
         report, claimed = report_of(inspection), claimed_directories(fs, inspection.layout, names)
         if report.healthy and not claimed.intersection(report.unowned):
             return report
-        require_claimed(fs, inspection.layout, claimed)
+        require_claimed(fs, inspection.layout, report.unowned, claimed)
+        if not _may_read_more(fs, inspection.layout):
+            _require_repairable(path, inspection.unrepairable)
     meter = Meter("repair", "bytes", progress)
     with _alone(fs, path, make=True):
         owners = Findings()
@@ -149,13 +152,21 @@ def _own_again(fs: FileSystem, path: Path, findings: Findings, claimed: Collecti
     layout, _ = find_identity(fs, path, Findings())
     if not check_owners(fs, layout, findings, claimed) and fs.exists(path / OWNER_FILE):
         return None
-    require_claimed(fs, layout, claimed)
+    require_claimed(fs, layout, unowned_directories(fs, layout), claimed)
     copies = RepairCopies(fs, layout)
     report = Report(path, layout.channel, findings.all(), Loss(), 0, 0, 0, quarantine=copies.path)
     backup = [layout.backup_checkpoint_dir] if layout.backup_checkpoint_dir else []
     copies.keep(report, [d / OWNER_FILE for d in [path, *layout.directories().values(), *backup]])
     own_again(fs, layout, claimed=claimed)
     return copies
+
+
+def _may_read_more(fs: FileSystem, layout: Layout) -> bool:
+    """Tell whether a repair may find more once the directories are proven: copies of checkpoints."""
+    backup = layout.backup_checkpoint_dir
+    with suppress(StorageError):  # nothing depends on that directory
+        return backup is not None and backup_fault(fs, layout, backup) is not None
+    return False
 
 
 def _require_repairable(path: Path, why_not: str) -> None:

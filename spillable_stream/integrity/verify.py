@@ -141,7 +141,7 @@ def report_of(inspection: Inspection, quarantine: Path | None = None) -> Report:
         inspection.files,
         inspection.frames,
         inspection.read_bytes,
-        inspection.unrepairable,
+        inspection.unclaimed or inspection.unrepairable,
         quarantine,
         inspection.unowned,
     )

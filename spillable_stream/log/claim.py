@@ -14,6 +14,7 @@ from spillable_stream.log.directory_ownership import (
     HOME,
     claim_advice,
     claim_fault,
+    home_owner,
     is_outside,
     ownership_fault,
     ownership_fault_without_home,
@@ -47,11 +48,13 @@ def own_again(fs: FileSystem, layout: Layout, *, claimed: Collection[Path] = ())
     Args:
         fs: the file system.
         layout: the channel's files.
-        claimed: the directories that it may have though they have no owner file; one that is missing is created.
+        claimed: the directories that it may have though they have no owner file, or one of another state of the
+            channel; one that is missing is created.
 
     Raises:
         ForeignDirectoryError: one is another channel's, or that of the original of this copy, which is there; or it
-            has no owner file, and was not claimed.
+            has no owner file, or one of another state, and was not claimed. Nothing was changed.
+        StorageError: a claimed directory can't be written, and nothing was changed; or the file system refused later.
         ChannelBusyError: somebody holds one: the original of this copy, wherever that is.
     """
     with contextlib.ExitStack() as held:
@@ -64,42 +67,85 @@ def own_again(fs: FileSystem, layout: Layout, *, claimed: Collection[Path] = ())
         _own_again(fs, layout, claimed)
 
 
-def require_claimed(fs: FileSystem, layout: Layout, claimed: Collection[Path]) -> None:
+def require_claimed(fs: FileSystem, layout: Layout, unowned: Collection[Path], claimed: Collection[Path]) -> None:
     """Prove that somebody has named every directory that a repair gives to the channel only by somebody's word.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+        unowned: what `unowned_directories` says.
+        claimed: the directories that somebody has named.
 
     Raises:
         ForeignDirectoryError: nobody has; the disk of that directory may not be mounted.
     """
-    for directory in unowned_directories(fs, layout):
+    for directory in unowned:
         if directory not in claimed and directory != layout.backup_checkpoint_dir:
-            what = f"has no {OWNER_FILE}" if fs.exists(directory) else "is missing"
-            raise ForeignDirectoryError(
-                f"{directory}, a directory of the channel {layout.path}, {what}. {claim_advice(layout, directory)}"
-            )
+            is_owned, what = fs.exists(directory / OWNER_FILE), "is missing"
+            if is_owned:
+                what = "is of an older or another state of it"
+            elif fs.exists(directory):
+                what = f"has no {OWNER_FILE}"
+            advice = claim_advice(layout, directory, is_owned=is_owned)
+            raise ForeignDirectoryError(f"{directory}, a directory of the channel {layout.path}, {what}. {advice}")
 
 
 def _own_again(fs: FileSystem, layout: Layout, claimed: Collection[Path]) -> None:
     for role, directory in layout.directories().items():
         if (fault := claim_fault(fs, layout, role, directory)) is not None:
             raise ForeignDirectoryError(f"{directory} can't be given to the channel {layout.path}: {fault}")
-    require_claimed(fs, layout, claimed)
+    require_claimed(fs, layout, unowned_directories(fs, layout), claimed)
     backup = _free_backup(fs, layout, claimed)  # by what the owner files say now
-    home, inode = whereabouts(fs, layout)
-    owner = DirectoryOwner(layout.channel, HOME, uuid.uuid4().hex, home, inode, layout=identity_of(layout))
+    _make_claimed(fs, layout, claimed)
+    (home, inode), known = whereabouts(fs, layout), home_owner(fs, layout)
+    token = (known.next if known is not None else "") or uuid.uuid4().hex
+    owner = DirectoryOwner(layout.channel, HOME, token, home, inode, layout=identity_of(layout))
+    if known is not None and known.next != token:
+        write_owner(fs, layout.path, replace(known, next=token))  # as for a move: killed from here on, both are known
     for role, directory in layout.directories().items():
-        if directory in claimed or directory.is_relative_to(layout.path):
-            fs.make_directory(directory)
-            fs.share_directory(directory)
-        fs.sync_parents(directory, done=layout.path)  # whoever created it, or a repair that was killed, may not have
-        found, given = readable_owner(fs, directory), replace(owner, role=role, layout=None)
-        if found is not None and not is_outside(fs, layout, directory):
-            given = replace(found, token=owner.token)  # it still says where the channel was copied from
-        write_owner(fs, directory, given)  # fails where a disk is not mounted any more
+        if directory not in claimed:
+            _give(fs, layout, role, directory, owner)
     write_owner(fs, layout.path, owner)
+    for role, directory in layout.directories().items():
+        if directory in claimed:  # last: its disk, if it comes back after all, is of another state from now on
+            _give(fs, layout, role, directory, owner)
     if backup is not None:
         with _without_backup(layout):
             fs.share_directory(backup)
             write_owner(fs, backup, replace(owner, role=BACKUP, layout=None))
+
+
+def _make_claimed(fs: FileSystem, layout: Layout, claimed: Collection[Path]) -> None:
+    """Create the claimed directories that are missing, and prove that each can be written.
+
+    Raises:
+        StorageError: one can't.
+    """
+    for directory in layout.directories().values():
+        if directory in claimed:
+            if not fs.exists(directory) and (target := fs.link_target(directory)) is not None:
+                raise StorageError(f"{directory} is a link to {target}, which is not there: create its target")
+            fs.make_directory(directory)
+            fs.share_directory(directory)
+            probe = directory / f"{OWNER_FILE}.tmp"  # one that a kill leaves is in nobody's way
+            fs.write_atomically(probe, b"{}")
+            fs.remove(probe)
+
+
+def _give(fs: FileSystem, layout: Layout, role: str, directory: Path, owner: DirectoryOwner) -> None:
+    """Write the owner file of a directory, and create it if it is inside of the channel.
+
+    Raises:
+        StorageError: the file system refused, as where a disk is not mounted any more.
+    """
+    if directory.is_relative_to(layout.path):
+        fs.make_directory(directory)
+        fs.share_directory(directory)
+    fs.sync_parents(directory, done=layout.path)  # whoever created it, or a repair that was killed, may not have
+    found, given = readable_owner(fs, directory), replace(owner, role=role, layout=None)
+    if found is not None and not is_outside(fs, layout, directory):
+        given = replace(found, token=owner.token)  # it still says where the channel was copied from
+    write_owner(fs, directory, given)
 
 
 def _free_backup(fs: FileSystem, layout: Layout, claimed: Collection[Path]) -> Path | None:

@@ -157,7 +157,9 @@ class Directories:
             ForeignDirectoryError: it belongs to another channel or copy.
         """
         if (fault := ownership_fault(self._fs, self._layout, role, directory, found, owner)) is not None:
-            raise self._foreign(role, directory, fault)
+            is_older = found.token not in owner.tokens()
+            advice = claim_advice(self._layout, directory, is_owned=True) if is_older else ""
+            raise self._foreign(role, directory, fault, advice)
         return (found.home, found.inode) != self._here()
 
     def _here(self) -> tuple[str, int]:

@@ -18,7 +18,9 @@ __all__ = [
     "backup_fault",
     "claim_advice",
     "claim_fault",
+    "home_owner",
     "is_held",
+    "is_of_another_state",
     "is_original_elsewhere",
     "is_outside",
     "ownership_fault",
@@ -72,7 +74,7 @@ def ownership_fault(
     if owner is None or not is_outside(fs, layout, directory):
         return None
     if found.token not in owner.tokens():
-        return f"it has been used by the channel at {found.home} since this one was"
+        return f"it is of an older or another state of the channel at {found.home}"
     if is_original_elsewhere(fs, found, layout):
         return f"it belongs to the channel at {found.home}, and this is a copy of that"
     return None
@@ -129,18 +131,31 @@ def claim_fault(fs: FileSystem, layout: Layout, role: str, directory: Path) -> s
     return None
 
 
-def unowned_directories(fs: FileSystem, layout: Layout) -> tuple[Path, ...]:
-    """Return the channel's directories without an owner file that a repair may give to it, if somebody names them.
+def unowned_directories(fs: FileSystem, layout: Layout, *, files_missing: bool = False) -> tuple[Path, ...]:
+    """Return the channel's directories that a repair may give to it only if somebody names them.
 
-    Each may be the mount point of a disk that is not mounted. Not among them are the channel's own directory, since
-    ``channel.json`` is in it; one for checkpoints in there, which the next open makes; and one for copies of
-    checkpoints that is missing, since nothing depends on it.
+    Each has no owner file, or one of an older or another state of the channel, as a mount point has that was claimed
+    once: its disk may not be mounted. Not among them are the channel's own directory, since ``channel.json`` is in it;
+    one for checkpoints in there, which the next open makes; and one for copies of checkpoints that is missing or of
+    another state, since nothing depends on it.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+        files_missing: whether data files are missing. A directory of a channel of the first releases, which has no
+            owner files, may be empty unless they are.
     """
-    found = []
+    found, owner = [], home_owner(fs, layout)
     for role, directory in layout.directories().items():
-        is_unowned = not fs.exists(directory / OWNER_FILE) if layout.owned else not fs.list(directory)
-        is_made_by_open = role == CHECKPOINT and directory.is_relative_to(layout.path)
-        if is_unowned and not is_made_by_open and claim_fault(fs, layout, role, directory) is None:
+        if fs.exists(directory / OWNER_FILE):
+            is_unowned = is_of_another_state(fs, layout, directory, owner)
+        elif role == CHECKPOINT and directory.is_relative_to(layout.path):
+            is_unowned = False  # the next open makes it
+        elif layout.owned or not fs.exists(directory):
+            is_unowned = True
+        else:
+            is_unowned = files_missing and role != CHECKPOINT and not fs.list(directory)
+        if is_unowned and claim_fault(fs, layout, role, directory) is None:
             found.append(directory)
     backup = layout.backup_checkpoint_dir
     if backup is not None and layout.owned and fs.exists(backup) and not fs.exists(backup / OWNER_FILE):
@@ -150,12 +165,40 @@ def unowned_directories(fs: FileSystem, layout: Layout) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def claim_advice(layout: Layout, directory: Path) -> str:
-    """Return what to do about a directory without an owner file."""
-    return (
-        "Its disk may not be mounted: mount it. If it is mounted, or lost for good, "
-        f"'spillable repair {layout.path} --claim {directory}' gives the channel the directory as it is"
-    )
+def home_owner(fs: FileSystem, layout: Layout) -> DirectoryOwner | None:
+    """Return what the owner file of the channel's own directory says, or None if it does not prove that directory."""
+    owner = readable_owner(fs, layout.path)
+    return owner if ownership_fault(fs, layout, HOME, layout.path, owner, None) is None else None
+
+
+def is_of_another_state(fs: FileSystem, layout: Layout, directory: Path, owner: DirectoryOwner | None) -> bool:
+    """Tell whether a directory elsewhere has a token that the channel's own directory does not know.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+        directory: the directory.
+        owner: what `home_owner` says; None tells nothing.
+    """
+    found = readable_owner(fs, directory)
+    if owner is None or found is None or found.token in owner.tokens():
+        return False
+    return is_outside(fs, layout, directory)
+
+
+def claim_advice(layout: Layout, directory: Path, *, is_owned: bool = False) -> str:
+    """Return what to do about a directory that a repair gives to the channel only if somebody names it.
+
+    Args:
+        layout: the channel's files.
+        directory: the directory.
+        is_owned: whether it has an owner file, of another state of the channel.
+    """
+    claim = f"'spillable repair {layout.path} --claim {directory}' gives the channel the directory as it is"
+    if is_owned:
+        newer = "The newer one may be on a disk that is not mounted: mount it"
+        return f"{newer}. If this is the one to continue with, {claim}"
+    return f"Its disk may not be mounted: mount it. If it is mounted, or lost for good, {claim}"
 
 
 def _is_there_outside(fs: FileSystem, layout: Layout, directory: Path) -> bool:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, ForeignDirectoryError, OptionError
+from spillable_stream import Channel, DataLossError, ForeignDirectoryError, OptionError
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.identity_file import read_identity, write_identity
 from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import contents, contents_of_copy, fill, first_bytes, snapshot, spread
-from tests.support.events import put
+from tests.support.events import numbered, peek, put
 from tests.support.mounts import NEEDS_MOUNTS, unmount
 
 
@@ -137,3 +137,132 @@ def test_what_names_no_directory_claims_none(tmp_path: Path, claim: object) -> N
     with pytest.raises(OptionError, match=r"claim must be the paths? |claim must be a path|claim is empty"):
         repair(path, claim=claim)  # type: ignore[arg-type]
     assert not [*backup.iterdir()]
+
+
+class Mount:
+    """A disk at a directory, as far as a channel sees it: what is mounted there, and what is below the mount point.
+
+    Args:
+        directory: where it is, mounted.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._hidden = directory.with_name(f"{directory.name} without its disk")
+        self._hidden.mkdir()
+
+    def swap(self) -> None:
+        """Unmount the disk, or mount it again."""
+        spare = self._directory.with_name("spare")
+        for source, target in (
+            (self._directory, spare),
+            (self._hidden, self._directory),
+            (spare, self._hidden),
+        ):
+            source.rename(target)
+
+
+def on_a_disk(tmp_path: Path) -> tuple[Path, Path, Mount]:
+    """Create a channel with five events on a disk, and return its path, the disk's, and how to unmount it."""
+    path, disk = tmp_path / "channel", tmp_path / "disk"
+    with Channel(path, data_dirs=[str(disk)], minimum_required_space=0) as channel:
+        put(channel, *numbered(0, 5))
+    return path, disk, Mount(disk)
+
+
+def put_more(path: Path, *bodies: bytes) -> None:
+    with Channel(path, create=False, minimum_required_space=0) as channel:
+        put(channel, *bodies)
+
+
+def refused_as_another_state(path: Path, disk: Path) -> None:
+    """Prove that neither a repair nor an open takes a directory as it is."""
+    advice = (
+        "The newer one may be on a disk that is not mounted: mount it. If this is the one to continue with, "
+        f"'spillable repair {path} --claim {disk}' gives the channel the directory as it is"
+    )
+    before = snapshot(path, disk)
+    with pytest.raises(ForeignDirectoryError) as refused:
+        repair(path)
+    said = f"{disk}, a directory of the channel {path}, is of an older or another state of it. {advice}"
+    assert str(refused.value) == said == verify(path).unrepairable and verify(path).unowned == (disk,)
+    assert snapshot(path, disk) == before
+    with pytest.raises(ForeignDirectoryError, match=re.escape(advice)):
+        Channel(path, create=False)
+
+
+def test_a_mount_point_that_was_claimed_once_does_not_pass_for_its_disk_when_that_is_unmounted_again(
+    tmp_path: Path,
+) -> None:
+    """A repair "did not lose any event" of 105, and left an empty channel."""
+    path, disk, mount = on_a_disk(tmp_path)
+    mount.swap()
+    repair(path, claim=disk)
+    mount.swap()
+    refused_as_another_state(path, disk)
+    assert repair(path, claim=disk).loss.count == 0
+    put_more(path, *numbered(5, 100))
+    mount.swap()
+    refused_as_another_state(path, disk)
+    report = verify(path)
+    assert report.loss.lost == ((1, 105),)
+    assert not [found for found in report.findings if "cut short" in found.text]
+    left = snapshot(disk)
+    mount.swap()
+    assert verify(path).healthy
+    with Channel(path, create=False) as channel:
+        assert peek(channel, 200) == numbered(0, 105)
+    mount.swap()
+    assert snapshot(disk) == left
+    assert repair(path, claim=disk).loss.lost == ((1, 105),) and verify(path).healthy
+
+
+def test_a_disk_that_is_back_after_its_mount_point_was_claimed_is_not_taken_for_what_was_put_since(
+    tmp_path: Path,
+) -> None:
+    """``--yes`` gave up what had been acknowledged since the claim."""
+    path, disk, mount = on_a_disk(tmp_path)
+    mount.swap()
+    repair(path, claim=disk)
+    put_more(path, b"n1", b"n2")
+    mount.swap()
+    refused_as_another_state(path, disk)
+    mount.swap()
+    assert verify(path).healthy
+    with Channel(path, create=False) as channel:
+        assert peek(channel) == [b"n1", b"n2"]
+        ids = channel.stats().last_id
+    mount.swap()
+    ((first, last),) = repair(path, claim=disk).loss.lost
+    assert first <= ids - 1 < ids <= last
+    with Channel(path, create=False) as channel:
+        assert peek(channel) == numbered(0, 5)
+
+
+def test_a_claimed_state_that_only_the_head_is_newer_than_is_not_a_repair_that_was_cut_short(tmp_path: Path) -> None:
+    path, disk, mount = on_a_disk(tmp_path)
+    mount.swap()
+    repair(path, claim=disk)
+    mount.swap()
+    repair(path, claim=disk)
+    put_more(path, b"5")
+    for checkpoint in (path / "checkpoint").glob("checkpoint-*"):
+        checkpoint.unlink()
+    mount.swap()
+    report = verify(path)
+    assert report.loss.lost == ((1, 6),) and not [found for found in report.findings if "cut short" in found.text]
+
+
+def test_a_data_directory_in_the_channel_of_an_older_state_costs_no_event_in_silence(path: Path) -> None:
+    """It follows the channel, whatever its token is: the log itself says that it is not the newest."""
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, *numbered(0, 5))
+    mount = Mount(path / "data")
+    mount.swap()
+    repair(path, claim=path / "data")
+    mount.swap()
+    put_more(path, *numbered(5, 100))
+    mount.swap()
+    with pytest.raises(DataLossError):
+        Channel(path, create=False)
+    assert verify(path).loss.lost == ((1, 105),)

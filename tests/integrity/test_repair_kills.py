@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,22 +16,9 @@ from spillable_stream.integrity.verify import verify
 from tests.support.channels import check_outcome, contents, contents_of_copy, fill, snapshot, spilled, three_puts
 from tests.support.damage import flip, log_file, offsets
 from tests.support.events import numbered, peek
-from tests.support.fake_files import FaultyFileSystem
+from tests.support.fake_files import DyingFileSystem
 
 Open = Callable[..., Channel]
-
-
-class DyingFileSystem(FaultyFileSystem):
-    """Dies at the n-th call that changes anything, and does nothing from then on."""
-
-    def __init__(self, calls: int) -> None:
-        super().__init__()
-        self.left = calls
-        self._fails = self._dies
-
-    def _dies(self, call: Any) -> bool:
-        self.left -= call.name not in ("read", "open")
-        return self.left < 0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, ChannelBusyError, ChannelClosedError, ForeignDirectoryError
+from spillable_stream import Channel, ChannelBusyError, ChannelClosedError, ForeignDirectoryError, StorageError
 from spillable_stream.integrity.repair import repair
 from spillable_stream.log.claim import (
     make_directories,
@@ -19,6 +19,8 @@ from spillable_stream.log.claim import (
     require_unowned,
     restore_home,
 )
+from spillable_stream.log.directories import Directories
+from spillable_stream.log.directory_ownership import ownership_fault, unowned_directories
 from spillable_stream.log.identity_file import planned_layout
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, read_owner, write_owner
@@ -26,7 +28,8 @@ from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import first_bytes, snapshot, spread
 from tests.support.events import put
-from tests.support.fake_files import DeadDirectory
+from tests.support.fake_files import DeadDirectory, DyingFileSystem
+from tests.support.mounts import unmount
 
 FS = FileSystem()
 
@@ -239,3 +242,99 @@ def test_the_channels_own_owner_file_is_written_anew_from_what_is_within(tmp_pat
     shutil.rmtree(layout.checkpoint_dir)
     restore_home(FS, layout)
     assert owner_of(layout.path) == before
+
+
+@pytest.mark.parametrize("home", ["whole", "damaged"])
+@pytest.mark.parametrize("what", ["missing", "damaged"])
+def test_a_repair_of_owner_files_that_is_killed_anywhere_is_done_by_the_same_again(
+    tmp_path: Path, what: str, home: str
+) -> None:
+    """A directory that got a new token before the others, or after them, needs nobody's word but that."""
+    finished = False
+    for number in range(100):
+        layout = spread_layout(tmp_path / str(number))
+        first = layout.data_dirs[0]
+        claimed = [first] if what == "missing" else []
+        (first / OWNER_FILE).unlink() if claimed else (first / OWNER_FILE).write_text("damaged")
+        if home == "damaged":
+            (layout.path / OWNER_FILE).write_text("damaged")
+        finished = owned_again_unless_killed(layout, number, claimed)
+        assert {*unowned_directories(FS, layout)} <= {*claimed}, f"killed at call {number}"
+        own_again(FS, layout, claimed=claimed)
+        assert are_proven(layout), f"killed at call {number}"
+        if finished:
+            break
+    assert finished and number > 3
+
+
+def test_what_a_killed_claim_left_in_a_mount_point_does_not_pass_for_the_disk_later(tmp_path: Path) -> None:
+    """When the disk is back, an open or a claim gives it the channel's token, and what is below it keeps its own."""
+    finished = False
+    for number in range(100):
+        layout = spread_layout(tmp_path / str(number))
+        disk = layout.data_dirs[0]
+        away = unmount(disk)
+        finished = owned_again_unless_killed(layout, number, [disk])
+        disk.rename(tmp_path / "mount point")
+        away.rename(disk)
+        if unowned_directories(FS, layout):
+            own_again(FS, layout, claimed=[disk])
+        directories = Directories(FS, layout)
+        assert directories.try_first()
+        directories.prove(first=True)
+        directories.close()
+        assert are_proven(layout), f"killed at call {number}"
+        disk.rename(away)
+        (tmp_path / "mount point").rename(disk)
+        assert unowned_directories(FS, layout) == (disk,), f"killed at call {number}"
+        if finished:
+            break
+    assert finished and number > 3
+
+
+def spread_layout(base: Path) -> Layout:
+    """Create the directories of a channel with two data directories elsewhere."""
+    base.mkdir()
+    data = [str(base / "d0"), str(base / "d1")]
+    layout = planned_layout(base / "channel", CreationOptions(data_dirs=data))
+    make_directories(FS, layout)
+    return layout
+
+
+def owned_again_unless_killed(layout: Layout, number: int, claimed: list[Path]) -> bool:
+    """Give a channel its directories, killed where a file gets its name, and tell whether it was done by then."""
+    try:
+        own_again(DyingFileSystem(number, only="rename"), layout, claimed=claimed)
+    except StorageError:
+        return False
+    return True
+
+
+def are_proven(layout: Layout) -> bool:
+    home = owner_of(layout.path)
+    return not any(
+        ownership_fault(FS, layout, role, directory, owner_of(directory), home)
+        for role, directory in layout.directories().items()
+    )
+
+
+def test_a_claim_of_a_link_that_leads_nowhere_changes_nothing_and_says_what_to_create(tmp_path: Path) -> None:
+    """The channel was refused from then on: the other directories had a new token."""
+    layout = spread_layout(tmp_path / "base")
+    second = layout.data_dirs[1]
+    shutil.rmtree(second)
+    second.symlink_to(tmp_path / "gone")
+    before = snapshot(tmp_path)
+    with pytest.raises(StorageError, match=f"{second} is a link to {tmp_path}/gone, which is not .* create its target"):
+        own_again(FS, layout, claimed=[second])
+    assert snapshot(tmp_path) == before
+
+
+def test_a_claim_of_a_directory_that_can_not_be_written_changes_no_other(tmp_path: Path) -> None:
+    layout = spread_layout(tmp_path / "base")
+    second = layout.data_dirs[1]
+    (second / OWNER_FILE).unlink()
+    before = snapshot(tmp_path)
+    with pytest.raises(StorageError):
+        own_again(DeadDirectory(second, readable=True), layout, claimed=[second])
+    assert snapshot(tmp_path) == before

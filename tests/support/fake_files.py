@@ -120,6 +120,25 @@ class FaultyFileSystem(FileSystem):
         super().remove(path)
 
 
+class DyingFileSystem(FaultyFileSystem):
+    """Dies at the n-th call that changes anything, and does nothing from then on.
+
+    Args:
+        calls: how many it lives through.
+        only: the name of the calls that count; "" for all that change anything.
+    """
+
+    def __init__(self, calls: int, only: str = "") -> None:
+        super().__init__()
+        self.left = calls
+        self._only = only
+        self._fails = self._dies
+
+    def _dies(self, call: Call) -> bool:
+        self.left -= call.name == self._only if self._only else call.name not in ("read", "open")
+        return self.left < 0
+
+
 class FileSystemOfOthers(FileSystem):
     """The real file system, on which another process acts whenever somebody begins to look for the side files.
 
