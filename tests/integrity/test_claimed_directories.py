@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, DataLossError, ForeignDirectoryError, OptionError
+from spillable_stream import Channel, CorruptionError, DataLossError, ForeignDirectoryError, OptionError
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.identity_file import read_identity, write_identity
 from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import contents, contents_of_copy, fill, first_bytes, snapshot, spread
+from tests.support.damage import flip
 from tests.support.events import numbered, peek, put
 from tests.support.mounts import NEEDS_MOUNTS, unmount
 
@@ -266,3 +267,67 @@ def test_a_data_directory_in_the_channel_of_an_older_state_costs_no_event_in_sil
     with pytest.raises(DataLossError):
         Channel(path, create=False)
     assert verify(path).loss.lost == ((1, 105),)
+
+
+def of_the_first_releases(path: Path) -> Path:
+    """Make a channel one without owner files, as the first releases created it."""
+    for file in path.parent.rglob(OWNER_FILE):
+        file.unlink()
+    write_identity(FileSystem(), replace(read_identity(FileSystem(), path), owned=False))
+    return path
+
+
+def with_an_empty_data_directory(tmp_path: Path) -> Path:
+    """Create a channel of the first releases whose first data directory never had a file, without checkpoints."""
+    path, data = tmp_path / "channel", [str(tmp_path / "d0"), str(tmp_path / "d1")]
+    images = str(tmp_path / "images")
+    with Channel(path, data_dirs=data, checkpoint_dir=images, minimum_required_space=0) as channel:
+        put(channel, b"a" * 9)
+        put(channel, b"b")
+    of_the_first_releases(path)
+    for checkpoint in (tmp_path / "images").iterdir():
+        checkpoint.unlink()
+    assert not [*(tmp_path / "d0").iterdir()]
+    return path
+
+
+def test_a_data_directory_of_the_first_releases_that_never_had_a_file_may_be_empty(tmp_path: Path) -> None:
+    path = with_an_empty_data_directory(tmp_path)
+    report = verify(path)
+    assert report.healthy and report.unrepairable == "" and report.unowned == ()
+    assert first_bytes(path) == [b"a", b"b"]
+
+
+def test_other_damage_of_such_a_channel_is_repaired(tmp_path: Path) -> None:
+    path = with_an_empty_data_directory(tmp_path)
+    file = tmp_path / "d1" / "log-000001"
+    flip(file, file.read_bytes().index(b"a" * 9))
+    assert repair(path).loss.lost == ((1, 1),)
+    assert verify(path).healthy and first_bytes(path) == [b"b"]
+
+
+@pytest.mark.parametrize("missing", ["d0", "d1"])
+@pytest.mark.parametrize("leave_mount_point", [True, False])
+def test_a_data_directory_of_the_first_releases_is_missed_if_files_of_it_are(
+    tmp_path: Path, missing: str, leave_mount_point: bool
+) -> None:
+    path = of_the_first_releases(spread(tmp_path))
+    unmount(tmp_path / missing, leave_mount_point=leave_mount_point)
+    with pytest.raises(ForeignDirectoryError, match=f"/{missing}, a directory of the channel"):
+        repair(path)
+    assert verify(path).unowned == (tmp_path / missing,)
+
+
+@pytest.mark.parametrize("leave_mount_point", [True, False])
+def test_a_claim_after_which_nothing_could_be_repaired_changes_nothing(tmp_path: Path, leave_mount_point: bool) -> None:
+    """It created the directory, and gave all of them a new token, before it said so."""
+    path, disk = tmp_path / "channel", tmp_path / "disk"
+    with Channel(path, data_dirs=[str(disk)], checkpoint_dir=str(disk), minimum_required_space=0) as channel:
+        put(channel, b"a")
+    unmount(disk, away="away", leave_mount_point=leave_mount_point)
+    before = snapshot(tmp_path)
+    with pytest.raises(ForeignDirectoryError, match="Its disk may not be mounted"):
+        repair(path)
+    with pytest.raises(CorruptionError, match="no data files, and no checkpoint that can be read"):
+        repair(path, claim=disk)
+    assert snapshot(tmp_path) == before
