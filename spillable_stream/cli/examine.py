@@ -42,7 +42,7 @@ _Claim = Annotated[
         "--claim",
         metavar="DIR",
         callback=refuse_empty("a directory of the channel"),
-        help="Give the channel this directory of its own as it is, without an owner.json. May be given several times.",
+        help="Give the channel this directory of its own as it is, with no owner.json or an older one. Repeatable.",
     ),
 ]
 _RACES = Annotated[int, typer.Option("--races", min=1, help="For how many objects eight writers race.")]
@@ -67,18 +67,22 @@ def repair(path: ChannelPath, yes: Yes = False, claim: _Claim = None, as_json: A
     """Make a damaged channel whole again. Copies of everything it changes go to PATH/quarantine.
 
     A healthy channel is not touched. Nobody may have the channel open; in an object store nothing can tell that. If
-    events can't be saved, it says so, and asks first. The disk of a directory without an owner.json may not be mounted:
-    nothing is repaired until it is, or until --claim names the directory as one to continue with, without what was on
-    that disk. One of backupCheckpointDir is left alone, and the rest repaired. --yes names none.
+    events can't be saved, it says so, and asks first. The disk of a directory without an owner.json, or with one of an
+    older or another state of the channel, may not be mounted: nothing is repaired until it is, or until --claim names
+    the directory as one to continue with, without what was on that disk. One of backupCheckpointDir is left alone, and
+    the rest repaired. --yes names none.
 
     Example: `spillable repair /data/orders`
 
     Exit status: 0 healthy now, 1 it can't be repaired, 2 it was not tried.
     """
+    from spillable_stream.integrity.claimed_directories import require_claimable
     from spillable_stream.integrity.repair import repair as repair_channel
 
     if not yes:
         found = _verified(path, as_json)
+        with _reporting(path, as_json, "nothing was changed"):
+            require_claimable(path, claim or ())
         if claim or not found.unrepairable:
             _confirm_loss(path, found)
     with (

@@ -9,11 +9,14 @@ from typing import TypeAlias
 
 from spillable_stream.arguments import path_text
 from spillable_stream.errors import OptionError
+from spillable_stream.integrity.findings import Findings
+from spillable_stream.integrity.identity_evidence import find_identity
 from spillable_stream.log.layout import Layout
+from spillable_stream.objects.location import Location, channel_path
 from spillable_stream.shown_value import shown
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["ClaimedPaths", "claimed_directories", "claimed_paths"]
+__all__ = ["ClaimedPaths", "claimed_directories", "claimed_paths", "require_claimable"]
 
 ClaimedPaths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 
@@ -32,6 +35,26 @@ def claimed_paths(claim: ClaimedPaths) -> tuple[Path, ...]:
     if not isinstance(claim, Iterable):
         raise OptionError(f"claim must be the paths of directories, not {shown(claim)}")
     return tuple(Path(path_text("claim", each)) for each in claim)
+
+
+def require_claimable(path: str | os.PathLike[str], claim: ClaimedPaths) -> None:
+    """Prove that a repair of a channel can be told these directories, before anybody is asked about its loss.
+
+    Args:
+        path: the channel's directory, or its address in an object store.
+        claim: the directories.
+
+    Raises:
+        OptionError: one of them is not a directory of the channel, which has none in a store.
+        NotAChannelError: the path holds no channel.
+        CorruptionError: nothing says what the channel is.
+    """
+    place, names = channel_path(path), claimed_paths(claim)
+    if names and isinstance(place, Location):
+        raise OptionError(f"a channel in an object store has no directories to claim, such as {names[0]}")
+    if names and not isinstance(place, Location):
+        fs = FileSystem()
+        claimed_directories(fs, find_identity(fs, place, Findings())[0], names)
 
 
 def claimed_directories(fs: FileSystem, layout: Layout, named: Iterable[Path]) -> frozenset[Path]:

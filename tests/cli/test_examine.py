@@ -327,6 +327,28 @@ def test_a_claim_of_a_data_directory_names_the_events_that_are_lost_with_it_and_
     assert run("verify", path).exit_code == 0
 
 
+def test_a_claim_of_another_directory_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
+    path = spread(tmp_path)
+    unmount(tmp_path / "d0")
+    refused = run("repair", path, "--claim", tmp_path / "d5")
+    assert refused.exit_code == 2 and "can't be claimed: it is not a directory of the channel" in refused.stderr
+    assert "gives up" not in refused.stderr
+
+
+def test_a_mount_point_that_was_claimed_once_needs_more_than_a_yes(tmp_path: Path) -> None:
+    path = spread(tmp_path)
+    away = unmount(tmp_path / "d0")
+    assert run("repair", path, "--claim", tmp_path / "d0", "--yes").exit_code == 0
+    (tmp_path / "d0").rename(tmp_path / "mount point")
+    away.rename(tmp_path / "d0")
+    before = snapshot(tmp_path)
+    for yes in ([], ["--yes"]):
+        refused = run("repair", path, *yes)
+        assert refused.exit_code == 2 and "d0, a directory of the channel" in refused.stderr
+        assert "is of an older or another state of it. The newer one may be on a disk that is not" in refused.stderr
+    assert snapshot(tmp_path) == before
+
+
 @pytest.mark.parametrize("verb", ["verify", "repair", "check-store"])
 def test_a_package_that_is_missing_is_a_line_and_status_2(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
