@@ -79,15 +79,18 @@ def test_the_threads_that_a_worker_can_have_do_the_work_of_all(
     seen = list[bytes]()
 
     def work(event: Event) -> None:
+        is_refused.wait(60)
         seen.append(event.body)
         if len(seen) == 10:  # the others may begin now
             may_begin.set()
 
-    may_begin, begun, start = threading.Event(), list[threading.Thread](), threading.Thread.start
+    is_refused, may_begin = threading.Event(), threading.Event()
+    begun, start = list[threading.Thread](), threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:
         if thread.name == "worker-g":
             if begun and not may_begin.is_set():
+                is_refused.set()
                 raise RuntimeError("can't start new thread")
             begun.append(thread)
         start(thread)
