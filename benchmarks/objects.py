@@ -217,7 +217,7 @@ def new_place(location: Location) -> Location:
 @contextmanager
 def _opened(store: Store) -> Iterator[ss.Channel]:
     """Open the channel in a store, as one handle."""
-    with mock.patch.object(object_opening, "open_store", lambda *_: store):
+    with mock.patch.object(object_opening, "open_store", lambda *_, **__: store):
         channel = ss.Channel(
             "s3://bucket/orders", commit_interval=0, max_inline_bytes=_INLINE_BYTES, transaction_capacity=1 << 20
         )
@@ -390,7 +390,7 @@ def _sharded(channels: int, seconds: float) -> Figures:
     put, read = [0] * channels, 0
     places = [f"s3://bucket/orders-{number}" for number in range(channels)]
 
-    def open_far(location: Location, _: str = "") -> Store:
+    def open_far(location: Location, *, has_answered: bool = False) -> Store:
         return stores.setdefault(str(location), _Far())
 
     with ExitStack() as stack:

@@ -85,8 +85,11 @@ class RunningFlow:
 
     def _with_finished(self, wired: Wired) -> Wired:
         """Return what to run, with those sources of what ran that are at their end and have no numbers."""
-        before = self.wired.sources
-        done = {name: one for name, one in before.items() if one.finished and not one.source.numbered}
+        done = {
+            name: one
+            for name, one in self.wired.sources.items()
+            if wired.sources.get(name, one) is not one and not one.source.numbered and _is_finished(one)
+        }
         return wired._replace(sources={name: done.get(name, one) for name, one in wired.sources.items()})
 
     def stop(self, seconds: float, may_drain: Callable[[], bool]) -> bool:
@@ -249,3 +252,13 @@ class RunningFlow:
 
 def _sinks_of(wired: Wired) -> list[Sink]:
     return [sink for runner in wired.sinks.values() for sink in runner.sinks]
+
+
+def _is_finished(runner: PolledRunner | EventRunner) -> bool:
+    """Tell whether a source is at its end; one that can't say it is started again."""
+    try:
+        return runner.finished
+    except Exception:  # a class of the user's may raise anything
+        name = runner.name
+        _log.exception("%s: it can't be told whether it is finished", name, extra=fields(component=name))
+        return False

@@ -163,6 +163,38 @@ def test_a_command_that_has_ended_is_not_run_again(place: Path, disk: BrokenDisk
     assert written(place, "out2") == ["once", "1", "2"]
 
 
+class Untold(flow.PolledSource):
+    """A source of the user's own that does not know whether it is finished."""
+
+    starts = 0
+
+    def open(self, processor: Any) -> None:
+        type(self).starts += 1
+
+    def poll(self, processor: Any) -> flow.Status:
+        return flow.Status.BACKOFF
+
+    @property
+    def finished(self) -> bool:
+        raise ZeroDivisionError
+
+    @finished.setter
+    def finished(self, value: bool) -> None: ...
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_source_that_can_not_say_whether_it_is_finished_is_started_again(place: Path, disk: BrokenDisk) -> None:
+    own = f"a1.sources.x.type = {__name__}.Untold\na1.sources.x.channels = c2\n"
+    write(place, CONFIGURATION.replace("a1.sources = r1", "a1.sources = r1 x") + own)
+    with agent(place) as running:
+        wait_until(lambda: Untold.starts == 1)
+        disk.breaks(calls=(*SYNCS, "open"))
+        log(place, "1")
+        wait_until(lambda: fails(running))
+        disk.works()
+        wait_until(lambda: running.wait(0.001) is False and Untold.starts == 2)
+
+
 @pytest.mark.usefixtures("soon")
 def test_two_channels_of_a_source_that_fail_together_are_opened_again_one_after_the_other(place: Path) -> None:
     delayed = "".join(f"a1.channels.{name}.deliverAfter = 1ms\n" for name in ("c1", "c2"))

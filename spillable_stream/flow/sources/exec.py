@@ -264,7 +264,7 @@ class Exec(EventSource):
 def _waiting(out: IO[bytes]) -> tuple[bytes, bool]:
     """Return what waits in a pipe, as much as one holds, and whether its end is there."""
     found = b""
-    while len(found) < _READ_BYTES and has_input(out, 0):
+    while len(found) <= _READ_BYTES and has_input(out, 0):  # once more behind a full pipe: its end may be there
         data = os.read(out.fileno(), _READ_BYTES)
         if not data:
             return found, True

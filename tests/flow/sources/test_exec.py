@@ -245,6 +245,18 @@ def test_a_command_that_had_ended_before_the_stop_is_finished_though_its_last_li
     assert source.finished and kept.bodies() == [b"1"]
 
 
+def test_a_command_that_had_ended_before_the_stop_is_finished_though_what_waits_fills_the_pipe(tmp_path: Path) -> None:
+    go_on = tmp_path / "go_on"
+    script = f"echo 1; while [ ! -e {go_on} ]; do sleep 0.01; done; head -c 65536 /dev/zero"
+    kept, source = Held(), Exec(script, shell="/bin/sh -c", batch_timeout=0)
+    source.start(kept)
+    wait_until(kept.holds.is_set)
+    go_on.touch()
+    wait_until(lambda: source._process is not None and source._process.poll() is not None)
+    stop_and_go_on(source, kept)
+    assert source.finished and kept.bodies() == [b"1", bytes(65_536)]
+
+
 @pytest.mark.parametrize("refused", [0, 1])
 def test_a_command_for_which_there_is_no_thread_ends_again(refused: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the one that reads its output, nor that which reads its standard error."""
