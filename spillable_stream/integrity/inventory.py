@@ -65,7 +65,6 @@ class LogFile:
         begin: the offset where its first frame ends; 0 if that is damaged.
         end: the offset up to which it counts.
         may_be_cut: whether nothing but its own frames says where it ends, though a later file followed it.
-        created_us: when its first frame was written, in microseconds since 1970; 0 if that is damaged.
     """
 
     file_id: int
@@ -75,7 +74,6 @@ class LogFile:
     begin: int
     end: int = 0
     may_be_cut: bool = False
-    created_us: int = 0
 
     @property
     def holds_everything(self) -> bool:
@@ -256,7 +254,7 @@ def _read_log_file(fs: FileSystem, layout: Layout, file_id: int) -> LogFile:
         if isinstance(first, LocatedFrame) and first.header.type == FrameType.FILE_HEADER:
             found.header = parsed_header(first.payload)
             if found.header is not None:
-                found.begin, found.created_us = first.end, first.header.time_us
+                found.begin = first.end
     return found
 
 
@@ -357,20 +355,24 @@ def _drop_unfinished(fs: FileSystem, files: list[LogFile], published: int, text:
 def _drop_another_state(inventory: Inventory, findings: Findings) -> None:
     """Leave out what a repair began if the channel continued without it: another state of it is on a disk elsewhere.
 
-    A repair that was cut short has not removed the head and the checkpoints yet, either: they are older than its file.
+    A repair that was cut short has not removed the head and the checkpoints yet, either. But its file begins behind
+    every ID that they know: an ID that it could still give was given elsewhere. No clock tells: it may be set back.
     """
     known = inventory.known
     while inventory.disk and inventory.head is None:
         at = inventory.root()
         root = inventory.disk[at]
+        if root.header is None or not root.holds_everything:
+            return
+        next_id = image_of(root.header.state)["nextId"]
         newer = [
             checkpoint.path
             for checkpoint in inventory.checkpoints
-            if checkpoint.position.file_id < root.file_id and image_of(checkpoint.image)["time"] > root.created_us
+            if checkpoint.position.file_id < root.file_id and image_of(checkpoint.image)["nextId"] > next_id
         ]
-        if known is not None and known.disk.file_id < root.file_id and known.checkpoint_ms * 1000 > root.created_us:
+        if known is not None and known.disk.file_id < root.file_id and known.last_id >= next_id:
             newer.append(inventory.layout.head)
-        if not root.holds_everything or not newer:
+        if not newer:
             return
         text = f"the file is of an older or another state of the channel: {newer[0].name} is newer, and of another log"
         for file in inventory.disk[at:]:

@@ -94,7 +94,9 @@ def _own_again(fs: FileSystem, layout: Layout, claimed: Collection[Path]) -> Non
     for role, directory in layout.directories().items():
         if (fault := claim_fault(fs, layout, role, directory)) is not None:
             raise ForeignDirectoryError(f"{directory} can't be given to the channel {layout.path}: {fault}")
-    require_claimed(fs, layout, unowned_directories(fs, layout), claimed)
+    unowned = unowned_directories(fs, layout)
+    require_claimed(fs, layout, unowned, claimed)
+    last = {directory for directory in claimed if directory in unowned}
     backup = _free_backup(fs, layout, claimed)  # by what the owner files say now
     _make_claimed(fs, layout, claimed)
     (home, inode), known = whereabouts(fs, layout), home_owner(fs, layout)
@@ -103,11 +105,11 @@ def _own_again(fs: FileSystem, layout: Layout, claimed: Collection[Path]) -> Non
     if known is not None and known.next != token:
         write_owner(fs, layout.path, replace(known, next=token))  # as for a move: killed from here on, both are known
     for role, directory in layout.directories().items():
-        if directory not in claimed:
+        if directory not in last:
             _give(fs, layout, role, directory, owner)
     write_owner(fs, layout.path, owner)
     for role, directory in layout.directories().items():
-        if directory in claimed:  # last: its disk, if it comes back after all, is of another state from now on
+        if directory in last:  # its disk, if it comes back after all, is of another state from now on
             _give(fs, layout, role, directory, owner)
     if backup is not None:
         with _without_backup(layout):

@@ -196,7 +196,9 @@ def claim_advice(layout: Layout, directory: Path, *, is_owned: bool = False) -> 
     """
     claim = f"'spillable repair {layout.path} --claim {directory}' gives the channel the directory as it is"
     if is_owned:
-        newer = "The newer one may be on a disk that is not mounted: mount it"
+        newer = (
+            "The newer one may be on a disk that is not mounted: mount it; or the channel was restored from a backup"
+        )
         return f"{newer}. If this is the one to continue with, {claim}"
     return f"Its disk may not be mounted: mount it. If it is mounted, or lost for good, {claim}"
 

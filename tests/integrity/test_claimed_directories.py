@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -179,8 +181,9 @@ def put_more(path: Path, *bodies: bytes) -> None:
 def refused_as_another_state(path: Path, disk: Path) -> None:
     """Prove that neither a repair nor an open takes a directory as it is."""
     advice = (
-        "The newer one may be on a disk that is not mounted: mount it. If this is the one to continue with, "
-        f"'spillable repair {path} --claim {disk}' gives the channel the directory as it is"
+        "The newer one may be on a disk that is not mounted: mount it; or the channel was restored from a backup. "
+        f"If this is the one to continue with, 'spillable repair {path} --claim {disk}' gives the channel the "
+        "directory as it is"
     )
     before = snapshot(path, disk)
     with pytest.raises(ForeignDirectoryError) as refused:
@@ -252,6 +255,28 @@ def test_a_claimed_state_that_only_the_head_is_newer_than_is_not_a_repair_that_w
     mount.swap()
     report = verify(path)
     assert report.loss.lost == ((1, 6),) and not [found for found in report.findings if "cut short" in found.text]
+
+
+def test_a_clock_that_was_set_back_makes_no_repair_take_the_newest_log_for_an_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the repair began was older by the clock than the head and the checkpoint of a restored home."""
+    path, disk, _ = on_a_disk(tmp_path)
+    shutil.copytree(path, tmp_path / "backup", symlinks=True)
+    clock, clock_ns = time.time, time.time_ns
+    monkeypatch.setattr(time, "time", lambda: clock() - 7200)
+    monkeypatch.setattr(time, "time_ns", lambda: clock_ns() - 7200 * 10**9)
+    flip(disk / "log-000001", (disk / "log-000001").read_bytes().index(numbered(0, 5)[2]))
+    repair(path)
+    put_more(path, *numbered(100, 50))
+    shutil.rmtree(path)
+    (tmp_path / "backup").rename(path)
+    with pytest.raises(DataLossError):
+        Channel(path, create=False)
+    repair(path)
+    with Channel(path, create=False) as channel:
+        assert peek(channel, 200)[-50:] == numbered(100, 50)
+        assert channel.stats().last_id >= 55
 
 
 def test_a_data_directory_in_the_channel_of_an_older_state_costs_no_event_in_silence(path: Path) -> None:

@@ -163,8 +163,8 @@ def test_another_host_is_refused_events_in_memory_until_they_are_on_disk(far: Fa
         far.driver.do("read", path=path)
     assert (
         f"OtherHostError: the host {THERE} can't read the events 1 to {ROWS // 4} of {path}, which are in the memory "
-        f"of the host {HERE}: run Spark there, or move events to disk there with Channel.flush() and do without a memory "
-        "tier (memoryCapacity 0)"
+        f"of the host {HERE}: run Spark there, or move events to disk there with Channel.flush() and do without a "
+        "memory tier (memoryCapacity 0)"
     ) in str(e.value)
     with ss.Channel(path, create=False) as channel:
         assert channel.stats().drain_order == [ROWS], "the other host took the memory tier for lost"
