@@ -40,6 +40,7 @@ class _Shared:
 
 
 _shared: dict[object, _Shared] = {}  # oldest first
+_of_parents: list[_Shared] = []  # in a forked child
 _mutex = threading.Lock()
 
 
@@ -92,8 +93,10 @@ def _environment() -> bytes:
 
 
 def _forget() -> None:
+    """Give a forked child new clients. Its parent's stay: to drop one may wait forever for a thread of the parent."""
     global _mutex
     _mutex = threading.Lock()
+    _of_parents.extend(_shared.values())
     _shared.clear()
 
 

@@ -216,3 +216,20 @@ def test_clients_that_are_forgotten_continue_for_those_that_have_them(made: list
 def test_a_child_has_none_of_its_parents(made: list[Location]) -> None:
     clients()
     in_child(lambda: not shared_clients._shared)
+
+
+class Dropped:
+    """Clients that note that they were dropped, which in a forked child waits forever for threads of the parent."""
+
+    count = 0
+
+    def __del__(self) -> None:
+        type(self).count += 1
+
+
+def test_a_forked_child_has_new_clients_and_drops_none_of_its_parents(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = shared_clients._Shared(0.0, None)
+    shared.clients = Dropped()  # type: ignore[assignment]
+    monkeypatch.setattr(shared_clients, "_shared", {"key": shared})
+    del shared
+    in_child(lambda: not shared_clients._shared and Dropped.count == 0)
