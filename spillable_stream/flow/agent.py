@@ -14,7 +14,7 @@ from spillable_stream.arguments import seconds, text
 from spillable_stream.arguments import timeout_seconds as checked_timeout
 from spillable_stream.channel.channel import Channel
 from spillable_stream.error_text import text_of
-from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.errors import OptionError, SpillableError, StorageError
 from spillable_stream.flow.assembly import assemble
 from spillable_stream.flow.changes import Changes, changes, with_users
 from spillable_stream.flow.checked_arguments import checked
@@ -375,7 +375,7 @@ class Agent:
         again = partial(assemble, self.name, self._config, self._files.system, found, runs)
         try:
             self._reopenings.begin(channel, runs, again)
-        except RuntimeError as e:
+        except StorageError as e:
             self.failed_channels.refused(channel, e)
 
     # ── what it says ────────────────────────────────────────────────────────────────────────

@@ -14,6 +14,7 @@ from spillable_stream.call_threads import make
 from spillable_stream.flow.closing import closes
 from spillable_stream.flow.wired import Wired
 from spillable_stream.log_records import fields, log_of
+from spillable_stream.own_thread import start_thread
 
 __all__ = ["Reopening", "Reopenings"]
 
@@ -35,7 +36,7 @@ class Reopening:
         before: what the agent ran when it began.
 
     Raises:
-        RuntimeError: the process can have no more threads.
+        StorageError: the process can have no more threads.
     """
 
     def __init__(self, channel: str, before: Wired, assemble: Callable[[], Wired]) -> None:
@@ -43,7 +44,7 @@ class Reopening:
         self.before: Wired = before
         self._done: Future[Wired] = Future()
         self._began, self._is_told = time.monotonic(), False
-        threading.Thread(target=make, args=(assemble, self._done), name=f"{channel}-reopen", daemon=True).start()
+        start_thread(threading.Thread(target=make, args=(assemble, self._done), name=f"{channel}-reopen", daemon=True))
 
     @property
     def is_over(self) -> bool:

@@ -299,10 +299,11 @@ a1.sources.r2.channels = c2
 def test_a_channel_whose_disk_hangs_does_not_keep_another_one_closed(
     place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    go_on, build = threading.Event(), assembly.build_channels
+    hangs, go_on, build = threading.Event(), threading.Event(), assembly.build_channels
 
     def hang(agent: str, configs: Any, *arguments: Any) -> dict[str, AgentChannel]:
         if configs[0].name == "c1":
+            hangs.set()
             go_on.wait()
         return build(agent, configs, *arguments)
 
@@ -318,6 +319,7 @@ def test_a_channel_whose_disk_hangs_does_not_keep_another_one_closed(
         log(place, "2")
         wait_until(lambda: running.troubles().keys() >= {"c1", "c2"})
         monkeypatch.setattr(assembly, "build_channels", hang)
+        wait_until(lambda: not running.wait(0.001) and hangs.is_set())
         disk.works()
         wait_until(lambda: not running.wait(0.001) and written(place, "out2") == ["1", "2"])
         assert "c1" in running.troubles() and "c2" not in running.troubles()
