@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +18,9 @@ from spillable_stream.errors import (
 from spillable_stream.spark.source.read_limits import ReadAllAvailable
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
 from tests.support.events import put
-from tests.support.spark.sets import Open, Source, bodies, channels_at, drain, events, names, place, set_readers
+from tests.support.spark.sets import Open, Source, bodies, drain, events, names
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(params=["directory", "store"])
-def open_at(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    with channels_at(place(request.param, tmp_path)) as open_at:
-        yield open_at
-
-
-@pytest.fixture
-def source(open_at: Open, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
-    with set_readers(open_at, monkeypatch) as source:
-        yield source
 
 
 def test_a_channel_that_is_gone_is_named_and_may_be_done_without(open_at: Open, source: Source, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -28,27 +27,12 @@ from tests.support.spark.sets import (
     Source,
     bodies,
     by_channel,
-    channels_at,
     drain,
     events,
     names,
-    place,
-    set_readers,
 )
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(params=["directory", "store"])
-def open_at(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    with channels_at(place(request.param, tmp_path)) as open_at:
-        yield open_at
-
-
-@pytest.fixture
-def source(open_at: Open, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
-    with set_readers(open_at, monkeypatch) as source:
-        yield source
 
 
 def test_a_channel_that_appears_joins_from_its_beginning_whatever_the_query_began_with(

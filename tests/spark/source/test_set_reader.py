@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pyspark.sql.datasource import InputPartition
@@ -23,27 +21,12 @@ from tests.support.spark.sets import (
     Source,
     bodies,
     by_channel,
-    channels_at,
     drain,
     events,
     names,
-    place,
-    set_readers,
 )
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(params=["directory", "store"])
-def open_at(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    with channels_at(place(request.param, tmp_path)) as open_at:
-        yield open_at
-
-
-@pytest.fixture
-def source(open_at: Open, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
-    with set_readers(open_at, monkeypatch) as source:
-        yield source
 
 
 def test_every_event_of_every_channel_comes_once_and_in_its_channels_order(open_at: Open, source: Source) -> None:
