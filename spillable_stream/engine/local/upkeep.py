@@ -25,17 +25,14 @@ from spillable_stream.engine.local.checkpointing import Checkpointing
 from spillable_stream.engine.local.disk_room import DiskRoom
 from spillable_stream.engine.local.local_log import FILES_OF_A_LIMIT, LocalLog
 from spillable_stream.engine.local.moving import Moving
-from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.retention import Retention
-from spillable_stream.errors import ChannelClosedError, LockTimeoutError, SpillableError, StorageError
-from spillable_stream.log_records import Seldom, fields, log_of
+from spillable_stream.engine.upkeep_thread import UpkeepThread
+from spillable_stream.errors import ChannelClosedError, LockTimeoutError, SpillableError
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.boot import since_boot_us
 from spillable_stream.storage.lock import FileLock
 
 __all__ = ["Upkeep"]
-
-_log = log_of(__name__)
 
 _LONGEST_SECONDS = 1.0
 _SHORTEST_SECONDS = 0.05
@@ -77,28 +74,18 @@ class Upkeep:
         self._room = room
         self._active_calls = active_calls
         self._turn = threading.Lock()  # of a look
-        self._thread = PeriodicThread(self, "spillable upkeep", lambda: not active_calls.ended)
+        self._thread = UpkeepThread(self, log, follower, active_calls)
         self._lock: FileLock | None = None  # held, while this process acts
         self._looked_us: int | None = None  # at the groups, by the boot's clock
         self._owes = False  # files of events that have left, which are still there
-        self._warning = Seldom()
-
-    def is_needed(self) -> bool:
-        """Tell whether the channel keeps taken events, or has automatic groups."""
-        return self._follower.state.needs_upkeep()
 
     def ensure(self) -> None:
-        """Start the thread if it is needed and not there. If it can't begin, that is logged, and tried again later."""
-        if not self._thread.is_alive() and not self._log.is_view and self.is_needed():
-            try:
-                self._thread.ensure()
-            except StorageError as e:  # the call that needs it has done what it was asked for
-                if self._warning.is_due():
-                    _log.warning("nobody looks after %s for now: %s", self._log.path, e, extra=fields(self._log.path))
+        """Start the thread if it is needed and not there."""
+        self._thread.ensure()
 
     def run_once(self) -> bool:
         """Look as a call that a close waits for, and tell whether there will be another look."""
-        if self._active_calls.ended or self._log.closed:
+        if self._thread.is_over():
             return False
         try:
             self._active_calls.run("upkeep", self.look)
@@ -129,13 +116,7 @@ class Upkeep:
         except LockTimeoutError:  # somebody is busy: there will be another look
             return False
         except (SpillableError, OSError) as e:
-            if not self._log.closed and self._warning.is_due():
-                _log.warning(
-                    "kept events and groups without an owner stay in %s for now: %s",
-                    self._log.path,
-                    e,
-                    extra=fields(self._log.path),
-                )
+            self._thread.report(e)
             return False
 
     def _acts(self) -> bool:
@@ -193,7 +174,7 @@ class Upkeep:
         Args:
             for_good: whether it is closed, so that another process has to know how long groups have had no owner.
         """
-        if self._log.is_view or not self.is_needed():
+        if not self._thread.is_needed():
             return
         self._thread.end()
         self.look(tidy=for_good)

@@ -12,24 +12,22 @@ import time
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.follower import Follower
-from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.store.object_checkpointing import ObjectCheckpointing
 from spillable_stream.engine.store.object_log import ObjectLog
 from spillable_stream.engine.store.object_owners import ObjectOwners
 from spillable_stream.engine.store.object_ownership import LAST_REQUEST_SECONDS, ObjectOwnership
-from spillable_stream.errors import GroupOwnedError, LockTimeoutError, SpillableError, StorageError
-from spillable_stream.log_records import Seldom, fields, log_of
+from spillable_stream.engine.upkeep_thread import UpkeepThread
+from spillable_stream.errors import GroupOwnedError, LockTimeoutError, SpillableError
 from spillable_stream.objects.store import is_refusal
 
 __all__ = ["UPKEEP", "ObjectUpkeep"]
-
-_log = log_of(__name__)
 
 UPKEEP = "upkeep:"
 """The name that the handle owns that acts; no group can have it."""
 
 _PERIOD_SECONDS = 5.0  # each look is some requests
+_UNTIL_ALLOWED = "until the store allows it (open a handle that only reads with readonly=True)"
 _TRY_AGAIN_SECONDS = 60.0  # to become the one that acts: each attempt is a claim, and a claim is an append
 
 
@@ -63,29 +61,19 @@ class ObjectUpkeep:
         self._groups = groups
         self._checkpointing = checkpointing
         self._active_calls = active_calls
-        self._thread = PeriodicThread(self, "spillable upkeep", lambda: not active_calls.ended)
+        self._thread = UpkeepThread(self, log, follower, active_calls)
         self._acting: ObjectOwnership | None = None
         self._try_at = float("-inf")
         self._looked_at: float | None = None
-        self._warning = Seldom()
         self._is_refused = False  # the store refused the last attempt for good
 
-    def is_needed(self) -> bool:
-        """Tell whether the channel keeps taken events, or has automatic groups."""
-        return self._follower.state.needs_upkeep()
-
     def ensure(self) -> None:
-        """Start the thread if it is needed and not there. If it can't begin, that is logged, and tried again later."""
-        if not self._thread.is_alive() and not self._log.is_view and self.is_needed():
-            try:
-                self._thread.ensure()
-            except StorageError as e:  # the call that needs it has done what it was asked for
-                if self._warning.is_due():
-                    _log.warning("nobody looks after %s for now: %s", self._log.path, e, extra=fields(self._log.path))
+        """Start the thread if it is needed and not there."""
+        self._thread.ensure()
 
     def run_once(self) -> bool:
         """Look as a call that a close waits for, and tell whether there will be another look."""
-        if self._active_calls.ended or self._log.closed:
+        if self._thread.is_over():
             return False
         try:
             with self._log.unasked():
@@ -95,24 +83,16 @@ class ObjectUpkeep:
         except LockTimeoutError:  # somebody is busy: there will be another look
             pass
         except SpillableError as e:
-            if not self._log.closed:
-                self._report(e)
+            self._report(e)
         return True
 
     def _report(self, error: SpillableError) -> None:
         """Log a failure, once a minute; a refusal once, until upkeep goes well again: that is a fact by then."""
         was_refused, self._is_refused = self._is_refused, is_refusal(error)
-        is_due = not was_refused if self._is_refused else self._warning.is_due()
-        if is_due:
-            _log.warning(
-                "kept events and groups without an owner stay in %s %s: %s",
-                self._log.path,
-                "until the store allows it (open a handle that only reads with readonly=True)"
-                if self._is_refused
-                else "for now",
-                error,
-                extra=fields(self._log.path),
-            )
+        if not self._is_refused:
+            self._thread.report(error)
+        elif not was_refused:
+            self._thread.report(error, _UNTIL_ALLOWED, seldom=False)
 
     def period_seconds(self) -> float:
         """Return how often to look."""

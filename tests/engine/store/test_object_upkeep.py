@@ -169,7 +169,7 @@ def test_a_loss_that_is_found_by_upkeep_waits_for_the_next_call(
     channel = open_handle(retention_ms=HOUR_MS)
     upkeep = upkeep_of(channel)
     lose_slots(channel)
-    assert upkeep._warning.is_due()
+    assert upkeep._thread._warning.is_due()
     assert upkeep.run_once()
     require_told_once(channel, caplog)
 
@@ -253,7 +253,7 @@ def test_a_channel_that_needs_none_has_no_thread(open_handle: Open) -> None:
     channel = open_handle()
     put(channel, b"0")
     take(channel)
-    assert (threads(), upkeep_of(channel).is_needed()) == (0, False)
+    assert (threads(), upkeep_of(channel)._thread.is_needed()) == (0, False)
 
 
 @pytest.mark.parametrize("need", ["retention", "group"])
