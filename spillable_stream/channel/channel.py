@@ -300,7 +300,7 @@ class Channel(Generic[EventT]):
 
         config = WorkerConfig.of(batch_size, max_attempts, backoff, threads, timeout)
         config.check_function(function, is_async=False)
-        return self._open.workers.add(make_worker(self, group, function, config, dead_letter))
+        return self._open.workers.add(make_worker(self, group, function, config, _letters(dead_letter)))
 
     def async_worker(
         self,
@@ -326,7 +326,7 @@ class Channel(Generic[EventT]):
         config = WorkerConfig.of(batch_size, max_attempts, backoff, threads, timeout)
         config.check_function(function, is_async=True)
         call = CoroutineCall(function, config.timeout)
-        worker = make_worker(self, group, call, replace(config, timeout=None), dead_letter)
+        worker = make_worker(self, group, call, replace(config, timeout=None), _letters(dead_letter))
         return AsyncWorker(self._open.workers.add(worker), call)
 
     def drop_group(self, group: str) -> None:
@@ -577,3 +577,14 @@ class Channel(Generic[EventT]):
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         """Return what a notebook's front end with widgets shows: the same, live; others show `_repr_html_`."""
         return live_view(self)
+
+
+def _letters(
+    dead_letter: Channel | str | os.PathLike[str] | None,
+) -> Callable[[], tuple[Channel, bool]] | None:
+    """Return what opens a worker's dead-letter channel, and tells whether it had to be opened; None without one."""
+    if dead_letter is None:
+        return None
+    if isinstance(dead_letter, Channel):
+        return lambda: (dead_letter, False)
+    return lambda: (Channel(dead_letter), True)

@@ -40,7 +40,7 @@ class UpkeepThread:
         return not self._log.is_view and self._follower.state.needs_upkeep()
 
     def is_over(self) -> bool:
-        """Tell whether the handle is closed, so that nothing is to be done any more."""
+        """Tell whether the handle is closed, so that there is nothing more to do."""
         return self._active_calls.ended or self._log.closed
 
     def ensure(self) -> None:

@@ -2,42 +2,48 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spillable_stream.errors import OptionError
 from spillable_stream.names import check_group
 from spillable_stream.workers.config import WorkerConfig
+from spillable_stream.workers.handle import ChannelHandle
 from spillable_stream.workers.letters import not_for_letters
 from spillable_stream.workers.worker import Worker
-
-if TYPE_CHECKING:
-    from spillable_stream.channel.channel import Channel
 
 __all__ = ["make_worker", "require_another"]
 
 
 def make_worker(
-    channel: Channel,
+    channel: ChannelHandle,
     group: str,
     function: Callable[[Any], object],
     config: WorkerConfig,
-    dead_letter: Channel | str | os.PathLike[str] | None,
+    open_letters: Callable[[], tuple[ChannelHandle, bool]] | None,
 ) -> Worker:
-    """Return a worker, as `Channel.worker` explains it; raises what that raises."""
+    """Return a worker, as `Channel.worker` explains it; raises what that raises.
+
+    Args:
+        channel: the channel.
+        group: the group.
+        function: what to call.
+        config: how.
+        open_letters: returns the dead-letter channel, and whether it was opened for this; None without one.
+    """
     check_group(group)
+    engine = channel.engine()
     if channel.readonly:
-        channel.engine().refuse_to_write("a worker")
-    config.check_channel(channel.typed, channel.options["transaction_capacity"], channel.path)
-    if dead_letter is None:
+        engine.refuse_to_write("a worker")
+    config.check_channel(engine.is_typed(), engine.follow().options.transaction_capacity, channel.path)
+    if open_letters is None:
         return Worker(channel, group, function, config, None)
-    letters, is_opened = _opened(dead_letter)
+    letters, is_opened = open_letters()
     try:
         require_another(channel, letters, "dead_letter")
         if letters.readonly:
             letters.engine().refuse_to_write("a dead letter")
-        if letters.typed:
+        if letters.engine().is_typed():
             raise not_for_letters(letters.path)
         return Worker(channel, group, function, config, letters, owns_dead_letter=is_opened)
     except BaseException:
@@ -46,14 +52,7 @@ def make_worker(
         raise
 
 
-def _opened(channel: Channel | str | os.PathLike[str]) -> tuple[Channel, bool]:
-    """Return a channel, and whether it was opened for this."""
-    from spillable_stream.channel.channel import Channel
-
-    return (channel, False) if isinstance(channel, Channel) else (Channel(channel), True)
-
-
-def require_another(channel: Channel, other: Channel, name: str) -> None:
+def require_another(channel: ChannelHandle, other: ChannelHandle, name: str) -> None:
     """Refuse a channel where another one is needed.
 
     Args:

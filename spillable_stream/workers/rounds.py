@@ -10,10 +10,11 @@ import math
 import threading
 from collections.abc import Callable
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.taken_events import events_from_batch, table_from_batches
+from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.errors import DataLossError, WorkerError
 from spillable_stream.log.event_reader import ReadBatch
@@ -24,9 +25,6 @@ from spillable_stream.workers.settling import Settling
 from spillable_stream.workers.shared_state import SharedState
 from spillable_stream.workers.work import Fate, Work
 from spillable_stream.workers.worker_threads import WorkerThread
-
-if TYPE_CHECKING:
-    from spillable_stream.channel.channel import Channel
 
 __all__ = ["POLL_SECONDS", "WAITING_EVENTS", "Rounds"]
 
@@ -39,7 +37,7 @@ class Rounds:
     """The rounds of a worker's threads.
 
     Args:
-        channel: the channel.
+        engine: the channel's engine.
         consumer: of the group.
         function: what to call.
         config: how.
@@ -51,7 +49,7 @@ class Rounds:
 
     def __init__(
         self,
-        channel: Channel,
+        engine: Engine,
         consumer: Consumer,
         function: Callable[[Any], object],
         config: WorkerConfig,
@@ -60,8 +58,8 @@ class Rounds:
         settling: Settling,
         shared: SharedState,
     ) -> None:
-        self._engine = channel.engine()
-        self._typed = channel.typed
+        self._engine = engine
+        self._typed = engine.is_typed()
         self._consumer = consumer
         self._function = function
         self._config = config

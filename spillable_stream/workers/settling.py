@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from spillable_stream.channel.consumer import Consumer
+from spillable_stream.engine.engine import Engine
 from spillable_stream.error_text import type_and_text
 from spillable_stream.errors import REFUSALS
 from spillable_stream.log.event_reader import ReadBatch
@@ -18,9 +18,6 @@ from spillable_stream.workers.shared_state import SharedState
 from spillable_stream.workers.transfer import Transfer
 from spillable_stream.workers.work import Deferred, Fate, Work, halves
 
-if TYPE_CHECKING:
-    from spillable_stream.channel.channel import Channel
-
 __all__ = ["Settling"]
 
 _log = log_of(__name__)
@@ -30,7 +27,7 @@ class Settling:
     """Settles work, in the thread that called the function. Thread-safe.
 
     Args:
-        channel: the channel.
+        engine: the channel's engine.
         consumer: of the group.
         transfer: takes events to the dead-letter channel; None without one.
         judge: decides what becomes of events.
@@ -40,14 +37,14 @@ class Settling:
 
     def __init__(
         self,
-        channel: Channel,
+        engine: Engine,
         consumer: Consumer,
         transfer: Transfer | None,
         judge: Judge,
         calls: Calls,
         shared: SharedState,
     ) -> None:
-        self._channel = channel
+        self._engine = engine
         self._consumer = consumer
         self._transfer = transfer
         self._judge = judge
@@ -100,7 +97,7 @@ class Settling:
             self._calls.settled(work)
             self._shared.tally.settled[work.fate] += work.count
         if work.fate is not Fate.DONE:
-            path, why = self._channel.path, type_and_text(work.error)
+            path, why = self._engine.path, type_and_text(work.error)
             about = fields(path, group=self._consumer.group, first_id=work.first_id, last_id=work.last_id)
             _log.warning("%s of %s: %s: %s", work, path, work.fate.value, why, extra=about)
 
@@ -112,8 +109,8 @@ class Settling:
 
     def _store(self, work: Work, found: list[ReadBatch]) -> int:
         """Store events in the dead-letter channel, and return the take transaction that takes them from this one."""
-        channel, transfer = self._channel, self._transfer
+        engine, transfer = self._engine, self._transfer
         assert transfer is not None
-        origin = LetterOrigin(str(channel.path), channel.uuid, self._consumer.group, work.attempts, work.error)
-        schema = channel.schema if channel.typed else None
+        origin = LetterOrigin(str(engine.path), engine.channel, self._consumer.group, work.attempts, work.error)
+        schema = engine.schemas()[-1] if engine.is_typed() else None
         return transfer.store(work.ranges, dead_letters(found, origin, schema))

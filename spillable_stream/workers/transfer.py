@@ -18,7 +18,6 @@ import contextlib
 import hashlib
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -27,9 +26,7 @@ from spillable_stream.engine.put_request import Put
 from spillable_stream.errors import REFUSALS, ProducerSequenceError
 from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.state.ranges import Range
-
-if TYPE_CHECKING:
-    from spillable_stream.channel.channel import Channel
+from spillable_stream.workers.handle import ChannelHandle
 
 __all__ = ["Transfer", "transfer_name"]
 
@@ -59,7 +56,7 @@ class Transfer:
     What another owner has left prepared is settled at once.
     """
 
-    def __init__(self, consumer: Consumer, to: Channel, name: str) -> None:
+    def __init__(self, consumer: Consumer, to: ChannelHandle, name: str) -> None:
         self._consumer = consumer
         self._to = to
         self._name = name

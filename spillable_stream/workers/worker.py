@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from spillable_stream.arguments import flag, seconds
 from spillable_stream.channel.consumer import Consumer
@@ -22,6 +22,7 @@ from spillable_stream.quantities import Duration
 from spillable_stream.termination import calling_on_sigterm
 from spillable_stream.workers.calls import Calls
 from spillable_stream.workers.config import WorkerConfig, function_name
+from spillable_stream.workers.handle import ChannelHandle
 from spillable_stream.workers.judge import Judge
 from spillable_stream.workers.reporting import Reporting
 from spillable_stream.workers.rounds import POLL_SECONDS, WAITING_EVENTS, Rounds
@@ -31,9 +32,6 @@ from spillable_stream.workers.transfer import Transfer, transfer_name
 from spillable_stream.workers.unfinished import Unfinished
 from spillable_stream.workers.work import Fate, Work
 from spillable_stream.workers.worker_threads import WorkerThread
-
-if TYPE_CHECKING:
-    from spillable_stream.channel.channel import Channel
 
 __all__ = ["Worker"]
 
@@ -59,11 +57,11 @@ class Worker:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: ChannelHandle,
         group: str,
         function: Callable[[Any], object],
         config: WorkerConfig,
-        dead_letter: Channel | None,
+        dead_letter: ChannelHandle | None,
         *,
         owns_dead_letter: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -205,10 +203,10 @@ class Worker:
         calls.take_over(consumer.former_owner, consumer.untaken)
         transfer = None
         if self._dead_letter is not None:
-            transfer = Transfer(consumer, self._dead_letter, transfer_name("worker", self._channel.uuid, self.group))
-        settling = Settling(self._channel, consumer, transfer, self._judge, calls, shared)
+            transfer = Transfer(consumer, self._dead_letter, transfer_name("worker", engine.channel, self.group))
+        settling = Settling(engine, consumer, transfer, self._judge, calls, shared)
         self._reporting = Reporting(engine.worker_statuses.open(self.group), self.stats)
-        return Rounds(self._channel, consumer, self._function, self._config, self._judge, calls, settling, shared)
+        return Rounds(engine, consumer, self._function, self._config, self._judge, calls, settling, shared)
 
     def _watch(self, rounds: Rounds) -> None:
         """Start the threads, wait until there is a reason to end, and replace threads whose calls don't return."""
