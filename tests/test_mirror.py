@@ -73,6 +73,8 @@ SCENARIOS = {
     "engine/store/test_lost_slots": "what handles say of slots that a store overwrote, or lacks since it was put back",
     "engine/test_large_deliveries": "what large backlogs of events that wait cost",
     "engine/local/test_flush": "memory that a flush, or the last close, moves to disk",
+    "engine/local/test_groups_after_a_loss": "what each group has lost with a memory tier",
+    "engine/local/test_surviving_memory": "memory that an open finds whole, in part, or held by others",
     "engine/local/test_memory_elsewhere": "memory tiers of copies, on other mounts and of other hosts",
     "engine/test_ownerless_time": "how long a group has had no owner, from process to process",
     "engine/test_large_state": "a state larger than a frame",

@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.crash import test_copies, test_directories, test_namespaces, test_object_kill, test_paths, test_users
+from tests.crash import (
+    test_copies,
+    test_directories,
+    test_heads,
+    test_namespaces,
+    test_object_kill,
+    test_paths,
+    test_strays,
+    test_users,
+)
 from tests.crash.test_concurrency import at_once
 from tests.crash.test_io_errors import calls, wrongs_with
 from tests.crash.test_keeping import CONFIGURATIONS as KEEPING_CONFIGURATIONS
@@ -225,7 +234,7 @@ def heads_that_go_back(directory: Path, mutant: str) -> list[str]:
     with broken(mutant):
         for use in ("put", "roll"):
             (directory / use).mkdir()
-            wrong += test_paths.backwards(directory / use, "disk", "roll and put", use, marked=True)
+            wrong += test_heads.backwards(directory / use, "disk", "roll and put", use, marked=True)
     return wrong
 
 
@@ -249,16 +258,16 @@ def switched_paths(directory: Path, mutant: str) -> list[str]:
 
 
 def lost_locks(directory: Path, mutant: str) -> list[str]:
-    test = test_paths.test_a_lock_that_goes_away_in_the_middle_of_an_append_lets_nobody_write_over_it
+    test = test_strays.test_a_lock_that_goes_away_in_the_middle_of_an_append_lets_nobody_write_over_it
     return _raised_by(mutant, test, directory, "disk", "removed", ("before", "fdatasync"))
 
 
 def damaged_heads(directory: Path, mutant: str) -> list[str]:
-    return _raised_by(mutant, test_paths.test_a_head_that_is_damaged_while_it_counts_takes_nothing_back, directory)
+    return _raised_by(mutant, test_heads.test_a_head_that_is_damaged_while_it_counts_takes_nothing_back, directory)
 
 
 def killed_rolls(directory: Path, mutant: str) -> list[str]:
-    return _raised_by(mutant, test_paths.test_a_roll_that_was_killed_leaves_no_file_in_the_way, directory)
+    return _raised_by(mutant, test_heads.test_a_roll_that_was_killed_leaves_no_file_in_the_way, directory)
 
 
 def lost_identities(directory: Path, mutant: str) -> list[str]:

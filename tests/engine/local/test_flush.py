@@ -326,3 +326,11 @@ def test_a_flush_that_fails_loses_nothing(path: Path) -> None:
         channel.close()
     with Channel(path, **options) as again:
         assert take(again) == numbered(0, 10)
+
+
+def test_a_flush_of_a_closed_handle_is_refused(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10)
+    put(channel, b"x")
+    channel.close()
+    with pytest.raises(ChannelClosedError):
+        channel.flush()
