@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,9 +11,9 @@ from spillable_stream.channel import put_buffer
 from spillable_stream.channel.event_columns import EventColumns, batch_from_events
 from spillable_stream.channel.put_buffer import PutBuffer
 from spillable_stream.format.batch import EVENT_SCHEMA
-from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.storage.file import File
 from tests.support.events import put, take
+from tests.support.full_disk import refuse_once
 
 Open = Callable[..., Channel]
 SECOND_US = 1_000_000
@@ -93,16 +92,7 @@ def test_room_is_made_for_what_is_staged_where_the_disk_has_none(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch, of: str
 ) -> None:
     channel = open_channel(max_inline_bytes=1000)
-    real, calls = getattr(StagedFileWriter, of), list[str]()
-
-    def refuse(self: StagedFileWriter, *arguments: Any, **named: Any) -> None:
-        if not calls:
-            calls.append("refused")
-            raise DiskSpaceError("full")
-        real(self, *arguments, **named)
-
-    monkeypatch.setattr(StagedFileWriter, of, refuse)
-    monkeypatch.setattr(channel.engine(), "make_room", lambda: calls.append("room"))
+    calls = refuse_once(monkeypatch, channel, of)
     put(channel, bytes(5000), b"x")
     assert calls == ["refused", "room"]
     assert take(channel) == [bytes(5000), b"x"]

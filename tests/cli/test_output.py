@@ -32,9 +32,8 @@ from spillable_stream.cli.output import (
     watch_output,
     write_lines,
 )
-from tests.support.command_line import start
+from tests.support.command_line import make_work, start
 from tests.support.events import peek, put
-from tests.support.flow_configurations import NETCAT
 
 FULL = b"standard output can't be written: No space left on device (errno 28); send it elsewhere\n"
 
@@ -69,14 +68,6 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(output, "_output", None)
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     yield
-
-
-def files(directory: Path) -> None:
-    """Create what the verbs work on."""
-    with Channel(directory / "c", minimum_required_space=0) as channel:
-        put(channel, b"a", b"b")
-    (directory / "flume.conf").write_text(NETCAT)
-    (directory / "lines").write_text("a\n")
 
 
 # Each is like another verb, which is fast enough for every run: a process takes half a second.
@@ -125,7 +116,7 @@ SLOW_VERBS = [
 def test_a_verb_whose_output_can_not_be_written_says_so_with_one_line_and_one_status(
     tmp_path: Path, full: int, verb: str
 ) -> None:
-    files(tmp_path)
+    make_work(tmp_path)
     words = verb.format(here=tmp_path).split()
     process = start(*words, stdout=full, stderr=subprocess.PIPE, cwd=tmp_path)
     _, said = process.communicate(timeout=120)
@@ -135,7 +126,7 @@ def test_a_verb_whose_output_can_not_be_written_says_so_with_one_line_and_one_st
 def test_a_take_whose_output_can_not_be_written_takes_nothing_and_says_where_it_stands(
     tmp_path: Path, full: int
 ) -> None:
-    files(tmp_path)
+    make_work(tmp_path)
     process = start("take", "c", "--group", "g", stdout=full, stderr=subprocess.PIPE, cwd=tmp_path)
     _, said = process.communicate(timeout=120)
     assert process.returncode == UNWRITTEN
@@ -174,7 +165,7 @@ def test_a_verb_that_can_say_nothing_at_all_has_the_status(
     tmp_path: Path, full: int, monkeypatch: pytest.MonkeyPatch, unbuffered: str, verb: str
 ) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
-    files(tmp_path)
+    make_work(tmp_path)
     process = start(*verb.split(), stdout=full, stderr=full, cwd=tmp_path)
     assert process.wait(120) == UNWRITTEN
 
@@ -186,7 +177,7 @@ def test_a_complaint_that_can_not_be_written_has_the_status_too(tmp_path: Path, 
 
 
 def test_an_output_that_is_open_for_reading_only_is_one_that_can_not_be_written(tmp_path: Path) -> None:
-    files(tmp_path)
+    make_work(tmp_path)
     with open(tmp_path / "lines") as reading:
         process = start("verify", "c", stdout=reading, stderr=subprocess.PIPE, cwd=tmp_path)
         _, said = process.communicate(timeout=120)

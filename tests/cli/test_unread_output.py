@@ -12,10 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream.channel.channel import Channel
-from tests.support.command_line import start
-from tests.support.events import put
-from tests.support.flow_configurations import NETCAT
+from tests.support.command_line import make_work, start
 
 
 @pytest.fixture
@@ -25,14 +22,6 @@ def unread() -> Iterator[int]:
     os.close(reading)
     yield writing
     os.close(writing)
-
-
-def files(directory: Path) -> None:
-    """Make what the verbs work on."""
-    with Channel(directory / "c", minimum_required_space=0) as channel:
-        put(channel, b"a", b"b")
-    (directory / "flume.conf").write_text(NETCAT)
-    (directory / "lines").write_text("a\n")
 
 
 # Each is like another verb, which is fast enough for every run: a process takes half a second.
@@ -63,14 +52,14 @@ SLOW_VERBS = [
     ],
 )
 def test_a_verb_whose_output_nobody_reads_ends_silently_as_by_sigpipe(tmp_path: Path, unread: int, verb: str) -> None:
-    files(tmp_path)
+    make_work(tmp_path)
     process = start(*verb.split(), stdout=unread, stderr=subprocess.PIPE, cwd=tmp_path)
     _, said = process.communicate(timeout=120)
     assert (process.returncode, said) == (141, b"")
 
 
 def test_an_agent_that_says_to_nobody_what_it_would_run_does_so_too(tmp_path: Path, unread: int) -> None:
-    files(tmp_path)
+    make_work(tmp_path)
     verb = ("agent", "-n", "a1", "-f", "flume.conf", "--dryrun")
     process = start(*verb, stdout=unread, stderr=subprocess.PIPE, cwd=tmp_path)
     _, said = process.communicate(timeout=120)

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from spillable_stream import Channel
 from spillable_stream.cli import app
+from tests.support.events import put
+from tests.support.flow_configurations import NETCAT
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,3 +37,11 @@ def bodies(path: Path) -> list[bytes]:
     """Return the bodies of all events that a channel has now."""
     with Channel(path, create=False, readonly=True) as channel:
         return [body for batch in channel.read() for body in batch.column("body").to_pylist()]
+
+
+def make_work(directory: Path) -> None:
+    """Create what most verbs work on: a channel ``c`` with two events, an agent's ``flume.conf``, a file ``lines``."""
+    with Channel(directory / "c", minimum_required_space=0) as channel:
+        put(channel, b"a", b"b")
+    (directory / "flume.conf").write_text(NETCAT)
+    (directory / "lines").write_text("a\n")

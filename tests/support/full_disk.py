@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spillable_stream import Channel, DiskSpaceError
 from spillable_stream.engine.local import disk_room
+from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.events import put, take
 
@@ -49,3 +51,24 @@ def drain_without_a_word(channel: Channel) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(disk_room.DiskRoom, "_give_back", lambda *_: None)
         drain(channel)
+
+
+def refuse_once(patch: pytest.MonkeyPatch, channel: Channel, of: str) -> list[str]:
+    """Let the disk have no room for the first staged file; return what happens: "refused", and "room" that is made.
+
+    Args:
+        patch: undoes it.
+        channel: whose engine makes room.
+        of: which method of the file's writer meets it.
+    """
+    real, calls = getattr(StagedFileWriter, of), list[str]()
+
+    def refuse(self: StagedFileWriter, *arguments: Any, **named: Any) -> None:
+        if not calls:
+            calls.append("refused")
+            raise DiskSpaceError("full")
+        real(self, *arguments, **named)
+
+    patch.setattr(StagedFileWriter, of, refuse)
+    patch.setattr(channel.engine(), "make_room", lambda: calls.append("room"))
+    return calls

@@ -5,14 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from spillable_stream import (
     Channel,
     DataLossError,
-    DiskSpaceError,
     Event,
     StorageError,
     backup,
@@ -21,10 +19,10 @@ from spillable_stream import (
     verify,
 )
 from spillable_stream.channel import delayed_events
-from spillable_stream.log.staged_file import StagedFileWriter
 from tests.support.damage import kill
 from tests.support.delays import Clock, clock_of, deliveries_of
 from tests.support.events import put, take
+from tests.support.full_disk import refuse_once
 from tests.support.object_channels import URL, stores_in_memory
 
 Open = Callable[..., Channel]
@@ -154,16 +152,7 @@ def test_a_file_that_was_removed_is_missing(open_channel: Open, path: Path) -> N
 @pytest.mark.parametrize("of", ["__init__", "write"])
 def test_room_is_made_where_the_disk_has_none(open_channel: Open, monkeypatch: pytest.MonkeyPatch, of: str) -> None:
     channel = open_channel(max_inline_bytes=10_000)
-    clock, real, calls = clock_of(channel), getattr(StagedFileWriter, of), list[str]()
-
-    def refuse(self: StagedFileWriter, *arguments: Any, **named: Any) -> None:
-        if not calls:
-            calls.append("refused")
-            raise DiskSpaceError("full")
-        real(self, *arguments, **named)
-
-    monkeypatch.setattr(StagedFileWriter, of, refuse)
-    monkeypatch.setattr(channel.engine(), "make_room", lambda: calls.append("room"))
+    clock, calls = clock_of(channel), refuse_once(monkeypatch, channel, of)
     put_many_late(channel)
     assert calls == ["refused", "room"]
     assert delivered(channel, clock) == [b"now", *IN_ORDER]

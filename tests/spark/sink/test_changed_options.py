@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,19 +34,7 @@ from tests.spark.sink.test_flow_writer import OK_IS_NOT_THE_SOURCES, OK_MAY
 from tests.spark.sink.test_sink_plan import sink_plan
 from tests.spark.test_channel_pool import close_parked
 
-
-@pytest.fixture(autouse=True)
-def other_process() -> Iterator[Callable[[], None]]:
-    """Forget what this process knows, as another one does not know it."""
-    yield module._known.clear
-    module._known.clear()
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    (tmp_path / "checkpoint").mkdir()
-    return tmp_path / "checkpoint"
-
+pytestmark = pytest.mark.usefixtures("other_process")
 
 FEWER = (
     CONF.replace("a1.channels = ok errors may dead", "a1.channels = errors dead")

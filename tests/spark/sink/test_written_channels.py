@@ -30,17 +30,7 @@ from tests.spark.sink.test_changed_options import ROWS, WAYS, bodies, commit
 Put = Callable[..., Path]
 
 
-@pytest.fixture(autouse=True)
-def other_process() -> Iterator[Callable[[], None]]:
-    """Forget what this process knows, as another one does not know it."""
-    yield module._known.clear
-    module._known.clear()
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    (tmp_path / "checkpoint").mkdir()
-    return tmp_path / "checkpoint"
+pytestmark = pytest.mark.usefixtures("other_process")
 
 
 def test_a_run_may_write_to_the_same_channels_again_and_to_more(checkpoint: Path) -> None:
