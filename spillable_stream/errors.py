@@ -55,7 +55,6 @@ Every message says what happened, to what, and what to do.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Mapping
 from typing import Any
 
@@ -422,12 +421,6 @@ class MemoryLossWarning(UserWarning):
         return type(self), (self.args[0], self.lost, self.doubtful)
 
 
-FULL_DISK = {
-    errno.ENOSPC: "make room on its file system",
-    errno.EDQUOT: "make room, or raise the quota",
-}
-"""What to do where the operating system says by its error that a disk is full, or a user's part of it."""
-
 REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError)
 """Errors that say for sure that nothing was stored, and that may pass: the same call may be repeated later."""
 
@@ -435,23 +428,3 @@ REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError
 def says_nothing_stored(error: BaseException) -> bool:
     """Tell whether an error of a commit says for sure that nothing was stored."""
     return isinstance(error, REFUSALS) or (isinstance(error, SpillableError) and error.stored_nothing)
-
-
-def storage_error(what: str, e: OSError, advice: str) -> StorageError:
-    """Return the error for a call that the operating system refused: on a full disk a `DiskSpaceError`.
-
-    Args:
-        what: what failed, and on what, as "can't write PATH".
-        e: how it refused.
-        advice: what to do, unless the disk is full.
-    """
-    full = FULL_DISK.get(e.errno or 0)
-    why = (e.strerror or str(e)).partition("\n")[0].rstrip(" .")  # of Hadoop's client it is a whole trace
-    said = f"{what} ({why}); {full or advice}"
-    return DiskSpaceError(said) if full else StorageError(said)
-
-
-def may_not_write(error: StorageError) -> bool:
-    """Tell whether the file system refused a call since this process has no right to write there."""
-    cause = error.__cause__
-    return isinstance(cause, OSError) and cause.errno in (errno.EROFS, errno.EACCES, errno.EPERM)

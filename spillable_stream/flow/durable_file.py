@@ -8,7 +8,7 @@ from pathlib import Path
 
 from spillable_stream import durable_names
 from spillable_stream.durable_names import sync_names
-from spillable_stream.errors import storage_error
+from spillable_stream.system_errors import storage_error
 
 __all__ = ["make_directory", "read_file", "replace_file", "sync_directory"]
 

@@ -20,10 +20,11 @@ from pathlib import Path
 
 import google_crc32c
 
-from spillable_stream.errors import CorruptionError, storage_error
+from spillable_stream.errors import CorruptionError
 from spillable_stream.flow.descriptor import Descriptor
 from spillable_stream.flow.durable_file import read_file, replace_file
 from spillable_stream.log_records import fields, log_of
+from spillable_stream.system_errors import storage_error
 
 __all__ = ["SlotFile", "newest_value", "write_over"]
 

@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import KnownState, beginning_with
-from spillable_stream.errors import SpillableError, StorageError, may_not_write
+from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.location import is_location
+from spillable_stream.system_errors import may_not_write
 
 __all__ = ["absolute", "acquire", "visit", "visit_to_read"]
 

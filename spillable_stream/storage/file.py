@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from spillable_stream.errors import FULL_DISK, ChannelClosedError, DiskSpaceError, SpillableError, StorageError
+from spillable_stream.errors import ChannelClosedError, DiskSpaceError, SpillableError, StorageError
 from spillable_stream.forks import forking
 from spillable_stream.format.frame import Payload
 from spillable_stream.storage.file_identity import FileIdentity, RawIdentity, raw_identity_in, raw_identity_of
+from spillable_stream.system_errors import FULL_DISK
 
 __all__ = ["File", "named"]
 

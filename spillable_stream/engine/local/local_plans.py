@@ -14,7 +14,7 @@ from functools import partial
 from spillable_stream.counted import agreeing
 from spillable_stream.engine.local.staged_delays import FileStaging
 from spillable_stream.engine.task_plans import PlanReader, ReadPlan
-from spillable_stream.errors import NotAChannelError, OtherHostError, StorageError, may_not_write
+from spillable_stream.errors import NotAChannelError, OtherHostError, StorageError
 from spillable_stream.format.batch import FRAME_BYTES
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory
@@ -31,6 +31,7 @@ from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_names import named
 from spillable_stream.state.ranges import Range, count_of, events_in
 from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.system_errors import may_not_write
 
 __all__ = ["LocalPlanReader", "LocalReadPlan", "LocalStagePlan", "read_query_note"]
 

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from spillable_stream.errors import OptionError, StorageError, storage_error
+from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.durable_file import make_directory, sync_directory
 from spillable_stream.flow.sinks import hadoop
 from spillable_stream.log_records import fields, log_of
+from spillable_stream.system_errors import storage_error
 
 __all__ = ["ArrowFiles", "FileStream", "Files", "LocalFiles", "Resolved", "resolve"]
 

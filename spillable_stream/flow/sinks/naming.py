@@ -6,10 +6,11 @@ import os
 import time
 from pathlib import Path
 
-from spillable_stream.errors import StorageError, storage_error
+from spillable_stream.errors import StorageError
 from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks.open_file import OpenFile
 from spillable_stream.log_records import fields, log_of
+from spillable_stream.system_errors import storage_error
 
 __all__ = ["Naming", "rename"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from spillable_stream.counted import counted
-from spillable_stream.errors import storage_error
 from spillable_stream.flow.descriptor import Descriptor
 from spillable_stream.flow.durable_file import make_directory, sync_directory
+from spillable_stream.system_errors import storage_error
 
 __all__ = ["OutputFile", "cut_back"]
 

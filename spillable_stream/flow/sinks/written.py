@@ -17,13 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.errors import CorruptionError, storage_error
+from spillable_stream.errors import CorruptionError
 from spillable_stream.flow.durable_file import read_file, sync_directory
 from spillable_stream.flow.late_channel import ChannelAwayError, asking
 from spillable_stream.flow.runner import StartWaitsError
 from spillable_stream.flow.slot_file import SlotFile
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.state.ranges import Range, RangeSet
+from spillable_stream.system_errors import storage_error
 
 __all__ = ["Note", "NoteFile", "NotedEvents", "WrittenEvents", "group_token", "ranges_of", "uncommitted", "without"]
 

@@ -22,12 +22,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from zlib import crc32
 
-from spillable_stream.errors import CorruptionError, StorageError, storage_error
+from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.flow.descriptor import Descriptor
 from spillable_stream.flow.durable_file import read_file, replace_file
 from spillable_stream.flow.slot_file import write_over
 from spillable_stream.flow.sources.tailed_file import Mark
 from spillable_stream.format.packing import NONSENSE
+from spillable_stream.system_errors import storage_error
 
 __all__ = ["FilePosition", "PositionFile", "SavedPositions"]
 

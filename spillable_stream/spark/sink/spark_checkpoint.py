@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from spillable_stream.errors import storage_error
 from spillable_stream.spark.local_path import local_path
 from spillable_stream.sync_refusals import is_not_ours
+from spillable_stream.system_errors import storage_error
 
 __all__ = ["NOWHERE", "SparkCheckpoint", "sync_path"]
 

@@ -10,11 +10,11 @@ from spillable_stream.errors import (
     OtherHostError,
     SpillableError,
     StorageError,
-    may_not_write,
 )
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit, visit_to_read
 from spillable_stream.state.ranges import Range, RangeSet, events_in
+from spillable_stream.system_errors import may_not_write
 
 __all__ = ["pass_over"]
 

@@ -6,7 +6,7 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.errors import CheckpointMismatchError, NotAChannelError, StorageError, may_not_write
+from spillable_stream.errors import CheckpointMismatchError, NotAChannelError, StorageError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.metadata import without_metadata
 from spillable_stream.spark.schema import check_read_schema, creation_schema
@@ -16,6 +16,7 @@ from spillable_stream.spark.source.load_identity import LoadIdentity
 from spillable_stream.spark.source.query_group import GroupOrigin, QueryGroup
 from spillable_stream.spark.source.query_start import QueryStart
 from spillable_stream.spark.source.read_options import StreamOptions
+from spillable_stream.system_errors import may_not_write
 
 __all__ = ["START_FIRST", "SourceChannel", "make_channel", "require_fit", "start_first"]
 
