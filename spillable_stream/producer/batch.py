@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import pyarrow as pa
-
-from spillable_stream.channel.event import Event
-from spillable_stream.channel.event_columns import batch_from_columns
-from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.counted import counted
 from spillable_stream.errors import ProducerError, SendFailedError
 from spillable_stream.format.numbered_batch import Numbers
-from spillable_stream.format.row_values import row_reader
 from spillable_stream.log_records import RecordFields, fields, log_of
+from spillable_stream.producer.batch_events import BatchEvents
 from spillable_stream.producer.clock import wait_at_most
-from spillable_stream.producer.event_size import ATTEMPT_BYTES, BATCH_BYTES, text_bytes
-from spillable_stream.producer.fingerprint import fingerprint
+from spillable_stream.producer.event_size import ATTEMPT_BYTES, text_bytes
 from spillable_stream.producer.result import Attempt, Result
-from spillable_stream.producer.send_times import SendTimes, TimedRun, row_times
-from spillable_stream.producer.target import as_first_sent
 from spillable_stream.producer.threads import Threads
 
 if TYPE_CHECKING:
@@ -50,11 +40,8 @@ class Watcher(Protocol):
         """
 
 
-class ProducerBatch:
-    """Events in columns, with the callbacks and futures that wait for them.
-
-    It grows under the accumulator's mutex until it is sealed; a separate lock guards its result. A buffer may be full
-    of batches of one event each, so rarely used fields are None until they are needed.
+class ProducerBatch(BatchEvents):
+    """Events with the callbacks and futures that wait for them. A lock of its own guards the result.
 
     Args:
         destination: the destination.
@@ -64,19 +51,12 @@ class ProducerBatch:
         threads: the producer's threads, which must not wait for the result.
 
     Attributes:
-        bodies: the events' bodies, or their rows in a typed channel.
-        headers: the headers of the events that have any, by index; None if no event has.
-        record_batch: the events, if they were sent as an Arrow batch.
         callbacks: a callback for a send's result, the index of its first event and their number, for each such send;
             None without any.
-        timed: the events with times of their own, in order; None without any. The others have the destination's ttl.
-        size_bytes: how much of the producer's buffer the batch and its events take.
         own_sequence: whether the application chose the sequence. It is then the batch's number.
         numbers: the numbers that it is committed under, if the producer numbers it; None before its first attempt and
             after a refusal.
         in_doubt: whether a failed attempt may have stored it.
-        sealed: whether it has stopped growing: a thread has begun to send it, or it is given up.
-        count: the number of its events.
         dead: its form as a dead letter, once it has failed; None before.
         attempts: its latest attempts, oldest first.
         attempt_count: how often it was tried.
@@ -87,7 +67,6 @@ class ProducerBatch:
 
     __slots__ = (
         "_done",
-        "_fingerprint",
         "_is_told",
         "_lock",
         "_most_attempts",
@@ -95,45 +74,29 @@ class ProducerBatch:
         "_watchers",
         "attempt_count",
         "attempts",
-        "bodies",
         "callbacks",
-        "count",
         "created",
         "dead",
-        "destination",
-        "headers",
         "in_doubt",
         "numbers",
         "outcome",
         "own_sequence",
-        "record_batch",
         "result",
         "retry",
-        "sealed",
         "sequence",
-        "size_bytes",
-        "timed",
     )
 
     def __init__(
         self, destination: Destination, sequence: int, created: float, max_reserved_attempts: int, threads: Threads
     ) -> None:
-        self.destination: Destination = destination
+        super().__init__(destination)
         self.sequence: int = sequence
         self.created: float = created
-        self.bodies: list[Any] = []
-        self.headers: dict[int, dict[str, str]] | None = None
-        self.record_batch: pa.RecordBatch | None = None
         self.callbacks: list[tuple[Callback, int, int]] | None = None
-        self.timed: list[TimedRun] | None = None
-        self.size_bytes: int = BATCH_BYTES
         self.own_sequence: bool = False
         self.numbers: Numbers | None = None
-        self._fingerprint = 0
         self._is_told = False  # whether a thread has begun to call the callbacks
         self.in_doubt: bool = False
-        self.sealed: bool = False
-        self.count: int = 0
         self.dead: DeadBatch | None = None
         self.attempt_count: int = 0
         self.retry: int = 0
@@ -145,82 +108,6 @@ class ProducerBatch:
         self._done: threading.Condition | None = None  # on the lock; None until somebody waits
         self._watchers: list[Watcher] | None = None
         self._threads = threads
-
-    def __len__(self) -> int:
-        """Return the number of events."""
-        return self.record_batch.num_rows if self.record_batch is not None else len(self.bodies)
-
-    def encode(self) -> pa.RecordBatch:
-        """Return the events as an Arrow batch, without the producer's context.
-
-        Raises:
-            SchemaError: the events do not fit into one Arrow batch.
-        """
-        if self.record_batch is not None:
-            return self.record_batch
-        if self.destination.typed:
-            return row_reader(self.destination.target.schema).batch(self.bodies)
-        return batch_from_columns(self.bodies, self.headers or {})
-
-    def fingerprint(self) -> int:
-        """Return a fingerprint of the events, to recognize a resent batch; raises what `encode` raises."""
-        if not self._fingerprint:
-            self._fingerprint = fingerprint(as_first_sent(self.destination.target, self.encode()))
-        return self._fingerprint
-
-    def columns(self) -> tuple[Sequence[bytes], dict[int, dict[str, str]]]:
-        """Return the bodies of all events, and the headers of those that have any, by index."""
-        if self.record_batch is None:
-            return self.bodies, self.headers or {}
-        headers, bodies = self.record_batch.columns
-        bodies = bodies.fill_null(b"") if bodies.null_count else bodies
-        return bodies.to_pylist(), {i: dict(pairs) for i, pairs in enumerate(headers.to_pylist()) if pairs}
-
-    def events(self, index: int = 0, count: int | None = None) -> Sequence[Any]:
-        """Return events as they were sent: `Event` objects, rows, or a slice of the Arrow batch.
-
-        Args:
-            index: the first event.
-            count: the number of events; None for the rest.
-        """
-        end = len(self) if count is None else index + count
-        if self.record_batch is not None:
-            batch: Sequence[Any] = self.record_batch.slice(index, end - index)
-            return batch
-        if self.destination.typed:
-            return tuple(self.bodies[index:end])
-        of_events = self.headers or {}
-        return tuple(Event(self.bodies[i], of_events.get(i, {})) for i in range(index, end))
-
-    def set_times(self, index: int, count: int, times: SendTimes) -> None:
-        """Give events at the batch's end times of their own.
-
-        Args:
-            index: the first event.
-            count: the number of events.
-            times: their times.
-        """
-        self.timed = self.timed or []
-        last = self.timed[-1] if self.timed else None
-        if last is not None and last.times == times and last.first + last.events == index:
-            self.timed[-1] = last._replace(events=last.events + count)
-        else:
-            self.timed.append(TimedRun(index, count, times, self._delayed_before(index)))
-
-    def times(self) -> RowTimes | None:
-        """Return the times of the events; None if they count forever, from now on."""
-        ttl_us = self.destination.ttl_us
-        return row_times(self.timed or (), len(self), ttl_us) if ttl_us or self.timed else None
-
-    def _delayed_before(self, index: int) -> int:
-        """Return how many of the events before one wait until they are due: these have no write-order IDs."""
-        timed = self.timed or ()
-        begun = bisect_left(timed, index, key=attrgetter("first"))
-        return timed[begun - 1].delayed_up_to(index) if begun else 0
-
-    def seal(self) -> None:
-        """Stop the batch from growing."""
-        self.sealed, self.count = True, len(self)
 
     # ── attempts ────────────────────────────────────────────────────────────────────────────
 
@@ -258,8 +145,8 @@ class ProducerBatch:
         if not whole.first_id or (whole.dead_letter and self.destination.typed):  # one letter has all rows
             return whole
         if self.timed and not whole.dead_letter:  # a letter has no times
-            before = self._delayed_before(index)
-            if self._delayed_before(index + count) > before:
+            before = self.delayed_before(index)
+            if self.delayed_before(index + count) > before:
                 return whole.with_ids(0, -1)
             index -= before
         return whole.with_ids(whole.first_id + index, whole.first_id + index + count - 1)
