@@ -148,6 +148,8 @@ class Channel(Generic[EventT]):
             raise
         return channel
 
+    # ── what it is ──────────────────────────────────────────────────────────────────────────
+
     @property
     def uuid(self) -> str:
         """The channel's identity."""
@@ -173,29 +175,7 @@ class Channel(Generic[EventT]):
         """The options that were fixed when the channel was created, by keyword name."""
         return self.engine().fixed_options()
 
-    def port(self) -> ChannelPort:
-        """Return what Spark and producers ask through, for this package's own use; raises what `engine` raises."""
-        return port_of(self.engine())
-
-    def put_port(self) -> ChannelPort:
-        """Return the port of the channel that puts go to, which may be a spool, for this package's own use."""
-        return self._open.puts().port()
-
-    def put_options(self) -> ChannelOptions:
-        """Return the options of the channel that puts go to, and ask no store, for this package's own use."""
-        return self._open.puts().options()
-
-    def failure(self) -> str:
-        """Return why a storage failure closed the log of this handle; "" if none did. It asks nobody."""
-        return self._open.failure()
-
-    def engine(self) -> Engine:
-        """Return the open engine, in this process; for this package's own tools and tests.
-
-        Raises:
-            ChannelClosedError: the channel was closed.
-        """
-        return self._open.engine()
+    # ── putting and taking ──────────────────────────────────────────────────────────────────
 
     def put_transaction(self) -> PutTransaction:
         """Return a new put transaction; ``with`` begins it and commits on a clean exit.
@@ -255,6 +235,8 @@ class Channel(Generic[EventT]):
             return Consumer(engine, group, owner_timeout_seconds, starting, resume, note, create)
 
         return self._open.owned.own(self._open.engine, group, make)
+
+    # ── workers ─────────────────────────────────────────────────────────────────────────────
 
     def worker(
         self,
@@ -329,6 +311,8 @@ class Channel(Generic[EventT]):
         worker = make_worker(self, group, call, replace(config, timeout=None), _letters(dead_letter))
         return AsyncWorker(self._open.workers.add(worker), call)
 
+    # ── groups ──────────────────────────────────────────────────────────────────────────────
+
     def drop_group(self, group: str) -> None:
         """Forget a group, so that it holds back no event.
 
@@ -365,6 +349,8 @@ class Channel(Generic[EventT]):
         """
         self._open.engine("a seek")
         return self._open.owned.seek(self._open.engine, group, to)
+
+    # ── reading without taking ──────────────────────────────────────────────────────────────
 
     def read(
         self,
@@ -444,6 +430,8 @@ class Channel(Generic[EventT]):
         """
         return range_to_read(self.engine(), start, end)
 
+    # ── columns, figures and upkeep ─────────────────────────────────────────────────────────
+
     def evolve(self, schema: pa.Schema | SparkSchema) -> int:
         """Add the new nullable columns of a schema to the channel, and return the number of its newest one, from 0.
 
@@ -498,6 +486,8 @@ class Channel(Generic[EventT]):
         """
         return self._open.puts("a flush").flush()
 
+    # ── the end ─────────────────────────────────────────────────────────────────────────────
+
     def close(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
         """Close the handle when the commits under way are over: its groups are free, open takes are back in the queue.
 
@@ -514,20 +504,6 @@ class Channel(Generic[EventT]):
             TransactionStateError: this thread is inside of a call, as a signal handler or a finalizer may be.
         """
         self._open.close(checkpoint=checkpoint, flush=flush)
-
-    def park(self) -> None:
-        """Leave the handle as if it were closed, without a checkpoint, until `resume`. For this package's own use.
-
-        Only for a handle that owns no group and has no open transaction. It raises what `close` raises.
-        """
-        self._open.park()
-
-    def resume(self, *, schema: pa.Schema | SparkSchema | None = None, **options: Unpack[ChannelKeywords]) -> bool:
-        """Resume after `park`, with what was committed meanwhile, or tell that this handle can only be closed.
-
-        Arguments and errors are those of the constructor.
-        """
-        return self._open.resume(options, schema)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -562,6 +538,8 @@ class Channel(Generic[EventT]):
                 source=self,
             )
 
+    # ── what is shown of it ─────────────────────────────────────────────────────────────────
+
     def __repr__(self) -> str:
         return f"Channel({str(self.path)!r}{', closed' if self._open.is_closed else ''})"
 
@@ -577,6 +555,46 @@ class Channel(Generic[EventT]):
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         """Return what a notebook's front end with widgets shows: the same, live; others show `_repr_html_`."""
         return live_view(self)
+
+    # ── for this package's own use ──────────────────────────────────────────────────────────
+
+    def port(self) -> ChannelPort:
+        """Return what Spark and producers ask through, for this package's own use; raises what `engine` raises."""
+        return port_of(self.engine())
+
+    def put_port(self) -> ChannelPort:
+        """Return the port of the channel that puts go to, which may be a spool, for this package's own use."""
+        return self._open.puts().port()
+
+    def put_options(self) -> ChannelOptions:
+        """Return the options of the channel that puts go to, and ask no store, for this package's own use."""
+        return self._open.puts().options()
+
+    def failure(self) -> str:
+        """Return why a storage failure closed the log of this handle; "" if none did. It asks nobody."""
+        return self._open.failure()
+
+    def engine(self) -> Engine:
+        """Return the open engine, in this process; for this package's own tools and tests.
+
+        Raises:
+            ChannelClosedError: the channel was closed.
+        """
+        return self._open.engine()
+
+    def park(self) -> None:
+        """Leave the handle as if it were closed, without a checkpoint, until `resume`. For this package's own use.
+
+        Only for a handle that owns no group and has no open transaction. It raises what `close` raises.
+        """
+        self._open.park()
+
+    def resume(self, *, schema: pa.Schema | SparkSchema | None = None, **options: Unpack[ChannelKeywords]) -> bool:
+        """Resume after `park`, with what was committed meanwhile, or tell that this handle can only be closed.
+
+        Arguments and errors are those of the constructor.
+        """
+        return self._open.resume(options, schema)
 
 
 def _letters(
