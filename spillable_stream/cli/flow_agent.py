@@ -56,37 +56,46 @@ class _Run:
     dryrun: bool
 
 
+_Name = Annotated[
+    str, typer.Option("--name", "-n", metavar="AGENT", callback=decoded, help="The agent's name in the configuration.")
+]
+_Directory = Annotated[str, typer.Option("--conf", "-c", metavar="DIR", help="The directory of core-site.xml.")]
+_NoReload = Annotated[bool, typer.Option("--no-reload-conf", help="Do not look for changed files.")]
+_PollInterval = Annotated[
+    float,
+    typer.Option(
+        "--poll-interval",
+        "-i",
+        metavar="TIME",
+        parser=time_span(0.1),
+        help="The time between looks for changed files, as 30 or 5m.",
+    ),
+]
+_Once = Annotated[
+    bool, typer.Option("--once", help="End when all sources are at their end and the channels are empty.")
+]
+_Drain = Annotated[bool, typer.Option("--drain", help="Let the sinks empty the channels before the end.")]
+_ShutdownTimeout = Annotated[
+    float,
+    typer.Option(
+        "--shutdown-timeout", metavar="TIME", parser=time_span(), help="How long an end may take, as 30 or 5m."
+    ),
+]
+_DryRun = Annotated[bool, typer.Option("--dryrun", "-d", help="Say what would run, and end.")]
+
+
 def agent(
     conf_file: ConfigurationFiles,
-    name: Annotated[
-        str,
-        typer.Option("--name", "-n", metavar="AGENT", callback=decoded, help="The agent's name in the configuration."),
-    ],
-    conf: Annotated[str, typer.Option("--conf", "-c", metavar="DIR", help="The directory of core-site.xml.")] = "",
+    name: _Name,
+    conf: _Directory = "",
     define: SystemProperties = None,
-    no_reload_conf: Annotated[bool, typer.Option("--no-reload-conf", help="Do not look for changed files.")] = False,
-    poll_interval: Annotated[
-        float,
-        typer.Option(
-            "--poll-interval",
-            "-i",
-            metavar="TIME",
-            parser=time_span(0.1),
-            help="The time between looks for changed files, as 30 or 5m.",
-        ),
-    ] = 30.0,
-    once: Annotated[
-        bool, typer.Option("--once", help="End when all sources are at their end and the channels are empty.")
-    ] = False,
-    drain: Annotated[bool, typer.Option("--drain", help="Let the sinks empty the channels before the end.")] = False,
-    shutdown_timeout: Annotated[
-        float,
-        typer.Option(
-            "--shutdown-timeout", metavar="TIME", parser=time_span(), help="How long an end may take, as 30 or 5m."
-        ),
-    ] = 30.0,
+    no_reload_conf: _NoReload = False,
+    poll_interval: _PollInterval = 30.0,
+    once: _Once = False,
+    drain: _Drain = False,
+    shutdown_timeout: _ShutdownTimeout = 30.0,
     mapped: ClassMap = None,
-    dryrun: Annotated[bool, typer.Option("--dryrun", "-d", help="Say what would run, and end.")] = False,
+    dryrun: _DryRun = False,
     classpath: Annotated[str, typer.Option("--classpath", "-C", hidden=True)] = "",
     plugins_path: Annotated[str, typer.Option("--plugins-path", hidden=True)] = "",
     java: Annotated[list[str] | None, typer.Option("-X", hidden=True)] = None,

@@ -70,6 +70,14 @@ def divide_spool_options(
     durability, path = rest.pop("durability", "object"), rest.pop("spool", None)
     if durability == "object" and path is None:
         return rest, None
+    _require_spool(durability, path, in_store=in_store, readonly=readonly)
+    of_spool = {name: rest.pop(name) for name in map(keyword_of, _OF_DISKS) if name in rest}
+    _require_memory(durability, of_spool)
+    return rest, SpoolOptions(path, durability, of_spool)
+
+
+def _require_spool(durability: str, path: str | None, *, in_store: bool, readonly: bool) -> None:
+    """Refuse a spool that is not wanted, or one that is and has no directory; raises OptionError."""
     if not in_store:
         wrong = "spool" if durability == "object" else "durability"
         raise OptionError(
@@ -92,7 +100,10 @@ def divide_spool_options(
         raise OptionError(
             "a read-only handle puts nothing, so it has no spool; leave durability and spool out", "spool"
         )
-    of_spool = {name: rest.pop(name) for name in map(keyword_of, _OF_DISKS) if name in rest}
+
+
+def _require_memory(durability: str, of_spool: Mapping[str, Any]) -> None:
+    """Refuse a memory tier of the spool that contradicts what a put waits for; raises OptionError."""
     if durability == "local" and of_spool.get("memory_capacity"):
         raise OptionError(
             f"{named('memoryCapacity')} contradicts durability=local, with which a put is synced on disk when it is "
@@ -104,7 +115,6 @@ def divide_spool_options(
             f"durability=memory needs a {named('memoryCapacity')} above 0; raise it, or use durability=local",
             "memory_capacity",
         )
-    return rest, SpoolOptions(path, durability, of_spool)
 
 
 def fitting_options(given: Mapping[str, Any], *, in_store: bool) -> dict[str, Any]:

@@ -203,18 +203,7 @@ class Accumulator:
         self._check_count(destination, count)
 
         def add() -> SendFuture:
-            if sequence is not None:
-                destination.check(sequence)  # before the wait, and again after it
-            self.buffer.admit(size_bytes, max_block_ms)
-            try:
-                if sequence is not None:
-                    destination.check(sequence)
-                elif destination in self._open:  # earlier events have the lower number and go first
-                    self._ship_open(destination)
-                number = destination.next_sequence() if sequence is None else sequence
-            except BaseException:
-                self.buffer.give_room()  # to the sends that wait behind this one
-                raise
+            number = self._admit_whole(destination, size_bytes, sequence, max_block_ms)
             batch = self._new_batch(destination, number)
             batch.own_sequence = sequence is not None
             fill(batch)
@@ -230,6 +219,23 @@ class Accumulator:
             return SendFuture(batch, 0, count)
 
         return self.mutex.run(add)
+
+    def _admit_whole(
+        self, destination: Destination, size_bytes: int, sequence: int | None, max_block_ms: int | None
+    ) -> int:
+        """Wait for the room of a batch of its own, and return its number; the caller has the mutex."""
+        if sequence is not None:
+            destination.check(sequence)  # before the wait, and again after it
+        self.buffer.admit(size_bytes, max_block_ms)
+        try:
+            if sequence is not None:
+                destination.check(sequence)
+            elif destination in self._open:  # earlier events have the lower number and go first
+                self._ship_open(destination)
+            return destination.next_sequence() if sequence is None else sequence
+        except BaseException:
+            self.buffer.give_room()  # to the sends that wait behind this one
+            raise
 
     def _check_count(self, destination: Destination, count: int) -> None:
         if count > destination.max_events:
