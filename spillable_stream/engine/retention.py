@@ -248,7 +248,7 @@ def _last_to_leave(state: ChannelState, limits: _Limits, most_id: int) -> int:
         if block.last_id > most_id or not (too_old or too_many):
             break
         leaving[block.file] += 1
-        if leaving[block.file] == disk_files[block.file] + memory_files[block.file]:
+        if leaving[block.file] == disk_files.get(block.file, 0) + memory_files.get(block.file, 0):
             through, in_files_bytes = block.last_id, left_bytes
     return through
 

@@ -10,7 +10,6 @@ backlog spans: a week of slow writes takes about 30,000 blocks.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from spillable_stream.format.expiry import NEVER, Expiry
@@ -53,7 +52,9 @@ class BlockIndex:
         self.payload_bytes: int = sum([b.payload_bytes for b in held])
         self.kept_events: int = sum([b.count for b in kept])
         self.kept_bytes: int = sum([b.payload_bytes for b in kept])
-        self.files: Counter[int | str] = Counter(b.file for b in self._blocks)
+        self.files: dict[int | str, int] = {}
+        for block in self._blocks:
+            self.files[block.file] = self.files.get(block.file, 0) + 1
         self.emptied: set[int | str] = set()
         self.emptied_count: int = 0
         self.has_expiry: bool = any(b.first_expiry_us for b in self._blocks)
@@ -137,7 +138,7 @@ class BlockIndex:
         self._blocks.insert(at, block)
         if block.first_expiry_us:
             self.has_expiry = True
-        self.files[block.file] += 1
+        self.files[block.file] = self.files.get(block.file, 0) + 1
         if block.first_id + block.count <= self._kept_through + 1:
             self._kept += 1
             self.kept_events += block.count

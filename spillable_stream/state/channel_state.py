@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.commit_record import CommitRecord, Merged, Seen
-from spillable_stream.format.expiry import Expiry
+from spillable_stream.format.expiry import NEVER, Expiry
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import COMMIT, CONTROL_TYPES, FILE_HEADER, PUT, TAKE, FrameHeader, FrameType
 from spillable_stream.format.packing import NONSENSE
@@ -233,7 +233,7 @@ class ChannelState(Contents):
         elif record.merged is not None:
             self._merge(record.merged)
         elif record.kind == "put":
-            self._put(tx, file_id, header, record, pending)
+            self._put(file_id, header, record, pending, self.blocks.memory if is_in_memory else self.blocks.disk)
         for take in pending.takes:
             group = self.groups.get(take.group)
             if group is not None:
@@ -286,20 +286,19 @@ class ChannelState(Contents):
             self.pending[tx] = Pending(frames=others)
             pending.frames = [f for f in pending.frames if in_memory(f[0]) == is_in_memory]
 
-    def _put(self, tx: int, commit_file: int, header: FrameHeader, record: CommitRecord, pending: Pending) -> None:
-        first = header.write_order_id
-        time_us, is_dated = header.time_us, self.options.retention_ms > 0
+    def _put(self, file: int, header: FrameHeader, record: CommitRecord, pending: Pending, index: BlockIndex) -> None:
+        first, time_us, is_dated = header.write_order_id, header.time_us, self.options.retention_ms > 0
         for s in record.segments:
             where = first, s.count, s.name, 0, s.payload_bytes, time_us
             until_us = time_us if is_dated else 0
-            self.blocks.add(Block(*where, first, tx, commit_file, until_us, *s.expiry.since(time_us)))
+            self.blocks.add(Block(*where, first, header.transaction_id, file, until_us, *s.expiry.since(time_us)))
             first += s.count
         for file_id, offset, put in pending.frames:
             _, length, _, first_id, count, _, put_us, _, ttl_us, _ = put
-            index = self.blocks.memory if in_memory(file_id) else self.blocks.disk
+            expiry = Expiry.after(ttl_us, put_us) if ttl_us else NEVER
             until_us = put_us if is_dated else 0
-            if ttl_us or not index.extend(file_id, offset, first_id, count, length, put_us, until_us):
-                index.add(_block(file_id, offset, put, is_dated))
+            if not index.extend(file_id, offset, first_id, count, length, put_us, until_us, expiry):
+                index.insert(_block(file_id, offset, put, is_dated))
         self.next_id = max(self.next_id, header.write_order_id + header.count)
 
     def _move(self, commit_file: int, record: CommitRecord) -> None:
