@@ -5,8 +5,6 @@ A failed sync is never tried again: the next one would say that all is well.
 
 from __future__ import annotations
 
-import functools
-
 from spillable_stream.errors import StorageError
 from spillable_stream.format.head_page import HeadState, TierEnd
 from spillable_stream.log.published_end import PublishedEnd
@@ -32,12 +30,24 @@ class AppendFailure:
         self._policy = policy
 
     def sync_or_distrust(self, file: File, head: TierEnd) -> None:
-        """Sync, or publish that nobody may append to the file again.
+        """Sync, where the tier is synced, or publish that nobody may append to the file again.
+
+        Also after an interrupt (Ctrl-C): the next sync would say that all is well.
 
         Raises:
             StorageError: the sync failed.
         """
-        self._policy.sync(file, functools.partial(self.distrust, head))
+        if not self._policy.is_synced:
+            return
+        try:
+            try:
+                file.sync()
+            except BaseException:
+                self.distrust(head)
+                raise
+        except BaseException:
+            self.distrust(head)  # again: an interrupt may have come before it was done
+            raise
 
     def distrust(self, head: TierEnd) -> None:
         """Publish that nobody may append to the file again: the log continues in a new one."""

@@ -25,23 +25,13 @@ class TierFiles(Protocol):
 
     Attributes:
         preallocation: what is reserved of the file that is written.
+        is_synced: whether what is written has to be synced to be durable.
+        reserve: reserves space for an append to a file, between two offsets; the file has at most so many bytes.
     """
 
     preallocation: Preallocation
-
-    def reserve(self, file: File, start: int, end: int, most_bytes: int) -> None:
-        """Reserve space for an append between two offsets, in a file of at most so many bytes."""
-
-    def sync(self, file: File, distrust: Callable[[], None]) -> None:
-        """Make what was written to a file durable.
-
-        Args:
-            file: the file.
-            distrust: called if the sync fails, also by an interrupt (Ctrl-C): the next sync would say that all is well.
-
-        Raises:
-            StorageError: the sync failed.
-        """
+    is_synced: bool
+    reserve: Callable[[File, int, int, int], None]
 
     def sync_new(self, file: File) -> None:
         """Make a new file and its name durable."""
@@ -82,23 +72,11 @@ class DiskFiles:
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self.preallocation: Preallocation = Preallocation(fs)
+        self.is_synced: bool = True
+        self.reserve: Callable[[File, int, int, int], None] = self.preallocation.reserve
         self.spares: Spares = Spares(fs, layout)
         self._fs = fs
         self._layout = layout
-
-    def reserve(self, file: File, start: int, end: int, most_bytes: int) -> None:
-        self.preallocation.reserve(file, start, end, most_bytes)
-
-    def sync(self, file: File, distrust: Callable[[], None]) -> None:
-        try:
-            try:
-                file.sync()
-            except BaseException:
-                distrust()
-                raise
-        except BaseException:
-            distrust()  # again: an interrupt may have come before it was done
-            raise
 
     def sync_new(self, file: File) -> None:
         file.sync()
@@ -144,14 +122,11 @@ class MemoryFiles:
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self.preallocation: Preallocation = Preallocation(fs)
+        self.is_synced: bool = False
+        # Nothing is: how many pages there are is counted elsewhere.
+        self.reserve: Callable[[File, int, int, int], None] = lambda *_: None
         self._fs = fs
         self._layout = layout
-
-    def reserve(self, file: File, start: int, end: int, most_bytes: int) -> None:
-        """Do nothing: how many pages there are is counted elsewhere."""
-
-    def sync(self, file: File, distrust: Callable[[], None]) -> None:
-        """Do nothing: where nothing is synced, no interrupt leaves a file that can't be trusted."""
 
     def sync_new(self, file: File) -> None:
         """Do nothing."""

@@ -152,7 +152,8 @@ class WriteAheadLog:
         file = self._writing.open(head.file_id)
         self._writing.require_whole(file, head)
         self.lock.head.mark()
-        buffers, size = self._encode(at.file_id, entries)
+        buffers = encode_all(entries, self.seed(at.file_id))
+        size = sum(map(len, buffers))
         try:
             self.policy.reserve(file, at.offset, at.offset + size, self.max_file_size_bytes)
             file.write(at.offset, buffers)
@@ -178,15 +179,9 @@ class WriteAheadLog:
         A crash before that leaves them to the next recovery, whole or torn.
         """
         file = self._writing.open(at.file_id)
-        buffers, size = self._encode(at.file_id, entries)
-        file.write(at.offset, buffers)
+        size = file.write(at.offset, encode_all(entries, self.seed(at.file_id)))
         file.sync()
         return Position(at.file_id, at.offset + size)
-
-    def _encode(self, file_id: int, entries: Sequence[Entry]) -> tuple[list[Payload], int]:
-        """Return the buffers of some frames, and how many bytes they have."""
-        buffers = encode_all(entries, self.seed(file_id))
-        return buffers, sum(map(len, buffers))
 
     def _sync(self, file: File, head: TierEnd, image: MakeImage) -> None:
         started = time.monotonic()

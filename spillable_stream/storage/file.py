@@ -231,9 +231,11 @@ class File:
     def sync(self) -> None:
         """Return once the data, and the metadata needed to read it back, are on the medium."""
         try:
-            os.fdatasync(self.fileno())
+            os.fdatasync(self._fd)
         except OSError as e:
             raise _failed("syncing", self, e) from e
+        except ValueError as e:  # Python rejects the descriptor -1
+            raise _closed(self.path) from e
 
     def load(self, size: int) -> bytes:
         """Return the first ``size`` bytes, which other processes may be writing.

@@ -19,6 +19,7 @@ from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.take_requests import Take
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier
+from spillable_stream.format.frame import encode_all
 from spillable_stream.format.head_page import TierEnd
 from spillable_stream.log import (
     checkpoints,
@@ -109,7 +110,7 @@ def publish_before_the_write() -> list[Patch]:
     def make(real: Any) -> Any:
         def append(self: WriteAheadLog, at: Position, entries: Any, last_id: int, snapshot: Any) -> Position:
             published = self.lock.current()
-            size = self._encode(at.file_id, entries)[1]
+            size = sum(map(len, encode_all(entries, self.seed(at.file_id))))
             self.publish(TierEnd(at.file_id, at.offset + size), last_id)
             self.lock._held = published
             return real(self, at, entries, last_id, snapshot)  # type: ignore[no-any-return]
