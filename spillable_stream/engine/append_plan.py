@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from spillable_stream.engine.delay_plan import DelayPlan
+from spillable_stream.engine.group_owners import KeptPosition
 from spillable_stream.format.commit_record import CommitRecord, DelayedRun, DeliveredRun, Merged, Seen, SegmentRef
 from spillable_stream.format.file_names import DISK, MEMORY, Tier
 from spillable_stream.format.frame import Frame, FrameHeader
@@ -55,6 +56,7 @@ class AppendPlan:
         memory_room: tells whether the memory tier's files have room for that many more bytes; None where they have no
             part in the append. Whoever plans for memory sets it.
         is_extended: whether it has records that earlier versions of this package can't read.
+        positions: where it is kept, once this is in the log, what groups have taken, by group.
         next_side_file: the number of the next side file in a store; on a disk `delays` counts them.
     """
 
@@ -70,6 +72,7 @@ class AppendPlan:
         self.sinks: dict[str, int] = {}
         self.batches: dict[tuple[str, int], Answer] = {}
         self.settled: set[int] = set()
+        self.positions: dict[str, KeptPosition] = {}
         self.state, self.tier = state, tier
         self._recovery = recovery
         self.overflow: bool = state.overflow

@@ -74,12 +74,9 @@ class _Finish(Takes):
                 if plan.open_take(take.prepared) is not None:
                     take.plan(plan)
                     self.finished += 1
+        if self.finished and self.position is not None:  # its owner may die before it keeps that
+            plan.positions[self.takes[0].group] = self.position
         return CommitResult()
-
-    def appended(self, state: ChannelState) -> None:
-        """Record what the group has taken: its owner may die before it does so."""
-        if self.finished and self.position is not None:
-            self.position.keep(state)
 
 
 def _done_takes(state: ChannelState, group: str, through_id: int) -> list[Take]:

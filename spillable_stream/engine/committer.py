@@ -210,8 +210,10 @@ class Committer:
             try:
                 if ticket is not first and ticket.request.tier(plan) is not tier:
                     break
-                self._staged.prepare(ticket.request, plan, start.file_id, end + ticket.size_bytes)
-                ticket.result = plan.attempt(ticket.request.plan)
+                request = ticket.request
+                if isinstance(request, Put):
+                    self._staged.prepare(request, plan, start.file_id, end + ticket.size_bytes)
+                ticket.result = plan.attempt(request.plan)
                 planned.append(ticket)
                 end += ticket.size_bytes
             except Exception as e:  # also what can't be encoded: it is nobody else's matter
@@ -229,9 +231,11 @@ class Committer:
         self._counters.grouped_commits += len(planned)
         for ticket in planned:
             ticket.done = True
-        for ticket in planned:
-            ticket.request.appended(self._follower.state)
-        self._memory.free_taken()
+        state = self._follower.state
+        for position in plan.positions.values():
+            position.keep(state)
+        if state.blocks.memory.emptied:
+            self._memory.free_taken()
         return with_memory
 
     def _refuse_memory(self, tier: Tier, error: StorageError) -> None:

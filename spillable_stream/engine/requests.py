@@ -47,9 +47,6 @@ class Request:
         """Get ready to be planned again though the log may have it, and tell whether that does no harm."""
         return False
 
-    def appended(self, state: ChannelState) -> None:
-        """Finish after the log and the state have it; the commit lock is still held."""
-
 
 @dataclass(slots=True)
 class Control(Request):

@@ -11,7 +11,6 @@ from spillable_stream.engine.requests import COMMIT_BYTES, Request
 from spillable_stream.format.file_names import DISK, MEMORY, Tier
 from spillable_stream.format.frame import Frame, FrameType
 from spillable_stream.format.take_record import TakeRecord
-from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet, count_of
 
 __all__ = ["Prepare", "PrepareOnDisk", "Rollback", "Take", "Takes", "TakesAndPrepare"]
@@ -97,6 +96,8 @@ class Take(Request):
     def plan(self, plan: AppendPlan) -> CommitResult:
         if self.require_owner is not None:
             self.require_owner()
+        if self.position is not None:
+            plan.positions[self.group] = self.position
         count = count_of(self.ranges)
         tx = self.prepared
         prepared = plan.open_take(tx)
@@ -111,10 +112,6 @@ class Take(Request):
         plan.commit("take", count, tx)
         plan.settled.add(tx)
         return CommitResult(tx)
-
-    def appended(self, state: ChannelState) -> None:
-        if self.position is not None:
-            self.position.keep(state)
 
 
 @dataclass(slots=True)
@@ -139,9 +136,6 @@ class Takes(Request):
 
     def plan(self, plan: AppendPlan) -> CommitResult:
         return [take.plan(plan) for take in self.takes][-1]
-
-    def appended(self, state: ChannelState) -> None:
-        self.takes[-1].appended(state)
 
 
 @dataclass(slots=True)
@@ -169,9 +163,6 @@ class TakesAndPrepare(Request):
     def plan(self, plan: AppendPlan) -> CommitResult:
         self.takes.plan(plan)
         return self.prepare.plan(plan)
-
-    def appended(self, state: ChannelState) -> None:
-        self.takes.appended(state)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.requests import Request
+from spillable_stream.engine.put_request import Put
 from spillable_stream.errors import StorageError
 from spillable_stream.format.commit_record import SegmentRef
 
@@ -36,7 +36,7 @@ class MemoryPort(Protocol):
         """Reserve write-order IDs up to ``last_id``, so that none is used twice after the tier is lost."""
 
     def free_taken(self) -> None:
-        """Free what every group has taken; called after each append, so it must cost nothing where nothing is."""
+        """Free what every group has taken; called after an append that has left files of it without events."""
 
     def refuse(self, cause: StorageError) -> None:
         """Do without it for a while, because it could not be written, and warn."""
@@ -72,11 +72,11 @@ class StagedPort(Protocol):
     def found(self, segment: SegmentRef) -> SegmentRef:
         """Return where a staged file is: it may have been moved since it was staged."""
 
-    def prepare(self, request: Request, plan: AppendPlan, file_id: int, end: int) -> None:
-        """Refuse a put that finds no space, or whose staged files are not there; called for every request.
+    def prepare(self, request: Put, plan: AppendPlan, file_id: int, end: int) -> None:
+        """Refuse a put that finds no space, or whose staged files are not there.
 
         Args:
-            request: what is about to be planned.
+            request: the put, about to be planned.
             plan: where to; the commit lock is held.
             file_id: the file of the append.
             end: where that ends with it, at most.

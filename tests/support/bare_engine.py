@@ -19,7 +19,7 @@ from spillable_stream.engine.group_owners import OwnerSeen
 from spillable_stream.engine.groups import existing_group
 from spillable_stream.engine.local.local_log import LocalLog
 from spillable_stream.engine.log_port import Log
-from spillable_stream.engine.requests import Request
+from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.telemetry import FileCounts
 from spillable_stream.errors import GroupOwnedError, StorageError
 from spillable_stream.format.commit_record import SegmentRef
@@ -95,7 +95,7 @@ class AsStaged:
     def found(self, segment: SegmentRef) -> SegmentRef:
         return segment
 
-    def prepare(self, request: Request, plan: AppendPlan, file_id: int, end: int) -> None:
+    def prepare(self, request: Put, plan: AppendPlan, file_id: int, end: int) -> None:
         pass
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.delayed_puts import DelayedPuts
 from spillable_stream.engine.put_request import Put
-from spillable_stream.engine.requests import Request
 from spillable_stream.errors import StorageError
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.file_names import DISK, disk_segment, in_memory
@@ -35,16 +34,16 @@ class StagedPuts:
         self._log = log
         self._disk_space = DiskSpace(fs, layout)
 
-    def prepare(self, request: Request, plan: AppendPlan, file_id: int, end: int) -> None:
+    def prepare(self, request: Put, plan: AppendPlan, file_id: int, end: int) -> None:
         """Refuse a put for which there is no disk space, or whose staged files are not there.
 
         Args:
-            request: what is about to be planned.
+            request: the put, about to be planned.
             plan: where to.
             file_id: the file of the append.
             end: where that ends with it, at most.
         """
-        if not isinstance(request, Put) or request.done(plan):  # a batch that is over has no staging any more
+        if (request.sink or request.producer) and request.done(plan):  # a batch that is over has no staging any more
             return
         if plan.tier is DISK:
             files, largest_end = plan.state.blocks.disk.files, self._log.max_file_size_bytes

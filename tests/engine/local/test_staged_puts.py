@@ -133,11 +133,12 @@ def test_a_batch_that_is_over_needs_no_staged_file(open_channel: Open) -> None:
 
 
 def test_takes_need_neither_room_nor_files(open_channel: Open) -> None:
-    channel = open_channel(minimum_required_space=2**60)
-    plan = AppendPlan(channel.engine().state, Tier.DISK)
-    StagedPuts(FaultyFileSystem(), channel.engine().layout, channel.engine().log.tiers.disk).prepare(
-        Prepare("default", [(1, 1)]), plan, 1, 1000
-    )
+    channel = open_channel()
+    put(channel, b"first")
+    open_channel(minimum_required_space=2**60)
+    channel.engine().commit(Prepare("default", [(1, 1)]))
+    with pytest.raises(DiskSpaceError):
+        put(channel, b"second")
 
 
 def test_a_staged_file_is_found_where_a_close_of_the_memory_tier_moved_it(open_channel: Open) -> None:
