@@ -77,23 +77,24 @@ class PutTransaction(Transaction):
             that they came in, since nothing can put values of some later columns in another order.
     """
 
+    producer: NumberedBatch | None = None
+    claim: ProducerClaim | None = None
+    follows: int | None = None
+    is_bounded: bool = True
+    waited_seconds: float | None = None
+    carries_dues: bool = False
+    count: int = 0
+    _attempted: bool = False
+    _failure: BaseException | None = None
+    _delayed: DelayedPut | None = None
+
     def __init__(self, engine: Engine, schema: pa.Schema, schema_id: int, typed: bool) -> None:
         super().__init__(engine)
         self._schema = schema
         self._schema_id = schema_id
         self._typed = typed
         self._buffer = PutBuffer(engine, schema, schema_id)
-        self._attempted = False
-        self._failure: BaseException | None = None
-        self.count: int = 0
-        self.producer: NumberedBatch | None = None
-        self.claim: ProducerClaim | None = None
-        self.follows: int | None = None
-        self.is_bounded: bool = True
-        self.waited_seconds: float | None = None
-        self.carries_dues: bool = False
         self.delays_as: tuple[pa.Schema, int] = schema, schema_id
-        self._delayed: DelayedPut | None = None
 
     def put(
         self,
@@ -146,14 +147,12 @@ class PutTransaction(Transaction):
         each_us, wait_until_ms = self._begin_put("put", ttl, deliver_after, deliver_at)
         added = event_list(events, "put_many")
         self._admit(len(added))
+        parts = [added[i : i + MOST_EVENTS] for i in range(0, len(added), MOST_EVENTS)]
         if wait_until_ms and not self.carries_dues:
             delayed = self._delay()
             delayed.add(added, wait_until_ms, each_us)
             self._undivided(delayed.stage_if_many)
-            self.count += len(added)
-            return
-        parts = [added[i : i + MOST_EVENTS] for i in range(0, len(added), MOST_EVENTS)]
-        if self._typed:
+        elif self._typed:
             read = row_reader(self._schema).read
             pieces = [list(map(read, part)) for part in parts]
             self._undivided(self._buffer.begin_run, each_us, wait_until_ms)
@@ -219,21 +218,25 @@ class PutTransaction(Transaction):
         Raises what `put` raises.
         """
         each_us, wait_until_ms = self._begin_put("put_batch", ttl, deliver_after, deliver_at)
-        batch = arrow_rows(batch, "put_batch")
-        if isinstance(batch, pa.Table):
-            check_columns(batch.schema, self._schema, ID_COLUMN)  # it may have no batches
-            fitted = [accept_batch(b, self._schema, ID_COLUMN) for b in batch.to_batches()]
+        rows = batch if isinstance(batch, pa.RecordBatch) else arrow_rows(batch, "put_batch")
+        if isinstance(rows, pa.Table):
+            check_columns(rows.schema, self._schema, ID_COLUMN)  # it may have no batches
+            fitted = [accept_batch(b, self._schema, ID_COLUMN) for b in rows.to_batches()]
         else:
-            fitted = [accept_batch(batch, self._schema, ID_COLUMN)]
-        self._admit(batch.num_rows)
-        if self._buffer.waiting:
-            self._undivided(self._buffer.flush)
-        for b in fitted:
-            if wait_until_ms:
-                self._undivided(self._add_late, b, array("q", [wait_until_ms]) * b.num_rows, each_us)
-            else:
-                self._undivided(self._buffer.add, b, each_us)
-        self.count += batch.num_rows
+            fitted = [accept_batch(rows, self._schema, ID_COLUMN)]
+        self._admit(rows.num_rows)
+        try:
+            if self._buffer.waiting:
+                self._buffer.flush()
+            for b in fitted:
+                if wait_until_ms:
+                    self._add_late(b, array("q", [wait_until_ms]) * b.num_rows, each_us)
+                else:
+                    self._buffer.add(b, each_us)
+        except BaseException as e:
+            self._failure = e  # `_undivided`, inlined for speed
+            raise
+        self.count += rows.num_rows
 
     def require_fit(self, batch: pa.RecordBatch) -> None:
         """Refuse a batch that would not fit into the channel if that were empty. Nothing is put.
@@ -276,8 +279,7 @@ class PutTransaction(Transaction):
         if has_delays:
             self.require_delays()
         self._admit(batch.num_rows)
-        if self._buffer.waiting:
-            self._undivided(self._buffer.flush)
+        self._undivided(self._buffer.flush)
         for rows, each_us, dues_ms in times.divide(fitted):
             if dues_ms:
                 self._undivided(self._add_late, rows, dues_ms, each_us)
@@ -376,7 +378,7 @@ class PutTransaction(Transaction):
             segments,
             producer=self.producer,
             follows=self.follows,
-            delayed=self._waiting(),
+            delayed=None if self._delayed is None else self._waiting(self._delayed),
             is_extended=self._buffer.has_dues,
             require=None if self.claim is None else self.claim.require,
         )
@@ -394,13 +396,11 @@ class PutTransaction(Transaction):
         if self._delayed is not None:
             self._delayed.close()
 
-    def _waiting(self) -> Delayed | None:
-        """Return the delayed events, encoded; None without any."""
-        if self._delayed is None:
-            return None
-        if not self._delayed.is_staged:
-            return self._delayed.finish()
-        found = self._undivided(self._delayed.finish)
+    def _waiting(self, delayed: DelayedPut) -> Delayed | None:
+        """Return the delayed events, encoded."""
+        if not delayed.is_staged:
+            return delayed.finish()
+        found = self._undivided(delayed.finish)
         self._attempted = True
         return found
 

@@ -51,18 +51,17 @@ class Appender:
         """Bring the state up to date, and heal what a holder of the lock that died left; the lock was just acquired."""
         log, follower = self._log, self._follower
         log.require_not_closed()  # that the channel is where it was, the lock has proven
-        follower.catch_up()
-        if not log.held_position().is_clean():
+        if not follower.catch_up().is_clean():
             log.heal(follower)
             follower.catch_up()
 
     def reserve_room(self, tier: Tier, size_bytes: int) -> Position:
         """Return where the next append of a tier goes, with room for ``size_bytes``; its log may roll."""
-        log, follower = self._log, self._follower
-        before = log.held_position()
-        start = log.reserve(tier, size_bytes, follower)
-        if log.held_position() is not before:  # a file began
-            if tier is MEMORY:
+        follower, before = self._follower, self._follower.applied
+        known = follower.positions.memory if tier is MEMORY else follower.positions.disk
+        start = self._log.reserve(tier, size_bytes, follower)
+        if start.file_id != known.file_id and not follower.is_far:  # a file began, which a log far away does anyway
+            if tier is MEMORY and before is not None:
                 follower.began_file(before)
             follower.catch_up()
         return start

@@ -195,11 +195,13 @@ class Follower:
         finally:
             self.advancing = before
 
-    def catch_up(self) -> None:
-        """Apply what was published under the commit lock, which is held."""
-        if self._log.held_position() is not self.applied or self.half_applied:
+    def catch_up(self) -> CommitPoint:
+        """Apply what was published under the commit lock, which is held, and return the published position."""
+        head = self._log.held_position()
+        if head is not self.applied or self.half_applied:
             self._advance(self._log.held_position)
             self._log.leave_written(self.positions.disk.file_id)
+        return head
 
     def _advance(
         self, position: Callable[[], CommitPoint], seen: CommitPoint | None = None, applied: CommitPoint | None = None

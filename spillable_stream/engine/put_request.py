@@ -19,7 +19,7 @@ from spillable_stream.errors import (
 )
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.file_names import DISK, MEMORY, Tier, in_memory
-from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
+from spillable_stream.format.frame import MAX_COUNT, Frame, frame_size
 from spillable_stream.format.numbered_batch import NumberedBatch
 from spillable_stream.option_names import named
 from spillable_stream.state.channel_state import ChannelState
@@ -27,6 +27,8 @@ from spillable_stream.state.producer_history import Answer
 from spillable_stream.state.spill_rules import TierUsage, choose_tier
 
 __all__ = ["MemoryFullError", "NoRoomYetError", "Put"]
+
+_BESIDE_PAYLOAD_BYTES = frame_size(1) - 1  # the header and the padding of a frame, at most
 
 
 class MemoryFullError(ChannelFullError):
@@ -77,6 +79,7 @@ class Put(Request):
     is_extended: bool = False
     require: Callable[[ChannelState], None] | None = None
     _spilled: str = ""
+    _payload_bytes: int = 0  # of the frames
     use: TierUsage = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,6 +89,7 @@ class Put(Request):
             size_bytes += len(frame.payload)
             if frame.ttl_us or frame.has_dues:
                 self.is_extended = True
+        self._payload_bytes = size_bytes
         for segment in self.segments:
             events += segment.count
             size_bytes += segment.payload_bytes
@@ -101,7 +105,8 @@ class Put(Request):
     def size_bytes(self) -> int:
         note_bytes = len(self.producer.note) if self.producer else 0
         delayed_bytes = self.delayed.commit_bytes() if self.delayed else 0
-        return total_size(self.frames) + COMMIT_BYTES + SEGMENT_BYTES * len(self.segments) + note_bytes + delayed_bytes
+        beside_bytes = _BESIDE_PAYLOAD_BYTES * len(self.frames) + COMMIT_BYTES + SEGMENT_BYTES * len(self.segments)
+        return self._payload_bytes + beside_bytes + note_bytes + delayed_bytes
 
     def too_large(self, state: ChannelState, path: object) -> PutTooLargeError | None:
         """Return why it would not fit into the channel at ``path`` if that were empty; None if it would."""

@@ -74,8 +74,8 @@ class MemoryTier:
 
     def create(self) -> None:
         """Follow the log, and create the memory tier if the options want one and it does not exist yet."""
-        self._follower.follow(unchecked=True)
-        if not self._follower.positions.memory.file_id and self._is_wanted():
+        state = self._follower.follow(unchecked=True)
+        if state.options.memory_capacity and not self._follower.positions.memory.file_id and self._is_wanted():
             with self._appender.committing():
                 self.open()
 
