@@ -23,7 +23,6 @@ from typing import NamedTuple
 from spillable_stream.channel.known_uuid import uuid_at
 from spillable_stream.errors import CorruptionError, NotAChannelError, OptionError
 from spillable_stream.objects.location import Location, is_location
-from spillable_stream.objects.open_store import open_store
 
 __all__ = ["ChannelSet", "SetMember", "channels_matching", "is_pattern", "may_be_set", "none_fits", "require_pattern"]
 
@@ -216,6 +215,8 @@ def _matching(pattern: str) -> list[str]:
     """Return what fits a pattern, by name."""
     if not is_location(pattern):
         return sorted(filter(os.path.isdir, glob.glob(pattern)))
+    from spillable_stream.objects.open_store import open_store  # its imports are for stores alone
+
     above, _, name = pattern.rpartition("/")
     place = Location.parse(f"{above}/any")
     parent = posixpath.dirname(place.prefix)

@@ -10,8 +10,8 @@ from unittest import mock
 import pytest
 
 from spillable_stream import Channel, NotAChannelError, OptionError
-from spillable_stream.channel import channel_set
 from spillable_stream.channel.channel_set import ChannelSet, is_pattern, may_be_set
+from spillable_stream.objects import open_store
 from spillable_stream.objects.location import Location
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import stores_in_memory
@@ -34,7 +34,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
                         parent.objects |= {f"{place.removeprefix(found)}/{k}": v for k, v in store.objects.items()}
                 return parent
 
-            with mock.patch.object(channel_set, "open_store", open_parent):
+            with mock.patch.object(open_store, "open_store", open_parent):
                 yield "s3://bucket"
 
 
