@@ -17,15 +17,22 @@ Spark names a sink the checkpoint's place where the query's option says it. Wher
 query that can be started again has a name, and its checkpoint is under that; tasks are told the configuration, and tell
 the commit. One that is not on a file system of the driver's host is left to the store that it is in; so are offsets
 that Spark writes late (``asyncProgressTrackingEnabled``).
+
+It also shows that a driver hung while another one took its place: the batch is in ``commits``, or the query's ID is
+another one. Spark would fail that driver right after its commit. A sink that has the batch would skip it, too; but by
+then the query may write to another sink, or be another query.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from spillable_stream.errors import CheckpointMismatchError
 from spillable_stream.spark.local_path import local_path
 from spillable_stream.sync_refusals import is_not_ours
 from spillable_stream.system_errors import storage_error
@@ -74,9 +81,41 @@ class SparkCheckpoint:
         if metadata.is_file():
             _sync_query(metadata, metadata.read_bytes())
 
+    def require_under_way(self, query: str, batch_id: int, checkpoints: str) -> None:
+        """Refuse a batch that another driver of the query has finished, or of a query whose checkpoint is another's.
+
+        Args:
+            query: the query's ID.
+            batch_id: the number of the batch.
+            checkpoints: where the session keeps checkpoints, as a task was told; "" if none knows.
+
+        Raises:
+            CheckpointMismatchError: it is finished, or the checkpoint is of another query by now.
+        """
+        directory = self.directory(checkpoints)
+        if directory is None:
+            return
+        if (directory / "commits" / str(batch_id)).exists():
+            what = f"another driver of the query {query} has finished its batch {batch_id}"
+        elif (there := _query_in(directory)) not in ("", query):
+            what = f"it is the checkpoint of the query {there} by now, and no longer that of {query}"
+        else:
+            return
+        raise CheckpointMismatchError(
+            f"{directory} says that {what}: this driver was replaced while it hung. Of its batch {batch_id} it has "
+            "stored nothing now: let it end"
+        )
+
 
 NOWHERE = SparkCheckpoint()
 """The checkpoint of a query whose place nothing says."""
+
+
+def _query_in(directory: Path) -> str:
+    """Return the ID of the query whose checkpoint it is; "" where nothing says it."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        return str(json.loads((directory / "metadata").read_text(encoding="utf-8"))["id"])
+    return ""
 
 
 @lru_cache(maxsize=1000)

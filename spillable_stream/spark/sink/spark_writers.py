@@ -191,6 +191,7 @@ class StreamWriter(SinkWriter[P], DataSourceStreamArrowWriter):
         """Publish the micro-batch where it was not published before.
 
         Raises:
+            CheckpointMismatchError: another driver took this one's place (`SparkCheckpoint.require_under_way`).
             NotAChannelError: a channel that has earlier batches of this run was removed or replaced.
             OptionError: a channel has the batch that it got by other options, or at another place.
             IncompleteWriteError: some shards have their rows, and others failed; a repetition completes the batch.
@@ -202,11 +203,13 @@ class StreamWriter(SinkWriter[P], DataSourceStreamArrowWriter):
         self._checkpoint.sync_batch(batchId, told)
         queries = {output.owner for output in outputs}
         if queries:
+            query = queries.pop()
+            self._checkpoint.require_under_way(query, batchId, told)
             run = next((output.run for output in outputs if output.run), "")
             before = WrittenChannels(run, self._checkpoint.directory(told))
             channels = self._written(messages)
             before.require_same(channels, batchId)
-            batch, is_first = SinkBatch(queries.pop(), batchId), before.is_first_batch()
+            batch, is_first = SinkBatch(query, batchId), before.is_first_batch()
             sink, asked = self._remembered(batch, messages, is_first=is_first)
             if is_first:
                 before.refuse_stored_elsewhere(batch, sink, asked)

@@ -83,12 +83,54 @@ WAYS: dict[str, Callable[[Path, SparkCheckpoint], StreamWriter[Any]]] = {
 ROWS = [b"INFO a", b"INFO b", b"INFO c", b"INFO d"]
 
 
-def commit(writer: StreamWriter[Any], batch_id: int, run: str) -> None:
-    """Stage rows in a task of a query's run, and commit them."""
+def stage(writer: StreamWriter[Any], batch_id: int, run: str) -> Any:
+    """Stage rows in a task of a query's run, and return its message."""
     message: Any = writer._stage(iter([as_event_batch([ss.Event(body) for body in ROWS])]), "query", batch_id)
     for found in message.of_shards.values() if isinstance(message, ShardedStaged) else [message]:
         found.run = run
-    writer.commit([message], batch_id)
+    return message
+
+
+def commit(writer: StreamWriter[Any], batch_id: int, run: str) -> None:
+    """Stage rows in a task of a query's run, and commit them."""
+    writer.commit([stage(writer, batch_id, run)], batch_id)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("a path", "another path"), ("shards", "fewer shards"), ("a path", "shards")]
+)
+@pytest.mark.parametrize("remembers", [True, False], ids=["in the process of its batches", "in another process"])
+def test_a_driver_that_hung_stores_nothing_once_the_next_one_has_finished_its_batch(
+    tmp_path: Path, checkpoint: Path, other_process: Callable[[], None], before: str, after: str, remembers: bool
+) -> None:
+    """The next one has other options, so what it has stored is not where the first one looks."""
+    at = SparkCheckpoint(str(checkpoint))
+    (checkpoint / "metadata").write_text('{"id":"query"}')
+    hangs = WAYS[before](tmp_path, at)
+    commit(hangs, 3, "first run")
+    (checkpoint / "commits").mkdir()
+    (checkpoint / "commits" / "3").touch()
+    message = stage(hangs, 4, "first run")
+    commit(WAYS[after](tmp_path, at), 4, "second run")
+    (checkpoint / "commits" / "4").touch()
+    if not remembers:
+        other_process()
+    stored = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("log-*")}
+    noted = (checkpoint / NOTE).read_text()
+    with pytest.raises(ss.CheckpointMismatchError, match="another driver of the query query has finished its batch 4"):
+        hangs.commit([message], 4)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("log-*")} == stored
+    assert (checkpoint / NOTE).read_text() == noted
+
+
+def test_a_driver_that_hung_stores_nothing_once_its_checkpoint_is_another_querys(
+    tmp_path: Path, checkpoint: Path
+) -> None:
+    (checkpoint / "metadata").write_text('{"id":"another"}')
+    writer = WAYS["a path"](tmp_path, SparkCheckpoint(str(checkpoint)))
+    with pytest.raises(ss.CheckpointMismatchError, match="the query another by now, and no longer that of query"):
+        commit(writer, 0, "a run")
+    assert bodies(tmp_path / "one") == []
 
 
 @pytest.mark.parametrize(

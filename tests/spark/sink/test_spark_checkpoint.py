@@ -46,7 +46,7 @@ def checkpoint(tmp_path: Path) -> Path:
     """Create the checkpoint of a query, as Spark has it when its batch 3 is written to a sink."""
     path = tmp_path / "queries" / "one"
     (path / "offsets").mkdir(parents=True)
-    (path / "metadata").write_text('{"id":"1"}')
+    (path / "metadata").write_text('{"id":"query"}')
     (path / "offsets" / "3").write_text("v1\n{}\n{}")
     return path
 
