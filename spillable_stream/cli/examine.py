@@ -80,9 +80,9 @@ def repair(path: ChannelPath, yes: Yes = False, claim: _Claim = None, as_json: A
     from spillable_stream.integrity.repair import repair as repair_channel
 
     if not yes:
-        found = _verified(path, as_json)
         with _reporting(path, as_json, "nothing was changed"):
             require_claimable(path, claim or ())
+        found = _verified(path, as_json)
         if claim or not found.unrepairable:
             _confirm_loss(path, found)
     with (

@@ -13,7 +13,6 @@ from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_see
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.log.chain import parsed_header
-from spillable_stream.log.claim import require_claimed
 from spillable_stream.log.directory_ownership import (
     BACKUP,
     HOME,
@@ -24,6 +23,7 @@ from spillable_stream.log.directory_ownership import (
 from spillable_stream.log.identity_file import layout_of, read_identity
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner
+from spillable_stream.log.unproven_directories import require_claimable, require_claimed
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["check_owners", "find_identity", "usual_layout", "why_unclaimed"]
@@ -130,7 +130,7 @@ def _unproven(directory: Path, fault: str) -> str:
 
 
 def why_unclaimed(fs: FileSystem, layout: Layout, unowned: Collection[Path]) -> str:
-    """Return which directory a repair gives to the channel only by somebody's word; "" if it needs none.
+    """Return which directory a repair gives to the channel only by somebody's word, or not at all; "" if there is none.
 
     Args:
         fs: the file system.
@@ -138,6 +138,7 @@ def why_unclaimed(fs: FileSystem, layout: Layout, unowned: Collection[Path]) -> 
         unowned: what `unowned_directories` says.
     """
     try:
+        require_claimable(fs, layout)
         require_claimed(fs, layout, unowned, ())
     except ForeignDirectoryError as e:
         return str(e)

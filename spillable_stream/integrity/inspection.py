@@ -21,9 +21,9 @@ from spillable_stream.integrity.losses import UNKNOWN_IDS, kept_and_gone, unexpl
 from spillable_stream.integrity.partial_transactions import left_in_part
 from spillable_stream.integrity.spare_files import check_positions, note_segments, note_strays
 from spillable_stream.integrity.tolerant_replay import TolerantReplay
-from spillable_stream.log.directory_ownership import unowned_directories
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE
+from spillable_stream.log.unproven_directories import unowned_directories
 from spillable_stream.log.wal import Position
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.progress import UNTOLD, Meter
@@ -57,7 +57,7 @@ class Inspection:
         last_id: the last write-order ID that was, or may have been, in use.
         bad_positions: damaged group position files that a repair removes.
         unrepairable: why a repair is impossible, whatever is claimed; "" if it is possible.
-        unclaimed: why a repair is refused unless a directory is claimed; "" if it is not.
+        unclaimed: why a repair is refused unless a directory is claimed, or is another's; "" if it is not.
         files: how many files were read.
         frames: how many whole frames were read.
         read_bytes: the size of these frames.

@@ -34,12 +34,12 @@ from spillable_stream.log.chain import (
     stale_file,
 )
 from spillable_stream.log.checkpoints import Checkpoints
-from spillable_stream.log.directory_ownership import claim_advice, is_held
+from spillable_stream.log.directory_ownership import is_held
 from spillable_stream.log.frames import LocatedFrame, walk
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.log.recovery import is_of_another_history
 from spillable_stream.log.tail import find_tail, pass_over
+from spillable_stream.log.unproven_directories import claim_advice, unowned_directories
 from spillable_stream.log.wal import Position
 from spillable_stream.option_names import named
 from spillable_stream.state.image import image_of
@@ -240,8 +240,8 @@ def _report_backup(fs: FileSystem, layout: Layout, cause: StorageError, findings
     path = layout.backup_checkpoint_dir or layout.checkpoint_dir
     text = f"{named('backupCheckpointDir')} can't be used, and checkpoints have no copies; nothing needs them: {cause}"
     with suppress(StorageError):
-        if not fs.exists(path / OWNER_FILE):
-            text += f". {claim_advice(layout, path)}"
+        if path in unowned_directories(fs, layout):
+            text += f". {claim_advice(fs, layout, [path])}"
     findings.note(path, text)
 
 

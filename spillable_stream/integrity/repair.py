@@ -45,13 +45,14 @@ from spillable_stream.integrity.object_repair import repair_objects
 from spillable_stream.integrity.repair_copies import RepairCopies, memory_files
 from spillable_stream.integrity.verify import examine, report_of
 from spillable_stream.log.checkpoints import Checkpoints
-from spillable_stream.log.claim import own_again, require_claimed
-from spillable_stream.log.directory_ownership import backup_fault, is_held, unowned_directories
+from spillable_stream.log.claim import own_again
+from spillable_stream.log.directory_ownership import backup_fault, is_held
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.identity_file import require_directory, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.log.staged_file import copy_to_disk
+from spillable_stream.log.unproven_directories import require_claimable, require_claimed
 from spillable_stream.log.wal import Entry
 from spillable_stream.objects.location import Location, channel_path
 from spillable_stream.progress import Meter, OnProgress
@@ -109,11 +110,14 @@ def repair(
     fs, path = given_file_system(fs), place
     require_directory(fs, path)
     require_kinds(fs, path)
+    layout = find_identity(fs, path, Findings())[0]
+    claimed = claimed_directories(fs, layout, names)
+    require_claimable(fs, layout, claimed)
     meter = Meter("verify", "bytes", progress)
     with _alone(fs, path, make=False):
         inspection = examine(fs, path, meter)
         meter.end()
-        report, claimed = report_of(inspection), claimed_directories(fs, inspection.layout, names)
+        report = report_of(inspection)
         if report.healthy and not claimed.intersection(report.unowned):
             return report
         require_claimed(fs, inspection.layout, report.unowned, claimed)
@@ -152,13 +156,17 @@ def _own_again(fs: FileSystem, path: Path, findings: Findings, claimed: Collecti
     layout, _ = find_identity(fs, path, Findings())
     if not check_owners(fs, layout, findings, claimed) and fs.exists(path / OWNER_FILE):
         return None
-    require_claimed(fs, layout, unowned_directories(fs, layout), claimed)
-    copies = RepairCopies(fs, layout)
-    report = Report(path, layout.channel, findings.all(), Loss(), 0, 0, 0, quarantine=copies.path)
-    backup = [layout.backup_checkpoint_dir] if layout.backup_checkpoint_dir else []
-    copies.keep(report, [d / OWNER_FILE for d in [path, *layout.directories().values(), *backup]])
-    own_again(fs, layout, claimed=claimed)
-    return copies
+    kept: list[RepairCopies] = []
+
+    def keep() -> None:
+        copies = RepairCopies(fs, layout)
+        report = Report(path, layout.channel, findings.all(), Loss(), 0, 0, 0, quarantine=copies.path)
+        backup = [layout.backup_checkpoint_dir] if layout.backup_checkpoint_dir else []
+        copies.keep(report, [d / OWNER_FILE for d in [path, *layout.directories().values(), *backup]])
+        kept.append(copies)
+
+    own_again(fs, layout, claimed=claimed, keep=keep)
+    return kept[0]
 
 
 def _may_read_more(fs: FileSystem, layout: Layout) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,19 +12,22 @@ from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, Sto
 from spillable_stream.log.directory_ownership import (
     BACKUP,
     HOME,
-    claim_advice,
     claim_fault,
     home_owner,
     is_outside,
     ownership_fault,
-    ownership_fault_without_home,
     readable_owner,
-    unowned_directories,
     whereabouts,
 )
 from spillable_stream.log.identity_file import identity_of
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, read_owner, write_owner
+from spillable_stream.log.unproven_directories import (
+    repair_advice,
+    require_claimable,
+    require_claimed,
+    unowned_directories,
+)
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
@@ -34,7 +37,6 @@ __all__ = [
     "make_missing",
     "own_again",
     "own_backup",
-    "require_claimed",
     "require_unowned",
     "restore_home",
 ]
@@ -42,7 +44,9 @@ __all__ = [
 _log = log_of(__name__)
 
 
-def own_again(fs: FileSystem, layout: Layout, *, claimed: Collection[Path] = ()) -> None:
+def own_again(
+    fs: FileSystem, layout: Layout, *, claimed: Collection[Path] = (), keep: Callable[[], None] = lambda: None
+) -> None:
     """Let a channel have its directories by the word of whoever repairs it; nobody has it open.
 
     Args:
@@ -50,6 +54,7 @@ def own_again(fs: FileSystem, layout: Layout, *, claimed: Collection[Path] = ())
         layout: the channel's files.
         claimed: the directories that it may have though they have no owner file, or one of another state of the
             channel; one that is missing is created.
+        keep: is called before the first file is changed, when nothing but the disk can refuse any more.
 
     Raises:
         ForeignDirectoryError: one is another channel's, or that of the original of this copy, which is there; or it
@@ -64,41 +69,17 @@ def own_again(fs: FileSystem, layout: Layout, *, claimed: Collection[Path] = ())
                 held.callback(lock.close)
                 if not lock.try_acquire():
                     raise ChannelBusyError(f"{directory} is held by another copy of {layout.path}; close that first")
-        _own_again(fs, layout, claimed)
+        _own_again(fs, layout, claimed, keep)
 
 
-def require_claimed(fs: FileSystem, layout: Layout, unowned: Collection[Path], claimed: Collection[Path]) -> None:
-    """Prove that somebody has named every directory that a repair gives to the channel only by somebody's word.
-
-    Args:
-        fs: the file system.
-        layout: the channel's files.
-        unowned: what `unowned_directories` says.
-        claimed: the directories that somebody has named.
-
-    Raises:
-        ForeignDirectoryError: nobody has; the disk of that directory may not be mounted.
-    """
-    for directory in unowned:
-        if directory not in claimed and directory != layout.backup_checkpoint_dir:
-            is_owned, what = fs.exists(directory / OWNER_FILE), "is missing"
-            if is_owned:
-                what = "is of an older or another state of it"
-            elif fs.exists(directory):
-                what = f"has no {OWNER_FILE}"
-            advice = claim_advice(layout, directory, is_owned=is_owned)
-            raise ForeignDirectoryError(f"{directory}, a directory of the channel {layout.path}, {what}. {advice}")
-
-
-def _own_again(fs: FileSystem, layout: Layout, claimed: Collection[Path]) -> None:
-    for role, directory in layout.directories().items():
-        if (fault := claim_fault(fs, layout, role, directory)) is not None:
-            raise ForeignDirectoryError(f"{directory} can't be given to the channel {layout.path}: {fault}")
+def _own_again(fs: FileSystem, layout: Layout, claimed: Collection[Path], keep: Callable[[], None]) -> None:
+    require_claimable(fs, layout)
     unowned = unowned_directories(fs, layout)
     require_claimed(fs, layout, unowned, claimed)
     last = {directory for directory in claimed if directory in unowned}
     backup = _free_backup(fs, layout, claimed)  # by what the owner files say now
     _make_claimed(fs, layout, claimed)
+    keep()
     (home, inode), known = whereabouts(fs, layout), home_owner(fs, layout)
     token = (known.next if known is not None else "") or uuid.uuid4().hex
     owner = DirectoryOwner(layout.channel, HOME, token, home, inode, layout=identity_of(layout))
@@ -121,17 +102,25 @@ def _make_claimed(fs: FileSystem, layout: Layout, claimed: Collection[Path]) -> 
     """Create the claimed directories that are missing, and prove that each can be written.
 
     Raises:
-        StorageError: one can't.
+        StorageError: one can't, and those that were created are gone again.
     """
-    for directory in layout.directories().values():
-        if directory in claimed:
-            if not fs.exists(directory) and (target := fs.link_target(directory)) is not None:
-                raise StorageError(f"{directory} is a link to {target}, which is not there: create its target")
-            fs.make_directory(directory)
-            fs.share_directory(directory)
-            probe = directory / f"{OWNER_FILE}.tmp"  # one that a kill leaves is in nobody's way
-            fs.write_atomically(probe, b"{}")
-            fs.remove(probe)
+    made: list[Path] = []
+    try:
+        for directory in layout.directories().values():
+            if directory in claimed:
+                if not fs.exists(directory) and (target := fs.link_target(directory)) is not None:
+                    raise StorageError(f"{directory} is a link to {target}, which is not there: create its target")
+                made += [above for above in (directory, *directory.parents) if not fs.exists(above)]
+                fs.make_directory(directory)
+                fs.share_directory(directory)
+                probe = directory / f"{OWNER_FILE}.tmp"  # one that a kill leaves is in nobody's way
+                fs.write_atomically(probe, b"{}")
+                fs.remove(probe)
+    except BaseException:
+        with contextlib.suppress(StorageError):
+            for directory in sorted(made, reverse=True):  # what is deepest, first
+                fs.remove_directory(directory)
+        raise
 
 
 def _give(fs: FileSystem, layout: Layout, role: str, directory: Path, owner: DirectoryOwner) -> None:
@@ -181,7 +170,7 @@ def own_backup(fs: FileSystem, layout: Layout, owner: DirectoryOwner, moved_from
             fs.share_directory(backup)
             found = read_owner(fs, backup)
             if found is not None and found.channel == layout.channel:
-                _require_none(ownership_fault_without_home(fs, layout, BACKUP, backup, found))
+                _require_none(claim_fault(fs, layout, BACKUP, backup))
         elif ownership_fault(fs, layout, BACKUP, backup, read_owner(fs, backup), moved_from) is not None:
             return  # `Checkpoints` says so
         _own(fs, backup, owner)
@@ -215,8 +204,7 @@ def restore_home(fs: FileSystem, layout: Layout) -> None:
             if fault is not None or is_outside(fs, layout, directory):
                 raise ForeignDirectoryError(
                     f"{file} is missing, and {directory} does not prove that the channel {layout.path} is its own: "
-                    f"{fault or 'it is elsewhere'}. Restore the file, or run "
-                    f"'spillable repair {layout.path}'"
+                    f"{fault or 'it is elsewhere'}. Restore the file if you can. {repair_advice(fs, layout)}"
                 )
             held.append(FileLock.open(fs, directory / OWNER_FILE, create=False))
             if not held[-1].try_acquire():

@@ -27,13 +27,13 @@ from spillable_stream.log.claim import make_missing, own_backup
 from spillable_stream.log.directory_ownership import (
     BACKUP,
     HOME,
-    claim_advice,
     is_outside,
     ownership_fault,
     whereabouts,
 )
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, parse_owner, write_owner
+from spillable_stream.log.unproven_directories import repair_advice
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
@@ -60,6 +60,7 @@ class Directories:
         self._layout = layout
         self._home: FileLock | None = None
         self._others: dict[str, FileLock] = {}
+        self._is_exchanged = False
 
     def try_first(self) -> bool:
         """Hold the channel alone if no other handle holds it, and tell whether this one does now.
@@ -93,13 +94,11 @@ class Directories:
         try:
             return FileLock.open(self._fs, directory / OWNER_FILE, create=False)
         except FileNotFoundError as e:
-            advice = "" if role == HOME else claim_advice(self._layout, directory)
-            raise self._foreign(role, directory, f"it has no {OWNER_FILE}", advice) from e
+            raise self._foreign(role, directory, f"it has no {OWNER_FILE}") from e
 
-    def _foreign(self, role: str, directory: Path, why: str, advice: str = "") -> ForeignDirectoryError:
+    def _foreign(self, role: str, directory: Path, why: str) -> ForeignDirectoryError:
         what = "the directory" if role == HOME else f"{role} of the channel {self._layout.path},"
-        repair = f"'spillable repair {self._layout.path}'"
-        advice = advice or f"Is its disk mounted? If so, run {repair} to let this channel have it"
+        advice = repair_advice(self._fs, self._layout)
         return ForeignDirectoryError(f"{what} {directory}, is not proven to be this channel's: {why}. {advice}")
 
     # ── proving ─────────────────────────────────────────────────────────────────────────────────
@@ -128,6 +127,8 @@ class Directories:
             found = self._read(role, lock)
             if self._is_outside(directory):
                 moved = self._prove_outside(role, directory, found, owner) or moved
+            elif found.token not in owner.tokens():
+                self._is_exchanged = True
         if first and (moved or owner.next or (owner.home, owner.inode) != self._here()):
             self._take_along(owner)
         if first:
@@ -141,7 +142,10 @@ class Directories:
             ForeignDirectoryError: it is damaged, or names another channel or role.
         """
         directory = lock.path.parent
-        found = parse_owner(directory, lock.file.read(0, lock.file.size()))
+        try:
+            found = parse_owner(directory, lock.file.read(0, lock.file.size()))
+        except ForeignDirectoryError as e:
+            raise self._foreign(role, directory, f"its {OWNER_FILE} can't be read") from e
         fault = ownership_fault(self._fs, self._layout, role, directory, found, None)
         if fault is not None:
             raise self._foreign(role, directory, fault)
@@ -157,19 +161,26 @@ class Directories:
             ForeignDirectoryError: it belongs to another channel or copy.
         """
         if (fault := ownership_fault(self._fs, self._layout, role, directory, found, owner)) is not None:
-            is_older = found.token not in owner.tokens()
-            advice = claim_advice(self._layout, directory, is_owned=True) if is_older else ""
-            raise self._foreign(role, directory, fault, advice)
+            raise self._foreign(role, directory, fault)
         return (found.home, found.inode) != self._here()
 
     def _here(self) -> tuple[str, int]:
         return whereabouts(self._fs, self._layout)
 
-    def _take_along(self, owner: DirectoryOwner) -> None:
-        """Record the channel's new place in its outside directories; no other handle holds any of them.
+    def settle(self) -> None:
+        """Give all directories a new token if one inside of the channel has another: the log has proven that one.
 
-        The channel's own directory records the new token before they do, and keeps the old one until all have it, so
-        that a crash in between is recoverable.
+        It was exchanged, such as by a disk that is mounted again. The one in its place before fits no more from now on.
+        """
+        if self._is_exchanged and self._home is not None:
+            self._take_along(self._read(HOME, self._home), with_exchanged=True)
+            self._is_exchanged = False
+
+    def _take_along(self, owner: DirectoryOwner, *, with_exchanged: bool = False) -> None:
+        """Record the channel's new place in its outside directories, and its new token in all of them.
+
+        No other handle holds any of them. The channel's own directory records the new token before they do, and keeps
+        the old one until all have it, so that a crash in between is recoverable.
         """
         _log.info("%s was moved, copied or restored", self._layout.path, extra=fields(self._layout.path))
         self._fs.sync_parents(self._layout.path)  # whatever moved it may not have synced the path
@@ -177,13 +188,20 @@ class Directories:
         moving = replace(owner, next=token, home=home, inode=inode)
         self._write_home(moving)
         for role, directory in self._layout.directories().items():
+            new, found = (
+                DirectoryOwner(self._layout.channel, role, token, home, inode),
+                self._read(role, self._others[role]),
+            )
             if self._is_outside(directory):
                 self._fs.sync_parents(directory)
-                new = DirectoryOwner(self._layout.channel, role, token, home, inode)
-                write_owner(self._fs, directory, new)
-                self._others[role].close()
-                self._others[role] = self._open(role, directory)
-                self._require_alone(self._others[role])
+            elif with_exchanged or found.token in owner.tokens():
+                new = replace(found, token=token)  # it still says where the channel was copied from
+            else:
+                continue
+            write_owner(self._fs, directory, new)
+            self._others[role].close()
+            self._others[role] = self._open(role, directory)
+            self._require_alone(self._others[role])
         own_backup(self._fs, self._layout, replace(moving, token=token, next="", role=BACKUP, layout=None), owner)
         self._write_home(replace(moving, token=token, next=""))
 

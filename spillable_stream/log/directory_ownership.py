@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
-from spillable_stream.errors import ForeignDirectoryError, NotAChannelError, SpillableError, StorageError
+from spillable_stream.errors import ForeignDirectoryError, NotAChannelError, SpillableError
 from spillable_stream.log.identity_file import read_identity
-from spillable_stream.log.layout import CHECKPOINT, Layout
+from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, read_owner
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import is_locked
@@ -16,17 +15,14 @@ __all__ = [
     "BACKUP",
     "HOME",
     "backup_fault",
-    "claim_advice",
     "claim_fault",
     "home_owner",
     "is_held",
-    "is_of_another_state",
     "is_original_elsewhere",
     "is_outside",
+    "original_of",
     "ownership_fault",
-    "ownership_fault_without_home",
     "readable_owner",
-    "unowned_directories",
     "whereabouts",
 ]
 
@@ -80,19 +76,6 @@ def ownership_fault(
     return None
 
 
-def ownership_fault_without_home(
-    fs: FileSystem, layout: Layout, role: str, directory: Path, found: DirectoryOwner | None
-) -> str | None:
-    """Return why a directory can't be the channel's, where the channel's own owner file says nothing; None if it can.
-
-    The arguments are those of `ownership_fault`.
-    """
-    fault = ownership_fault(fs, layout, role, directory, found, None)
-    if fault is None and found and is_outside(fs, layout, directory) and is_original_elsewhere(fs, found, layout):
-        return f"it belongs to the channel at {found.home}, and this is a copy of that"
-    return fault
-
-
 def backup_fault(fs: FileSystem, layout: Layout, backup: Path) -> str | None:
     """Return why the directory of copies of checkpoints is not proven to be the channel's, or None if it is.
 
@@ -105,64 +88,42 @@ def backup_fault(fs: FileSystem, layout: Layout, backup: Path) -> str | None:
         return claim_fault(fs, layout, BACKUP, backup) or str(e)
     owner = readable_owner(fs, layout.path)
     if owner is None:
-        return ownership_fault_without_home(fs, layout, BACKUP, backup, found)
+        return ownership_fault(fs, layout, BACKUP, backup, found, None) or claim_fault(fs, layout, BACKUP, backup)
     return ownership_fault(fs, layout, BACKUP, backup, found, owner)
 
 
 def claim_fault(fs: FileSystem, layout: Layout, role: str, directory: Path) -> str | None:
     """Return why a repair can't give a directory to the channel, or None if it can.
 
+    The arguments are those of `ownership_fault`.
+    """
+    found = readable_owner(fs, directory)
+    if found is not None and (fault := ownership_fault(fs, layout, role, directory, found, None)) is not None:
+        return fault
+    if (original := original_of(fs, layout, directory)) is None:
+        return None
+    if found is not None:
+        return f"it belongs to the channel at {original}, and this is a copy of that"
+    return (
+        f"its {OWNER_FILE} does not say whose it is, and {layout.path} is a copy of the channel at {original}, "
+        "which is there"
+    )
+
+
+def original_of(fs: FileSystem, layout: Layout, directory: Path) -> str | None:
+    """Return where the channel is that a directory belongs to because this channel is a copy of that one, or None.
+
     Where the directory does not say itself whose it is, the owner files that come along with the channel say whether
     the channel is a copy: then what does not come along is the original's. Those inside of the channel say it even
     after the copy was opened.
     """
-    found = readable_owner(fs, directory)
-    if found is not None:
-        return ownership_fault_without_home(fs, layout, role, directory, found)
     if not _is_there_outside(fs, layout, directory):
         return None
-    within = [d for d in layout.directories().values() if fs.exists(d) and not is_outside(fs, layout, d)]
-    for came_along in (readable_owner(fs, d) for d in [layout.path, *within]):
-        if came_along is not None and is_original_elsewhere(fs, came_along, layout):
-            return (
-                f"its {OWNER_FILE} does not say whose it is, and {layout.path} is a copy of the channel at "
-                f"{came_along.home}, which is there"
-            )
-    return None
-
-
-def unowned_directories(fs: FileSystem, layout: Layout, *, files_missing: bool = False) -> tuple[Path, ...]:
-    """Return the channel's directories that a repair may give to it only if somebody names them.
-
-    Each has no owner file, or one of an older or another state of the channel, as a mount point has that was claimed
-    once: its disk may not be mounted. Not among them are the channel's own directory, since ``channel.json`` is in it;
-    one for checkpoints in there, which the next open makes; and one for copies of checkpoints that is missing or of
-    another state, since nothing depends on it.
-
-    Args:
-        fs: the file system.
-        layout: the channel's files.
-        files_missing: whether data files are missing. A directory of a channel of the first releases, which has no
-            owner files, may be empty unless they are.
-    """
-    found, owner = [], home_owner(fs, layout)
-    for role, directory in layout.directories().items():
-        if fs.exists(directory / OWNER_FILE):
-            is_unowned = is_of_another_state(fs, layout, directory, owner)
-        elif role == CHECKPOINT and directory.is_relative_to(layout.path):
-            is_unowned = False  # the next open makes it
-        elif layout.owned or not fs.exists(directory):
-            is_unowned = True
-        else:
-            is_unowned = files_missing and role != CHECKPOINT and not fs.list(directory)
-        if is_unowned and claim_fault(fs, layout, role, directory) is None:
-            found.append(directory)
-    backup = layout.backup_checkpoint_dir
-    if backup is not None and layout.owned and fs.exists(backup) and not fs.exists(backup / OWNER_FILE):
-        with contextlib.suppress(StorageError):  # nothing depends on that directory
-            if claim_fault(fs, layout, BACKUP, backup) is None:
-                found.append(backup)
-    return tuple(found)
+    says = [directory]
+    if readable_owner(fs, directory) is None:
+        says = [layout.path, *(d for d in layout.directories().values() if _is_inside(fs, layout, d))]
+    owners = (readable_owner(fs, d) for d in says)
+    return next((o.home for o in owners if o is not None and is_original_elsewhere(fs, o, layout)), None)
 
 
 def home_owner(fs: FileSystem, layout: Layout) -> DirectoryOwner | None:
@@ -171,36 +132,8 @@ def home_owner(fs: FileSystem, layout: Layout) -> DirectoryOwner | None:
     return owner if ownership_fault(fs, layout, HOME, layout.path, owner, None) is None else None
 
 
-def is_of_another_state(fs: FileSystem, layout: Layout, directory: Path, owner: DirectoryOwner | None) -> bool:
-    """Tell whether a directory elsewhere has a token that the channel's own directory does not know.
-
-    Args:
-        fs: the file system.
-        layout: the channel's files.
-        directory: the directory.
-        owner: what `home_owner` says; None tells nothing.
-    """
-    found = readable_owner(fs, directory)
-    if owner is None or found is None or found.token in owner.tokens():
-        return False
-    return is_outside(fs, layout, directory)
-
-
-def claim_advice(layout: Layout, directory: Path, *, is_owned: bool = False) -> str:
-    """Return what to do about a directory that a repair gives to the channel only if somebody names it.
-
-    Args:
-        layout: the channel's files.
-        directory: the directory.
-        is_owned: whether it has an owner file, of another state of the channel.
-    """
-    claim = f"'spillable repair {layout.path} --claim {directory}' gives the channel the directory as it is"
-    if is_owned:
-        newer = (
-            "The newer one may be on a disk that is not mounted: mount it; or the channel was restored from a backup"
-        )
-        return f"{newer}. If this is the one to continue with, {claim}"
-    return f"Its disk may not be mounted: mount it. If it is mounted, or lost for good, {claim}"
+def _is_inside(fs: FileSystem, layout: Layout, directory: Path) -> bool:
+    return fs.exists(directory) and not is_outside(fs, layout, directory)
 
 
 def _is_there_outside(fs: FileSystem, layout: Layout, directory: Path) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, CorruptionError, DataLossError, ForeignDirectoryError, OptionError
+from spillable_stream import Channel, CorruptionError, DataLossError, ForeignDirectoryError, OptionError, StorageError
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.identity_file import read_identity, write_identity
@@ -32,14 +32,22 @@ def test_no_repair_takes_a_mount_point_without_its_disk_for_a_directory_that_was
     away = {name: unmount(tmp_path / name, away=f"disk of {name}") for name in missing}
     before = snapshot(tmp_path)
     first = tmp_path / missing[0]
-    advice = (
-        "Its disk may not be mounted: mount it. If it is mounted, or lost for good, "
-        f"'spillable repair {path} --claim {first}' gives the channel the directory as it is"
-    )
-    refusal = f"{first}, a directory of the channel {path}, has no owner.json. {advice}"
-    for claim in ((), [tmp_path / name for name in missing[1:]]):
-        with pytest.raises(ForeignDirectoryError, match=re.escape(refusal)):
-            repair(path, claim=claim)
+    claims = " ".join(f"--claim {tmp_path}/{name}" for name in missing)
+    gives = f"'spillable repair {path} {claims}' gives the channel"
+    if missing == ["d0", "d1"]:
+        said = f"are not proven to be its own: {first} has no owner.json; {tmp_path}/d1 has no owner.json"
+        advice = (
+            "Some disks may not be mounted: mount them. If they are the ones to continue with, "
+            f"{gives} the directories as they are"
+        )
+        refusal = f"directories of the channel {path} {said}. {advice}"
+    else:
+        advice = (
+            f"Its disk may not be mounted: mount it. If it is mounted, or lost for good, {gives} the directory as it is"
+        )
+        refusal = f"{first}, a directory of the channel {path}, has no owner.json. {advice}"
+    with pytest.raises(ForeignDirectoryError, match=re.escape(refusal)):
+        repair(path)
     with pytest.raises(
         ForeignDirectoryError, match=re.escape(f"{first}, is not proven to be this channel's")
     ) as opened:
@@ -292,6 +300,52 @@ def test_a_data_directory_in_the_channel_of_an_older_state_costs_no_event_in_sil
     with pytest.raises(DataLossError):
         Channel(path, create=False)
     assert verify(path).loss.lost == ((1, 105),)
+    with pytest.raises(ForeignDirectoryError, match=r"/data, a directory of .*, is of an older or another state of it"):
+        repair(path)
+    mount.swap()
+    assert verify(path).healthy
+    mount.swap()
+    assert repair(path, claim=path / "data").loss.lost == ((1, 105),) and verify(path).healthy
+
+
+@pytest.mark.parametrize("damaged", ["channel", "disk"])
+def test_a_damaged_owner_file_makes_no_older_state_the_newest(tmp_path: Path, damaged: str) -> None:
+    """A repair took the disk that had come back, and gave up what was put since."""
+    path, disk, mount = on_a_disk(tmp_path)
+    mount.swap()
+    repair(path, claim=disk)
+    put_more(path, b"n1", b"n2")
+    mount.swap()
+    flip(tmp_path / damaged / OWNER_FILE, 60)
+    said = "may be of an older state: .*/channel/owner.json, which" if damaged == "channel" else "owner.json that can't"
+    with pytest.raises(ForeignDirectoryError, match=f"{disk}, a directory of .*{said}.* --claim {disk}'"):
+        repair(path)
+    mount.swap()
+    if damaged == "channel":  # nothing proves the right one, either
+        repair(path, claim=disk)
+    assert verify(path).healthy
+    with Channel(path, create=False) as channel:
+        assert peek(channel) == [b"n1", b"n2"]
+
+
+def test_a_claim_that_can_not_be_met_leaves_no_quarantine(tmp_path: Path) -> None:
+    path, disk, _ = on_a_disk(tmp_path)
+    disk.rename(tmp_path / "away")
+    disk.symlink_to(tmp_path / "nowhere")
+    before = snapshot(tmp_path)
+    with pytest.raises(StorageError, match="create its target"):
+        repair(path, claim=disk)
+    assert snapshot(tmp_path) == before
+
+
+def test_a_claim_of_a_directory_that_is_none_of_the_channels_is_refused_before_the_channel_is_read(
+    tmp_path: Path,
+) -> None:
+    path = spread(tmp_path)
+    told: list[object] = []
+    with pytest.raises(OptionError, match="d5 can't be claimed: it is not a directory of the channel"):
+        repair(path, claim=tmp_path / "d5", progress=told.append)
+    assert not told
 
 
 def of_the_first_releases(path: Path) -> Path:

@@ -90,7 +90,7 @@ def test_owner_files_of_two_data_directories_have_a_copy_each(tmp_path: Path) ->
     path = spread(tmp_path)
     for name in ("d0", "d1"):
         (tmp_path / name / "owner.json").write_text(name)
-    quarantine = repaired(path).quarantine
+    quarantine = repair(path, claim=[tmp_path / "d0", tmp_path / "d1"]).quarantine
     assert quarantine is not None
     copies = [quarantine / "files" / role / "owner.json" for role in ("data", "data-1")]
     assert [copy.read_text() for copy in copies] == ["d0", "d1"]

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, ChannelBusyError, ChannelClosedError, ForeignDirectoryError, StorageError
+from spillable_stream import (
+    Channel,
+    ChannelBusyError,
+    ChannelClosedError,
+    DataLossError,
+    ForeignDirectoryError,
+    StorageError,
+)
 from spillable_stream.integrity.repair import repair
 from spillable_stream.log.claim import (
     make_directories,
@@ -20,10 +27,11 @@ from spillable_stream.log.claim import (
     restore_home,
 )
 from spillable_stream.log.directories import Directories
-from spillable_stream.log.directory_ownership import ownership_fault, unowned_directories
+from spillable_stream.log.directory_ownership import ownership_fault
 from spillable_stream.log.identity_file import planned_layout
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, read_owner, write_owner
+from spillable_stream.log.unproven_directories import unowned_directories
 from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import first_bytes, snapshot, spread
@@ -65,7 +73,7 @@ def test_a_repair_of_a_copy_does_not_take_directories_that_are_in_use(tmp_path: 
         path.rename(tmp_path / "hidden")  # as in another container
         try:
             with pytest.raises(ChannelBusyError, match=r"d\d is held by another copy of"):
-                repair(tmp_path / "copy")
+                repair(tmp_path / "copy", claim=[tmp_path / "d0", tmp_path / "d1"])
         finally:
             (tmp_path / "hidden").rename(path)
         assert {d: read_owner(FS, tmp_path / d) for d in ("d0", "d1")} == before
@@ -249,15 +257,16 @@ def test_the_channels_own_owner_file_is_written_anew_from_what_is_within(tmp_pat
 def test_a_repair_of_owner_files_that_is_killed_anywhere_is_done_by_the_same_again(
     tmp_path: Path, what: str, home: str
 ) -> None:
-    """A directory that got a new token before the others, or after them, needs nobody's word but that."""
+    """A directory that got a new token before the others, or after them, needs nobody's word but that it needed."""
     finished = False
     for number in range(100):
         layout = spread_layout(tmp_path / str(number))
         first = layout.data_dirs[0]
-        claimed = [first] if what == "missing" else []
-        (first / OWNER_FILE).unlink() if claimed else (first / OWNER_FILE).write_text("damaged")
+        (first / OWNER_FILE).unlink() if what == "missing" else (first / OWNER_FILE).write_text("damaged")
         if home == "damaged":
             (layout.path / OWNER_FILE).write_text("damaged")
+        claimed = list(unowned_directories(FS, layout))
+        assert claimed == (list(layout.data_dirs) if home == "damaged" else [first])
         finished = owned_again_unless_killed(layout, number, claimed)
         assert {*unowned_directories(FS, layout)} <= {*claimed}, f"killed at call {number}"
         own_again(FS, layout, claimed=claimed)
@@ -338,3 +347,52 @@ def test_a_claim_of_a_directory_that_can_not_be_written_changes_no_other(tmp_pat
     with pytest.raises(StorageError):
         own_again(DeadDirectory(second, readable=True), layout, claimed=[second])
     assert snapshot(tmp_path) == before
+
+
+def test_a_claim_that_fails_creates_no_directory(tmp_path: Path) -> None:
+    layout = spread_layout(tmp_path / "base")
+    first, second = layout.data_dirs
+    for directory in layout.data_dirs:
+        shutil.rmtree(directory)
+    second.symlink_to(tmp_path / "gone")
+    with pytest.raises(StorageError, match="create its target"):
+        own_again(FS, layout, claimed=[first, second])
+    assert not first.exists()
+
+
+def test_a_move_gives_the_directories_in_the_channel_its_new_token_and_they_still_say_where_they_were_copied_from(
+    tmp_path: Path,
+) -> None:
+    path, copy = tmp_path / "channel", tmp_path / "copy"
+    Channel(path, minimum_required_space=0).close()
+    shutil.copytree(path, copy)
+    Channel(copy, create=False).close()
+    home, data = owner_of(copy), owner_of(copy / "data")
+    assert data.token == home.token != owner_of(path).token
+    assert (data.home, home.home) == (str(path), str(copy))
+
+
+def test_a_directory_in_the_channel_that_was_exchanged_has_the_token_of_the_others_once_an_open_has_read_it(
+    tmp_path: Path,
+) -> None:
+    """Then what was in its place fits no more: neither is taken for the other when a disk comes and goes."""
+    path = tmp_path / "channel"
+    Channel(path, minimum_required_space=0).close()
+    write_owner(FS, path / "data", replace(owner_of(path / "data"), token="another"))
+    before = owner_of(path).token
+    Channel(path, create=False).close()
+    assert owner_of(path / "data").token == owner_of(path).token not in ("another", before)
+
+
+def test_a_move_does_not_give_its_token_to_a_directory_that_was_exchanged_before_an_open_has_read_it(
+    tmp_path: Path,
+) -> None:
+    path, moved = tmp_path / "channel", tmp_path / "moved"
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"a")
+    write_owner(FS, path / "data", replace(owner_of(path / "data"), token="another"))
+    (path / "data" / "log-000001").unlink()
+    path.rename(moved)
+    with pytest.raises(DataLossError):
+        Channel(moved, create=False)
+    assert owner_of(moved / "data").token == "another"

@@ -114,10 +114,11 @@ def test_a_move_that_is_cut_short_anywhere_is_done_again(tmp_path: Path) -> None
                 Channel(path, fs=fs).close(checkpoint=False)
         except StorageError:
             assert first_bytes(path) == [b"a", b"b"]
-            tokens = {(o := read_owner(FS, d)) and o.token for d in (path, tmp_path / "d0", tmp_path / "d1")}
+            directories = (path, tmp_path / "d0", tmp_path / "d1", path / "checkpoint")
+            tokens = {(o := read_owner(FS, d)) and o.token for d in directories}
             assert len(tokens) == 1
         else:
-            assert number == 5, "home, both data directories, home"
+            assert number == 6, "home, both data directories, the one for checkpoints, home"
             return
 
 

@@ -99,6 +99,7 @@ def _come_first(fs: FileSystem, layout: Layout, timeout_seconds: float) -> HeldC
         return None
     try:
         recover_channel(held, timeout_seconds)
+        held.directories.settle()
         if held.directories.share():
             return held
     except BaseException:
