@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spillable_stream.format.frame import CONTROL_TYPES, FrameHeader, FrameType
 from spillable_stream.integrity.findings import Finding, Findings, Severity
-from spillable_stream.integrity.inventory import LogFile
+from spillable_stream.integrity.log_file import LogFile
 from spillable_stream.integrity.partial_transactions import PartialTransactions
 from spillable_stream.log.frames import Damage
 from spillable_stream.state.channel_state import Pending

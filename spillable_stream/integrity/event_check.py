@@ -14,7 +14,8 @@ from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import FrameHeader, FrameType, file_seed
 from spillable_stream.integrity.findings import Finding, Findings, Severity
-from spillable_stream.integrity.inventory import Inventory, opened
+from spillable_stream.integrity.inventory import Inventory
+from spillable_stream.integrity.log_file import opened
 from spillable_stream.integrity.partial_transactions import PartialTransactions
 from spillable_stream.integrity.tolerant_replay import fits
 from spillable_stream.log.frames import Damage, LocatedFrame, Readable, walk

@@ -15,7 +15,8 @@ from spillable_stream.integrity.delayed_check import DelaysOfDisk, readable_dela
 from spillable_stream.integrity.event_check import EventCheck, FilesOfDisk, has_misfit
 from spillable_stream.integrity.findings import Findings, Loss, Severity
 from spillable_stream.integrity.identity_evidence import check_owners, find_identity, why_unclaimed
-from spillable_stream.integrity.inventory import Inventory, LogFile, opened, take_inventory
+from spillable_stream.integrity.inventory import Inventory, take_inventory
+from spillable_stream.integrity.log_file import LogFile, opened
 from spillable_stream.integrity.log_steps import LogSteps
 from spillable_stream.integrity.losses import UNKNOWN_IDS, kept_and_gone, unexplained
 from spillable_stream.integrity.partial_transactions import left_in_part

@@ -6,8 +6,6 @@ is read like any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -15,85 +13,33 @@ from pathlib import Path
 
 from spillable_stream.counted import counted
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
-from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier, generation_of, in_memory, log_name
-from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd, is_half_damaged, parse_head
-from spillable_stream.format.packing import MALFORMED
-from spillable_stream.format.record import FileHeader
 from spillable_stream.integrity.findings import Findings
+from spillable_stream.integrity.log_file import LogFile, headers_of, opened, read_log_file
+from spillable_stream.integrity.valid_checkpoints import ValidCheckpoint, read_checkpoints
 from spillable_stream.log.chain import (
-    HeaderOf,
     NewestFile,
     first_commit,
     first_of_chain,
     judge_newest_file,
     named_end,
     newest_generation,
-    parsed_header,
     stale_file,
 )
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.directory_ownership import is_held
-from spillable_stream.log.frames import LocatedFrame, walk
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.recovery import is_of_another_history
 from spillable_stream.log.tail import find_tail, pass_over
-from spillable_stream.log.unproven_directories import claim_advice, unowned_directories
-from spillable_stream.log.wal import Position
-from spillable_stream.option_names import named
 from spillable_stream.state.image import image_of
 from spillable_stream.storage.boot import boot_id
-from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["Inventory", "LogFile", "ValidCheckpoint", "opened", "take_inventory"]
+__all__ = ["Inventory", "take_inventory"]
 
 _HEAD_READS = 5  # the writer may be in the middle of a slot
 _NOT_PUBLISHED = "the file was being created and is not published; it does not count"
-
-
-@dataclass(slots=True)
-class LogFile:
-    """A log file of either tier.
-
-    Args:
-        file_id: its number.
-        path: its path.
-        seed: its CRC seed.
-        header: the record in its first frame; None if that is damaged.
-        begin: the offset where its first frame ends; 0 if that is damaged.
-        end: the offset up to which it counts.
-        may_be_cut: whether nothing but its own frames says where it ends, though a later file followed it.
-    """
-
-    file_id: int
-    path: Path
-    seed: int
-    header: FileHeader | None
-    begin: int
-    end: int = 0
-    may_be_cut: bool = False
-
-    @property
-    def holds_everything(self) -> bool:
-        """Whether a repair created it: its header holds the whole state, and no file before it counts."""
-        return self.header is not None and self.header.previous is None and "blocks" in self.header.state
-
-
-@dataclass(frozen=True, slots=True)
-class ValidCheckpoint:
-    """A checkpoint that can be read.
-
-    Args:
-        position: the position in the disk tier's log where it was created.
-        path: its file.
-        image: the image of the state at that position, as it was read.
-    """
-
-    position: Position
-    path: Path
-    image: Mapping[str, object]
 
 
 @dataclass(slots=True)
@@ -131,17 +77,7 @@ class Inventory:
     def root(self) -> int:
         """Return the index of the first data file of the unbroken chain that leads to the last one."""
         files = [f.file_id for f in self.disk]
-        return first_of_chain(self.layout, files, _headers(self.disk), pass_over) if files else 0
-
-
-@contextmanager
-def opened(fs: FileSystem, path: Path) -> Iterator[File]:
-    """Open a file for reading only."""
-    file = fs.open(path, readonly=True)
-    try:
-        yield file
-    finally:
-        file.close()
+        return first_of_chain(self.layout, files, headers_of(self.disk), pass_over) if files else 0
 
 
 def take_inventory(fs: FileSystem, layout: Layout, findings: Findings) -> Inventory:
@@ -164,13 +100,13 @@ def take_inventory(fs: FileSystem, layout: Layout, findings: Findings) -> Invent
     if head is not None and _is_half_damaged(fs, layout):
         findings.warn(layout.head, "half of the head is damaged: the other half may be older than the last publication")
         head, half = None, True
-    checkpoints, bad = _read_checkpoints(fs, layout, findings)
-    disk = [_read_log_file(fs, layout, i) for i in layout.log_files(fs)]
+    checkpoints, bad = read_checkpoints(fs, layout, findings)
+    disk = [read_log_file(fs, layout, i) for i in layout.log_files(fs)]
     directory = MemoryDirectory(fs, layout)
     directory.require_trusted()
     own = directory.is_own() or directory.proves_itself()  # in a copied channel, the link leads to the original's
     newest = newest_generation(layout.log_files(fs, Tier.MEMORY)) if own else []
-    memory = [_read_log_file(fs, layout, i) for i in newest]
+    memory = [read_log_file(fs, layout, i) for i in newest]
     owned = [g for name in fs.list_files(layout.path / "groups") if (g := layout.group_of(name, "lock")) is not None]
     inventory = Inventory(layout, head, known, checkpoints, bad, disk, memory, owned, half)
     inventory.exact = head is not None
@@ -204,58 +140,6 @@ def _read_or_empty(fs: FileSystem, path: Path) -> bytes:
         return fs.read_file(path)
     except FileNotFoundError:
         return b""
-
-
-def _read_checkpoints(fs: FileSystem, layout: Layout, findings: Findings) -> tuple[list[ValidCheckpoint], list[Path]]:
-    reader = Checkpoints(fs, layout, lambda e: _report_backup(fs, layout, e, findings))
-    valid, bad = [], []
-    for path in reader.foreign():
-        findings.note(path, "the checkpoint belongs to another channel, or its header is damaged; it is left alone")
-    for position, path in reader.all():
-        try:
-            found = reader.read(path)
-            if reader.is_left_over(position, path):
-                findings.note(
-                    path, "the checkpoint belongs to a log that was deleted or repaired since; it is passed over"
-                )
-                continue
-            image = found.image
-            if found.position != position:
-                raise ValueError("a checkpoint of another position")
-            if not isinstance(image["blocks"], list) or not isinstance(image["time"], int):
-                raise TypeError("a checkpoint without blocks, or without a time")
-        except MALFORMED:
-            bad.append(path)
-            findings.warn(path, "the checkpoint is damaged; it costs nothing but time: the log says the same", 0)
-        except StorageError as e:
-            if path.parent != layout.backup_checkpoint_dir:
-                raise
-            _report_backup(fs, layout, e, findings)
-        else:
-            valid.append(ValidCheckpoint(position, path, image))
-    return sorted(valid, key=lambda c: c.position), bad
-
-
-def _report_backup(fs: FileSystem, layout: Layout, cause: StorageError, findings: Findings) -> None:
-    path = layout.backup_checkpoint_dir or layout.checkpoint_dir
-    text = f"{named('backupCheckpointDir')} can't be used, and checkpoints have no copies; nothing needs them: {cause}"
-    with suppress(StorageError):
-        if path in unowned_directories(fs, layout):
-            text += f". {claim_advice(fs, layout, [path])}"
-    findings.note(path, text)
-
-
-def _read_log_file(fs: FileSystem, layout: Layout, file_id: int) -> LogFile:
-    path = layout.log_file(file_id)
-    seed = file_seed(layout.channel, log_name(file_id))
-    found = LogFile(file_id, path, seed, None, 0)
-    with opened(fs, path) as file:
-        first = next(walk(file, seed, 0, file.size()), None)
-        if isinstance(first, LocatedFrame) and first.header.type == FrameType.FILE_HEADER:
-            found.header = parsed_header(first.payload)
-            if found.header is not None:
-                found.begin = first.end
-    return found
 
 
 def _trust_disk(fs: FileSystem, inventory: Inventory, findings: Findings) -> None:
@@ -343,7 +227,7 @@ def _drop_unpublished(files: list[LogFile], published: TierEnd, findings: Findin
 
 def _drop_unfinished(fs: FileSystem, files: list[LogFile], published: int, text: str, findings: Findings) -> None:
     """Leave out the newest files of a tier that are unfinished: their process died while it created them."""
-    headers = _headers(files)
+    headers = headers_of(files)
     while files:
         commit = partial(first_commit, fs, files[-1].path, files[-1].seed)
         verdict = judge_newest_file([f.file_id for f in files], headers, lambda: published, commit)
@@ -396,7 +280,7 @@ def _drop_stale(inventory: Inventory, root: LogFile, known: TierEnd, findings: F
     """Leave out stale files: one that begins before the published end of the file before it, and all after that."""
     files = [f.file_id for f in inventory.disk]
     start = max([root.file_id, *(c.position.file_id for c in inventory.checkpoints if c.position.file_id in files)])
-    stale = stale_file(files, _headers(inventory.disk), known, start)
+    stale = stale_file(files, headers_of(inventory.disk), known, start)
     if stale is None:
         return
     at = files.index(stale)
@@ -421,8 +305,3 @@ def _trust_memory(fs: FileSystem, inventory: Inventory, findings: Findings) -> N
             path = inventory.layout.log_file(known.file_id)
             findings.damage(path, f"{path.name}, the newest file of the memory tier, is missing")
             inventory.missing_memory_end = True
-
-
-def _headers(files: list[LogFile]) -> HeaderOf:
-    """Return a lookup of the headers that were already read."""
-    return {f.file_id: f.header for f in files}.__getitem__

@@ -8,7 +8,9 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from spillable_stream.format.frame import FrameType
-from spillable_stream.integrity.inventory import Inventory, LogFile, ValidCheckpoint, opened
+from spillable_stream.integrity.inventory import Inventory
+from spillable_stream.integrity.log_file import LogFile, opened
+from spillable_stream.integrity.valid_checkpoints import ValidCheckpoint
 from spillable_stream.log.append_check import TolerantAppendChecker
 from spillable_stream.log.chain import named_end
 from spillable_stream.log.frames import Damage, LocatedFrame, Readable, walk

@@ -21,7 +21,7 @@ from spillable_stream.format.packing import pack, unpack
 from spillable_stream.integrity.delayed_check import readable_delays
 from spillable_stream.integrity.event_check import EventCheck, has_misfit
 from spillable_stream.integrity.findings import Findings, Loss, Severity
-from spillable_stream.integrity.inventory import LogFile
+from spillable_stream.integrity.log_file import LogFile
 from spillable_stream.integrity.losses import UNKNOWN_IDS, kept_and_gone, unexplained
 from spillable_stream.integrity.object_base import Base, find_base
 from spillable_stream.integrity.object_files import DelaysOfStore, FilesOfStore

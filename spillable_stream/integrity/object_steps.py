@@ -18,7 +18,7 @@ from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import FrameType, frame_size, parse_header
 from spillable_stream.format.slot import HEADER_READ_BYTES, Slot, SlotHeader, parse_slot_header, slot_seed
 from spillable_stream.integrity.findings import Findings
-from spillable_stream.integrity.inventory import LogFile
+from spillable_stream.integrity.log_file import LogFile
 from spillable_stream.integrity.log_steps import ExactImage, MissingFiles, Step, VoidSlot, frame_steps
 from spillable_stream.integrity.object_files import is_there
 from spillable_stream.integrity.object_inventory import ObjectInventory

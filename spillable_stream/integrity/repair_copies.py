@@ -18,7 +18,7 @@ from pathlib import Path
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.integrity.findings import Report
-from spillable_stream.integrity.inventory import opened
+from spillable_stream.integrity.log_file import opened
 from spillable_stream.log.layout import Layout
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.filesystem import FileSystem

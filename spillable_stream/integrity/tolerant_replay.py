@@ -31,8 +31,9 @@ from spillable_stream.format.take_record import TakeRecord
 from spillable_stream.integrity.damage_findings import DamageFindings
 from spillable_stream.integrity.doubt import Doubt
 from spillable_stream.integrity.findings import Findings
-from spillable_stream.integrity.inventory import LogFile
+from spillable_stream.integrity.log_file import LogFile
 from spillable_stream.integrity.log_steps import ExactImage, HiddenRecords, Steps, VoidSlot
+from spillable_stream.integrity.orphans import commit_orphans
 from spillable_stream.integrity.partial_transactions import PartialTransactions
 from spillable_stream.log.append_check import parsed_commit
 from spillable_stream.log.frames import Damage, LocatedFrame
@@ -186,7 +187,7 @@ class TolerantReplay:
             for name in record.seen.get("groups", ()) if record.seen else ():
                 self._add_group(name)
             if record.kind != "move":
-                self._commit_orphans(in_memory(file.file_id), header.transaction_id)
+                commit_orphans(self.state, self.partial, memory=in_memory(file.file_id), but=header.transaction_id)
 
     def _reveal_seek(self, take: TakeRecord) -> None:
         """Move a group back that takes what it had taken: a hidden seek had done so."""
@@ -274,39 +275,8 @@ class TolerantReplay:
         kind = "put" if header.write_order_id else "take" if pending and pending.takes else "control"
         if not known and not header.write_order_id:
             self._raise_doubt(unknown_bytes=frame_size(header.length))
-        self._commit_orphans(in_memory(file.file_id), header.transaction_id)
+        commit_orphans(self.state, self.partial, memory=in_memory(file.file_id), but=header.transaction_id)
         self.state.apply(file.file_id, offset, header, pack({"kind": kind, "start": 0}))
-
-    def _commit_orphans(self, memory: bool, but: int = -1) -> None:
-        """Commit the transactions of a tier whose COMMIT is damaged, since a later frame proves that they were synced.
-
-        Args:
-            memory: whether it is the memory tier.
-            but: a transaction whose COMMIT is not damaged.
-        """
-        for tx, pending in list(self.state.pending.items()):
-            frames = [f for f in pending.frames if in_memory(f[0]) == memory]
-            if tx != but and not pending.takes and (frames or pending.controls):
-                self._commit_orphan(tx, frames)
-
-    def _commit_orphan(self, tx: int, frames: list[tuple[int, int, FrameHeader]]) -> None:
-        state = self.state
-        first = min((put.write_order_id for _, _, put in frames), default=0)
-        last = max((put.write_order_id + put.count - 1 for _, _, put in frames), default=0)
-        if frames:
-            self.partial.add(tx)
-        if frames and (last < state.first_kept or any(True for _ in state.blocks.disk.between(first, last))):
-            del state.pending[tx]  # the events are in the state already
-            return
-        for _, _, put in frames:  # if it is a move, the events are in memory too
-            state.blocks.memory.remove(put.write_order_id)
-        kind, count = ("put", last - first + 1) if frames else ("control", 0)
-        header = FrameHeader(FrameType.COMMIT, 0, tx, first, count, 0, 0, 0)
-        file_id = frames[-1][0] if frames else 0
-        try:
-            state.apply(file_id, 0, header, pack({"kind": kind, "start": 0}))
-        except MALFORMED:
-            state.pending.pop(tx, None)
 
     def _add_damage(self, file: LogFile, damage: Damage, text: str) -> None:
         self._damage.add(file, damage, text, self._next_id())
@@ -357,7 +327,7 @@ class TolerantReplay:
             if self._on_image is not None:
                 self._on_image(file, image, self.state)
             return
-        self._commit_orphans(memory=False)
+        commit_orphans(self.state, self.partial, memory=False)
         old = self.state
         try:
             new = restored(image)
@@ -385,8 +355,8 @@ class TolerantReplay:
         doubt = self._doubt
         if not doubt.is_raised:
             return self.state
-        self._commit_orphans(memory=False)
-        self._commit_orphans(memory=True)
+        commit_orphans(self.state, self.partial, memory=False)
+        commit_orphans(self.state, self.partial, memory=True)
         if doubt.hides_records:
             for name in sorted(self._doubt.owned.union(self.steps.owned_groups)):
                 self._add_group(name)

@@ -9,7 +9,7 @@ import pytest
 from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.integrity.damage_findings import DamageFindings
 from spillable_stream.integrity.findings import Finding, Findings, Severity
-from spillable_stream.integrity.inventory import LogFile
+from spillable_stream.integrity.log_file import LogFile
 from spillable_stream.integrity.partial_transactions import PartialTransactions
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.frames import Damage

@@ -69,16 +69,6 @@ def test_the_missing_newest_data_file_is_named(path: Path) -> None:
     assert report.loss.lost[-1][1] == 40
 
 
-def test_a_damaged_checkpoint_is_a_warning_and_costs_nothing(path: Path) -> None:
-    fill(path)
-    checkpoint = max((path / "checkpoint").glob("checkpoint-*"))
-    flip(checkpoint, 90)
-    report = verify(path)
-    (found,) = report.findings
-    assert (found.severity, found.path) == (Severity.WARNING, checkpoint)
-    assert not report.healthy and not report.damaged and report.loss.lost == ()
-
-
 def test_a_damaged_head_is_a_note(path: Path) -> None:
     fill(path)
     (path / "head").write_bytes(b"\x07" * 512)
@@ -172,22 +162,6 @@ def test_the_root_is_the_first_file_of_the_chain_that_leads_to_the_last(path: Pa
     assert found.disk[found.root()].file_id == files[3].file_id
 
 
-def test_checkpoints_are_told_by_their_places_and_damaged_ones_apart(path: Path) -> None:
-    with Channel(path, minimum_required_space=0, checkpoint_on_close=False) as channel:
-        for body in numbered(0, 2):
-            put(channel, body)
-            channel.checkpoint()
-        position = channel.engine().positions.disk
-    found = inventory_of(path)
-    assert found.bad_checkpoints == []
-    assert found.checkpoints[-1].position == position
-    assert [c.position for c in found.checkpoints] == sorted(c.position for c in found.checkpoints)
-    flip(found.checkpoints[-1].path, 90)
-    again = inventory_of(path)
-    assert again.bad_checkpoints == [found.checkpoints[-1].path]
-    assert [c.path for c in again.checkpoints] == [c.path for c in found.checkpoints[:-1]]
-
-
 def test_a_checkpoint_of_another_history_is_damage_and_does_not_count(path: Path) -> None:
     """The log was restored from a copy, and went on in another way."""
     with Channel(path, minimum_required_space=0, checkpoint_on_close=False) as channel:
@@ -220,16 +194,6 @@ def test_a_stale_file_and_all_after_it_do_not_count(path: Path) -> None:
     findings = Findings()
     assert [f.file_id for f in inventory_of(path, findings).disk] == [1]
     assert {f.path for f in findings.all() if "is stale" in f.text} == {log_file(path, 2), log_file(path, 3)}
-
-
-def test_what_a_repair_begins_with_holds_everything(path: Path) -> None:
-    at = three_puts(path)
-    assert not inventory_of(path).disk[0].holds_everything
-    flip(log_file(path), at[1] + 60)
-    repair(path)
-    found = inventory_of(path)
-    assert found.disk[found.root()].holds_everything
-    assert found.disk[found.root()].file_id == 2
 
 
 def test_a_repair_that_was_cut_short_is_not_contradicted_by_what_it_had_yet_to_remove(path: Path) -> None:
