@@ -193,19 +193,22 @@ class CloudStore:
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the objects whose keys begin with ``prefix``, in any order."""
         folder = prefix.rpartition("/")[0]  # obstore takes only whole parts of a path
+        pages: Any = None
 
-        def first(clients: CloudClients, path: str) -> tuple[Any, Any]:
-            pages = self._obstore.list(clients.reading, prefix=path, chunk_size=_PAGE)
-            return pages, next(pages, None)
+        def next_page(clients: CloudClients, path: str) -> Any:
+            """Return the next page; after an error, where the client's listing gives nothing more, that of a new one."""
+            nonlocal pages
+            listing, pages = pages or self._obstore.list(clients.reading, prefix=path, chunk_size=_PAGE), None
+            page, pages = next(listing, None), listing
+            return page
 
-        pages, page = self._ask("list", folder, first, again=True)
-        begin = len(self._location.prefix) + 1
-        while page:
+        begin, told = len(self._location.prefix) + 1, set[str]()  # stores list in any order, so none is a place in it
+        while page := self._ask("list", folder, next_page, again=True):
             for found in page:
                 key = found["path"][begin:]
-                if key.startswith(prefix):
+                if key.startswith(prefix) and key not in told:
+                    told.add(key)
                     yield ObjectInfo(key, found["size"], found["last_modified"].timestamp())
-            page = self._ask("list", folder, lambda _, __: next(pages, None))
 
     def folders(self) -> Iterator[str]:
         """Yield the names right under the root under which there are objects, in any order."""

@@ -344,6 +344,28 @@ def test_a_store_that_has_answered_is_waited_for_while_it_restarts(
     assert len(restarting.requests) == 6 + (ask == "change")
 
 
+@pytest.mark.parametrize("removed", [0, 1, 4])
+def test_a_listing_is_waited_for_while_the_store_restarts_in_its_midst(
+    gcs: GcsStub, monkeypatch: pytest.MonkeyPatch, removed: int
+) -> None:
+    """The client's own listing ends at an error: what it gives after that is nothing."""
+    monkeypatch.setattr(cloud_store, "_PAGE", 3)
+    monkeypatch.setattr(cloud_clients, "_REPEATS", 0)
+    store = CloudStore(GOOGLE)
+    keys = [f"log/{number}" for number in range(8)]
+    for key in keys:
+        store.replace(key, b"data")
+    listing = store.list("log/")
+    found = [next(listing).key for _ in range(3)]
+    answer, before = gcs.answer, len(gcs.requests)
+    gcs.answer = lambda request: Response(503) if len(gcs.requests) < before + 3 else answer(request)
+    if removed:
+        del gcs.objects["bucket", f"orders/log/{removed}"]
+    found += [info.key for info in listing]
+    assert found == [key for key in keys if key in found[:3] or key != f"log/{removed}"]
+    assert len(gcs.requests) > before + 3, "it was away"
+
+
 @LOCATIONS
 def test_a_store_that_has_not_answered_yet_is_told_to_be_away_soon(
     serve: Callable[[Answer], HttpStub], location: Location, monkeypatch: pytest.MonkeyPatch
