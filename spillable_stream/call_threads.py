@@ -19,6 +19,8 @@ __all__ = ["CallThreads", "Work", "made", "make", "nothing", "settled"]
 
 _T = TypeVar("_T")
 
+_POLL_SECONDS = 0.25
+
 Work = Callable[[], Callable[[], object]]
 """Makes a call, and returns what tells its end to those who wait for it."""
 
@@ -201,7 +203,8 @@ def settled(
     try:
         for done, call in zip(begun, calls, strict=True):
             begin(done, call)
-        wait(begun)
+        while wait(begun, _POLL_SECONDS).not_done:  # with no limit, a signal right before it would be handled after it
+            pass
     except BaseException:
         for done in begun:
             done.cancel()

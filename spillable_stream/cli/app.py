@@ -202,6 +202,7 @@ def cut_short(
         as_json: whether to print a JSON object, too.
         done: more of what it says.
     """
+    stands = "; ".join(filter(None, [*getattr(error, "__notes__", ()), stands]))  # a store that did not answer is one
     with suppress(OSError):  # Ctrl-C ends the reader of a pipe, too
         say("interrupted" + (stands and f": {stands}"))
     if as_json:

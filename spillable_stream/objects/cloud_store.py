@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -15,6 +16,7 @@ from spillable_stream.objects.cloud_answer import CloudAnswer, Outcome, read_ans
 from spillable_stream.objects.cloud_clients import CloudClients, RequestTimeouts, import_obstore
 from spillable_stream.objects.cloud_errors import Right, store_error
 from spillable_stream.objects.forked import begin_requests, is_orphan
+from spillable_stream.objects.interruptible import interruptible, left_after
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.shared_clients import forget_clients, shared_clients
 from spillable_stream.objects.store import Change, Content, ObjectInfo, ObjectMissingError, StoreError
@@ -30,6 +32,8 @@ PART_BYTES = 32 << 20
 _PARTS_AT_ONCE = 4
 _PAGE = 1000  # of a listing
 _RESTART_SECONDS = 15.0  # how long a store that has answered before may be away: nobody waits so for a wrong address
+_LONG_SECONDS = 1.0  # of a request: an answer takes some 50 ms
+_DISCARD_SECONDS = 5.0
 _NOTHING: Mapping[Outcome, Any] = {}
 _NOT_CREATED = dict.fromkeys((Outcome.EXISTS, Outcome.PROTECTED, Outcome.ARCHIVED), False)
 _OF_CHANGES: Mapping[Outcome, bool | None] = {
@@ -196,7 +200,7 @@ class CloudStore:
         pages: Any = None
 
         def next_page(clients: CloudClients, path: str) -> Any:
-            """Return the next page; after an error, where the client's listing gives nothing more, that of a new one."""
+            """Return the next page; after an error, which ends the client's listing, the first of a new one."""
             nonlocal pages
             listing, pages = pages or self._obstore.list(clients.reading, prefix=path, chunk_size=_PAGE), None
             page, pages = next(listing, None), listing
@@ -229,7 +233,7 @@ class CloudStore:
         *,
         again: bool = False,
     ) -> _T:
-        """Send a request.
+        """Send a request. An interrupt ends the wait for its answer, and it may be done yet.
 
         Args:
             right: what it needs to be allowed to do.
@@ -243,12 +247,14 @@ class CloudStore:
         """
         begin_requests(self._location)
         clients, path = self._clients(), f"{self._location.prefix}/{key}".strip("/")
+        began = time.monotonic()
         for _ in Backoff(min(_RESTART_SECONDS, self._timeouts.repeat_seconds)).attempts():
             try:
-                done = request(clients, path)
+                done = interruptible(partial(request, clients, path))
             except BaseException as e:
                 if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
-                    raise  # an interrupt
+                    self._note_silence(e, key, time.monotonic() - began)
+                    raise
                 answer = read_answer(e, had_credentials=self._has_answered)
             else:
                 self._has_answered = True
@@ -261,6 +267,11 @@ class CloudStore:
         if answer.outcome in _OF_CREDENTIALS:
             forget_clients(clients)
         raise self._error(right, key, answer)
+
+    def _note_silence(self, interrupt: BaseException, key: str, seconds: float) -> None:
+        """Note what an interrupt was waiting for, if that took long."""
+        if seconds >= _LONG_SECONDS:
+            interrupt.add_note(f"{self.root.rstrip('/')}/{key} had no answer from the store for {seconds:.0f} s")
 
     def _error(self, right: Right, key: str, answer: CloudAnswer) -> StoreError:
         return store_error(self._location, right, key, answer)
@@ -315,12 +326,11 @@ class CloudUpload:
                 raise
 
     def discard(self) -> None:
-        """Forget what was uploaded; never raises."""
+        """Forget what was uploaded; never raises. Nobody waits long for the store to forget its parts, too."""
         self._kept.clear()
         writer, self._writer = self._writer, None
         if writer is not None and not is_orphan():
-            with suppress(Exception):
-                writer.__exit__(Exception, None, None)  # obstore's only way to abort it
+            left_after(_DISCARD_SECONDS, partial(writer.__exit__, Exception, None, None))  # obstore's only abort
 
     def _open(self, clients: CloudClients, path: str) -> Any:
         return self._store._obstore.open_writer(

@@ -37,6 +37,15 @@ from tests.support.command_line import ASCII_FILES, run, start
 from tests.support.events import peek, put
 
 
+def test_an_interrupt_names_the_object_that_a_store_has_not_answered_for(capsys: pytest.CaptureFixture[str]) -> None:
+    interrupt = KeyboardInterrupt()
+    interrupt.add_note("s3://bucket/orders/hint had no answer from the store for 4 s")
+    cut_short(interrupt, "nothing was taken")
+    assert capsys.readouterr().err == (
+        "interrupted: s3://bucket/orders/hint had no answer from the store for 4 s; nothing was taken\n"
+    )
+
+
 def test_a_failure_is_one_line_on_standard_error_and_a_status(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as ended:
         fail("/data/orders", ValueError("no such thing"), False, UNKNOWN)

@@ -20,6 +20,7 @@ from spillable_stream.objects.location import Location
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.store import ObjectMissingError, uploading
 from tests.support.cloud_stores import AZURE, GOOGLE, LOCATIONS, S3, SECRET, Answer, error_of, failing, impatient
+from tests.support.interrupts import interrupt_main
 from tests.support.servers.gcs_stub import GcsStub
 from tests.support.servers.http_stub import HttpStub, Request, Response
 from tests.support.waiting import wait_until
@@ -412,6 +413,33 @@ def test_an_interrupt_ends_the_wait_for_a_store(
     with pytest.raises(KeyboardInterrupt):
         store.get("log/1")
     assert len(restarting.requests) == 3
+
+
+@LOCATIONS
+@pytest.mark.parametrize("ask", ["get", "create", "list"])
+def test_ctrl_c_does_not_wait_for_a_silent_store_which_its_traceback_names(
+    serve: Callable[[Answer], HttpStub], location: Location, monkeypatch: pytest.MonkeyPatch, ask: str
+) -> None:
+    monkeypatch.setattr(cloud_store, "_LONG_SECONDS", 0.0)
+    silence = threading.Event()
+
+    def interrupt(_: Request) -> None:
+        interrupt_main()
+        silence.wait(60)
+
+    serve(interrupt)
+    store = CloudStore(location)
+    asks: dict[str, Callable[[], object]] = {
+        "get": lambda: store.get("log/1"),
+        "create": lambda: store.create("log/1", b"data"),
+        "list": lambda: list(store.list("log/1")),
+    }
+    with pytest.raises(KeyboardInterrupt) as raised:
+        asks[ask]()
+    silence.set()
+    place = f"{location}/log" if ask == "list" else f"{location}/log/1"
+    assert raised.value.__notes__ == [f"{place} had no answer from the store for 0 s"]
+    assert raised.value.__context__ is None, "which could show a credential"
 
 
 @LOCATIONS

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
+from spillable_stream.objects import cloud_store
 from spillable_stream.objects.cloud_store import PART_BYTES, CloudStore
 from tests.support.cloud_stores import GOOGLE, error_of, impatient
 from tests.support.servers.gcs_stub import GcsStub
 from tests.support.servers.http_stub import Request, Response
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("cloud_settings", "no_secret_is_logged")
 
@@ -81,3 +85,20 @@ def test_an_upload_whose_parts_fail_is_an_error_and_can_be_discarded(
     assert "may not write" in str(error_of(write))
     upload.discard()
     assert not gcs.objects
+
+
+def test_a_discard_does_not_wait_for_a_silent_store(gcs: GcsStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cloud_store, "_DISCARD_SECONDS", 0.0)
+    upload = CloudStore(GOOGLE).upload("segments/1")
+    upload.write(bytes(PART_BYTES + 1))
+    answer, silence = gcs.answer, threading.Event()
+
+    def answer_late(request: Request) -> Response | None:
+        silence.wait(60)
+        return answer(request)
+
+    gcs.answer = answer_late
+    upload.discard()
+    assert gcs.uploads
+    silence.set()
+    wait_until(lambda: not gcs.uploads)

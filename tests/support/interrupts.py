@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dis
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any
 
-__all__ = ["Interrupts"]
+__all__ = ["Interrupts", "interrupt_main"]
 
 _LETS_IN = ("CALL", "RESUME")
 
@@ -94,3 +96,8 @@ class Interrupts:
             raise self._error
         self._handler()
         sys.settrace(None)
+
+
+def interrupt_main() -> None:
+    """Send Ctrl-C to the main thread of this process, as a terminal does."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
