@@ -64,8 +64,8 @@ class PeriodicThread:
                 else:
                     self._thread = thread
 
-    def end(self, within_seconds: float | None = None) -> None:
-        """End the thread, and wait for the work that is under way; `ensure` may start another one.
+    def end(self, within_seconds: float | None = None) -> bool:
+        """End the thread, wait for the work that is under way, and tell if that has ended; `ensure` may start another.
 
         Args:
             within_seconds: how long to wait for work that nothing else depends on, and which ends by itself; None: as
@@ -76,6 +76,8 @@ class PeriodicThread:
             self._ended.set()
         if thread is not None and thread is not threading.current_thread():
             thread.join(within_seconds)
+            return not thread.is_alive()
+        return True
 
 
 def _run(work: weakref.ref[PeriodicWork], ended: threading.Event) -> None:

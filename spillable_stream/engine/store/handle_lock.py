@@ -82,7 +82,9 @@ class HandleLock:
         with self.held(self._timeout_seconds):
             yield
 
-    def wait(self) -> None:
-        """Wait until no other thread has it, but not for long."""
-        with contextlib.suppress(LockTimeoutError), self.had():
-            pass
+    def wait(self, timeout_seconds: float) -> None:
+        """Wait until no other thread has it, but not for longer than this."""
+        with contextlib.suppress(LockTimeoutError):
+            if not self.is_mine:
+                with self.held(timeout_seconds):
+                    pass

@@ -29,7 +29,7 @@ from spillable_stream.engine.store.object_delay_merging import DelayMerging
 from spillable_stream.engine.store.object_log import ObjectLog
 from spillable_stream.engine.store.object_merging import ObjectMerging
 from spillable_stream.engine.telemetry import Counters
-from spillable_stream.errors import LockTimeoutError, NotAChannelError
+from spillable_stream.errors import LockTimeoutError, NotAChannelError, SpillableError, StorageError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import TrimRecord
 from spillable_stream.log_records import fields, log_of
@@ -195,10 +195,22 @@ class ObjectCheckpointing:
         self._created_at = float("-inf")
 
     def create_if_worth_it(self) -> None:
-        """Create one before a close if an open would read more than a few slots. A failure is logged."""
-        if self._follower.positions.disk.file_id - self._newest >= _WORTH_A_CHECKPOINT:
-            self.create_soon()
-            self.create_if_due()
+        """Create one before a close if an open would read more than a few slots. A failure is logged.
+
+        A store that does not answer soon gets none: the close would wait for each of its requests.
+        """
+        if self._follower.positions.disk.file_id - self._newest < _WORTH_A_CHECKPOINT:
+            return
+        try:
+            is_there = self._log.last_requests.are_answered(self._log.position)
+        except SpillableError as e:
+            self._report(e)
+            return
+        if not is_there:
+            self._report(StorageError("the store does not answer"))
+            return
+        self.create_soon()
+        self.create_if_due()
 
     def give_back_when_idle(self) -> None:
         """Do nothing: objects go some time after their events were taken, whoever is idle."""

@@ -68,7 +68,9 @@ class ObjectEngine(Engine):
         self.follower = follower = Follower(log, self.active_calls, self.readers.clear)
         self.appender = appender = Appender(log, follower, self.counters)
         self.checkpointing = ObjectCheckpointing(log, follower, appender, self.active_calls, self.counters)
-        self.worker_statuses: ObjectWorkerStatuses = ObjectWorkerStatuses(log.store, log.channel, follower)
+        self.worker_statuses: ObjectWorkerStatuses = ObjectWorkerStatuses(
+            log.store, log.channel, follower, log.last_requests
+        )
         owners = ObjectOwners(log, follower, appender, self.worker_statuses.forget)
         committer = self._new_committer(owners)
         self._wire(owners, committer)

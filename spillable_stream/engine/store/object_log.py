@@ -15,6 +15,7 @@ from spillable_stream.engine.log_port import Followed, refuse_to_write
 from spillable_stream.engine.store.channel_presence import ChannelPresence
 from spillable_stream.engine.store.handle_lock import HandleLock
 from spillable_stream.engine.store.known_slots import KnownSlots
+from spillable_stream.engine.store.last_requests import LastRequests
 from spillable_stream.engine.store.object_appends import ObjectAppends
 from spillable_stream.engine.store.object_looks import ObjectLooks
 from spillable_stream.engine.store.untold_loss import UntoldLoss
@@ -77,6 +78,7 @@ class ObjectLog:
         poll_seconds: how long to wait before another look at first, and at most.
         recovery: "": there are no recoveries.
         losses: returns how many losses and repairs this handle has met: after each, an ID may be another event's.
+        last_requests: what a close asks of the store.
         untold_loss: what keeps a loss that no call could raise for the next one.
         checkpoint_number: the slot of the newest checkpoint that is known; 0 if none is.
     """
@@ -101,6 +103,7 @@ class ObjectLog:
         self.is_far: bool = True
         self.poll_seconds: tuple[float, float] = (_FIRST_POLL_SECONDS, 1.0)
         self.recovery: str = ""
+        self.last_requests: LastRequests = LastRequests()
         self.untold_loss: UntoldLoss = UntoldLoss(location)
         self.slots: Slots = Slots(store, channel)
         self.checkpoints: Checkpoints = Checkpoints(store, channel)
@@ -385,11 +388,11 @@ class ObjectLog:
         self._presence.require()
 
     def close(self, *, forked: bool = False) -> None:
-        """Close the handle, when the append under way is done; nothing is written.
+        """Close the handle, when the append under way is done, or the store is away; nothing is written.
 
         Args:
             forked: in a forked child, where other threads do not exist: wait for nobody.
         """
         self.closed = True
         if not forked:
-            self._lock.wait()
+            self._lock.wait(self.last_requests.seconds())

@@ -21,6 +21,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
@@ -34,7 +35,6 @@ from spillable_stream.engine.requests import Request
 from spillable_stream.engine.store.object_log import ObjectLog
 from spillable_stream.engine.store.object_ownership import (
     ANSWER_SECONDS,
-    LAST_REQUEST_SECONDS,
     ObjectGroupHold,
     ObjectOwnership,
 )
@@ -81,6 +81,7 @@ class ObjectOwners:
         self.losses: Callable[[], int] = log.losses
         self._follower = follower
         self._appender = appender
+        self._last_requests = log.last_requests
         self._untold_loss = log.untold_loss
         self._forget_notes = forget_notes
         # Weak: what an interrupt left without a consumer must not be answered for.
@@ -204,20 +205,27 @@ class ObjectOwners:
                 del self._mine[owned.group]
 
     def give_up(self, owned: ObjectOwnership) -> None:
-        """Own a group no more, and say so; a failure is logged."""
+        """Own a group no more, and say so; a failure is logged, and so is a store that does not answer soon."""
         self.forget(owned)
+        if not self._last_requests.are_answered(partial(self._say_given_up, owned)):
+            self._warn_of(owned, "the store does not answer")
+
+    def _say_given_up(self, owned: ObjectOwnership) -> None:
         with contextlib.suppress(ChannelClosedError):
             try:
                 with self._untold_loss.block():
                     self._append(GiveUp(owned.group, owned.epoch, owned.left_note))
             except SpillableError as e:
-                _log.warning(
-                    "%s: the group %r looks owned until it is claimed: %s",
-                    self.path,
-                    owned.group,
-                    e,
-                    extra=fields(self.path, group=owned.group),
-                )
+                self._warn_of(owned, e)
+
+    def _warn_of(self, owned: ObjectOwnership, why: object) -> None:
+        _log.warning(
+            "%s: the group %r looks owned until it is claimed: %s",
+            self.path,
+            owned.group,
+            why,
+            extra=fields(self.path, group=owned.group),
+        )
 
     @contextlib.contextmanager
     def without_owner(self, group: str, otherwise: str = "", timeout_seconds: float = 1.0) -> Iterator[GroupHold]:
@@ -285,7 +293,7 @@ class ObjectOwners:
             forked: in a forked child, which has no such thread.
         """
         if not forked:
-            self._thread.end(LAST_REQUEST_SECONDS)
+            self._thread.end(self._last_requests.seconds())
 
 
 _WAIT = OwnerRecord(-1, "")

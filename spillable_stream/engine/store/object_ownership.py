@@ -10,10 +10,7 @@ from spillable_stream.engine.process_owners import ProcessOwner
 from spillable_stream.errors import GroupOwnedError
 from spillable_stream.state.contents import OwnerRecord
 
-__all__ = ["ANSWER_SECONDS", "LAST_REQUEST_SECONDS", "ObjectGroupHold", "ObjectOwnership", "Owners"]
-
-LAST_REQUEST_SECONDS = 5.0
-"""How long a close waits for what a thread of the handle asks of the store: one that is away keeps none open."""
+__all__ = ["ANSWER_SECONDS", "ObjectGroupHold", "ObjectOwnership", "Owners"]
 
 ANSWER_SECONDS = 10.0
 """How long a claim waits for an answer, by the claimant's own clock. Owners look every second."""

@@ -16,7 +16,7 @@ from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.store.object_checkpointing import ObjectCheckpointing
 from spillable_stream.engine.store.object_log import ObjectLog
 from spillable_stream.engine.store.object_owners import ObjectOwners
-from spillable_stream.engine.store.object_ownership import LAST_REQUEST_SECONDS, ObjectOwnership
+from spillable_stream.engine.store.object_ownership import ObjectOwnership
 from spillable_stream.engine.upkeep_thread import UpkeepThread
 from spillable_stream.errors import GroupOwnedError, LockTimeoutError, SpillableError
 from spillable_stream.objects.store import is_refusal
@@ -135,7 +135,7 @@ class ObjectUpkeep:
         """
         if forked:
             return
-        self._thread.end(LAST_REQUEST_SECONDS)
+        self._thread.end(self._log.last_requests.seconds())
         acting, self._acting = self._acting, None
         if acting is not None:
             acting.close()

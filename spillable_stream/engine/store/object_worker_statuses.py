@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.periodic_thread import PeriodicThread
+from spillable_stream.engine.store.last_requests import LastRequests
 from spillable_stream.engine.worker_statuses import WORKER_MARK, StatusPace, status_seed
 from spillable_stream.format.sealed_note import seal, unseal
 from spillable_stream.objects.identity import QUERIES, WORKERS
@@ -38,6 +39,7 @@ class ObjectStatusWriter:
     Args:
         write_now: writes a value, or fails without an error.
         is_owner: tells whether the worker still owns the group, as far as is known: otherwise the object is another's.
+        last_requests: the last requests of the handle.
 
     Attributes:
         pace: how often to write.
@@ -45,9 +47,12 @@ class ObjectStatusWriter:
 
     pace: StatusPace = _PACE
 
-    def __init__(self, write_now: Callable[[bytes], None], is_owner: Callable[[], bool]) -> None:
+    def __init__(
+        self, write_now: Callable[[bytes], None], is_owner: Callable[[], bool], last_requests: LastRequests
+    ) -> None:
         self._write_now = write_now
         self._is_owner = is_owner
+        self._last_requests = last_requests
         self._next: bytes | None = None
         self._thread = PeriodicThread(self, "spillable worker status")
 
@@ -68,11 +73,13 @@ class ObjectStatusWriter:
         return False
 
     def close(self, last: bytes | None) -> None:
-        """Write the last thing, and wait for it. A forked child has no thread, and leaves all to the parent."""
-        if last is not None:
-            self._thread.end()
+        """Write the last thing, and wait for it, unless the store is away.
+
+        A forked child has no thread, and leaves all to the parent.
+        """
+        if last is not None and self._thread.end(self._last_requests.seconds()):  # else it may write after this
             self._next = last
-            self.run_once()
+            self._last_requests.are_answered(self.run_once)
 
 
 class _Read(NamedTuple):
@@ -99,10 +106,12 @@ class ObjectWorkerStatuses:
         store: where the channel is.
         channel: its UUID.
         follower: its state.
+        last_requests: the last requests of the handle.
     """
 
-    def __init__(self, store: Store, channel: str, follower: Follower) -> None:
+    def __init__(self, store: Store, channel: str, follower: Follower, last_requests: LastRequests) -> None:
         self._store = store
+        self._last_requests = last_requests
         self._channel = channel
         self._follower = follower
         self._found: dict[str, bytes] = {}
@@ -116,7 +125,7 @@ class ObjectWorkerStatuses:
             with contextlib.suppress(StoreError):
                 self._store.replace(WORKERS + group, seal(value, status_seed(self._channel, group)))
 
-        return ObjectStatusWriter(write_now, lambda: self._epoch(group) == epoch)
+        return ObjectStatusWriter(write_now, lambda: self._epoch(group) == epoch, self._last_requests)
 
     def read(self) -> dict[str, bytes]:
         """Return the statuses, by group, as they were up to `READ_SECONDS` ago."""

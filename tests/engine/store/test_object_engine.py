@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from spillable_stream import Channel, ChannelFullError, Event
 from spillable_stream.engine.port import Put, SinkBatch
 from spillable_stream.engine.requests import Control
+from spillable_stream.engine.store import last_requests
 from spillable_stream.engine.store.object_engine import ObjectEngine
 from spillable_stream.errors import ChannelClosedError, OptionError, StorageError
 from spillable_stream.format.frame import FrameType
@@ -21,6 +23,7 @@ from tests.support.faulty_store import Request
 from tests.support.object_channels import store_of
 from tests.support.object_logs import frames_of
 from tests.support.store_limits import SetLimits
+from tests.support.waiting import wait_until
 
 Open = Callable[..., Channel]
 
@@ -209,3 +212,68 @@ def test_a_close_writes_nothing_but_that_its_groups_are_nobodys(open_handle: Ope
     channel.close()
     assert store.counts["create"] == 1
     assert store.counts.keys() <= {"create", "get", "get_range"}
+
+
+# ── closing while the store is silent ───────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def silence(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """What ends the silence of a store, for which no close waits long; it ends with the test."""
+    monkeypatch.setattr(last_requests, "LAST_REQUEST_SECONDS", 0.05)
+    ended = threading.Event()
+    yield ended
+    ended.set()
+
+
+def fall_silent(channel: Channel, silence: threading.Event, until: Callable[[], object] = lambda: None) -> None:
+    def wait(_: Request) -> None:
+        until()
+        silence.wait(60)
+
+    store_of(channel).schedule = wait
+
+
+def test_a_close_does_not_wait_for_a_silent_store_to_let_its_groups_go(
+    open_handle: Open, silence: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel, other = open_handle(), open_handle()
+    put(channel, b"0")
+    for group in ("a", "b"):
+        channel.consumer(group)
+    fall_silent(channel, silence)
+    channel.close()
+    assert not silence.is_set()
+    assert caplog.text.count("looks owned until it is claimed: the store does not answer") == 2
+    silence.set()
+    wait_until(lambda: "a" not in other.engine().follow().owners)
+
+
+def test_a_close_creates_no_checkpoint_in_a_silent_store(
+    open_handle: Open, silence: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = open_handle()
+    for number in range(20):
+        put(channel, b"%d" % number)
+    fall_silent(channel, silence)
+    channel.close(checkpoint=True)
+    assert not silence.is_set()
+    assert "the store does not answer" in caplog.text
+
+
+def test_a_close_does_not_wait_for_an_append_of_the_handle_that_has_no_answer(
+    open_handle: Open, silence: threading.Event
+) -> None:
+    channel = open_handle()
+    put(channel, b"0")
+    engine, has_begun = engine_of(channel), threading.Event()
+    fall_silent(channel, silence, has_begun.set)
+    record = Control(FrameType.TRIM, TrimRecord(through=-1, births=0, deleted=-1))
+    appending = threading.Thread(target=lambda: engine.appender.commit_alone(record))
+    appending.start()
+    assert has_begun.wait(60)
+    channel.close()
+    assert not silence.is_set()
+    silence.set()
+    appending.join(60)
+    assert not appending.is_alive()

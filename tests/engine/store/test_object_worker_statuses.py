@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine.store import object_worker_statuses
+from spillable_stream.engine.store import last_requests, object_worker_statuses
+from spillable_stream.engine.store.last_requests import LastRequests
 from spillable_stream.engine.store.object_worker_statuses import READ_SECONDS, ObjectStatusWriter
 from spillable_stream.engine.worker_statuses import WORKER_MARK
 from spillable_stream.integrity.verify import verify
@@ -17,6 +18,7 @@ from spillable_stream.objects.identity import WORKERS
 from tests.support.events import numbered, put, take
 from tests.support.faulty_store import Fault, Request
 from tests.support.object_channels import store_of
+from tests.support.waiting import wait_until
 
 Open = Callable[..., Channel]
 
@@ -176,7 +178,7 @@ def test_what_is_said_while_a_request_is_under_way_comes_with_the_next(open_hand
         assert goes_on.wait(30)
         written.append(value)
 
-    writer = ObjectStatusWriter(write_now, lambda: True)
+    writer = ObjectStatusWriter(write_now, lambda: True, LastRequests())
     writer.write(b"one")
     assert under_way.wait(30)
     writer.write(b"two")
@@ -185,9 +187,26 @@ def test_what_is_said_while_a_request_is_under_way_comes_with_the_next(open_hand
     assert written[0] == b"one" and written[-1] == b"three"
 
 
+def test_a_close_does_not_wait_for_a_silent_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last_requests, "LAST_REQUEST_SECONDS", 0.01)
+    silence, asked = threading.Event(), list[bytes]()
+
+    def write_now(value: bytes) -> None:
+        asked.append(value)
+        assert silence.wait(30)
+
+    writer = ObjectStatusWriter(write_now, lambda: True, LastRequests())
+    writer.write(b"one")
+    wait_until(lambda: asked == [b"one"])
+    writer.close(b"two")
+    assert asked == [b"one"], "which might come after it, and stay"
+    ObjectStatusWriter(write_now, lambda: True, LastRequests()).close(b"three")
+    silence.set()
+
+
 def test_a_forked_child_writes_nothing() -> None:
     written: list[bytes] = []
-    ObjectStatusWriter(written.append, lambda: True).close(None)
+    ObjectStatusWriter(written.append, lambda: True, LastRequests()).close(None)
     assert written == []
 
 

@@ -1,0 +1,52 @@
+"""What the end of something asks of a store: it waits for the answer, but not for long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from contextvars import copy_context
+from functools import partial
+
+from spillable_stream.objects.interruptible import begun
+
+__all__ = ["LAST_REQUEST_SECONDS", "LastRequests"]
+
+LAST_REQUEST_SECONDS = 5.0
+"""How long a close waits for an answer, to itself or a thread of its handle: a store that is away keeps none open."""
+
+
+class LastRequests:
+    """The last requests of a handle, or of what it gives up. Thread-safe.
+
+    Where the store does not answer the first of them, the handle waits for no other one, until it does.
+    """
+
+    def __init__(self) -> None:
+        self._unanswered: Future[object] | None = None
+
+    def seconds(self) -> float:
+        """Return how long to wait for a thread of the handle that may be asking the store."""
+        unanswered = self._unanswered
+        return LAST_REQUEST_SECONDS if unanswered is None or unanswered.done() else 0.0
+
+    def are_answered(self, ask: Callable[[], object]) -> bool:
+        """Tell whether a call that asks the store has ended in time. Else it continues by itself, and may succeed yet.
+
+        Args:
+            ask: the call. What it raises in time is raised.
+        """
+        asked = partial(copy_context().run, partial(ask))  # with the blocks of `one_look` that this thread is in
+        try:
+            done = begun(asked)
+        except RuntimeError:  # there can be no thread, as at the end of the process
+            asked()
+            return True
+        try:
+            wait([done], self.seconds())
+        finally:
+            if not done.done():
+                self._unanswered = done
+        if not done.done():
+            return False
+        done.result()
+        return True
