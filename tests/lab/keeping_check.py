@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from spillable_stream import Channel
-from tests.lab.ledger import Outcome, Range, Said, check_puts, known_ids, parse_body
+from tests.lab.ledger import Outcome, Range, Said, all_events, check_puts, known_ids, parse_body
 
 __all__ = ["Group", "History", "Kept", "World", "kept", "wrong_kept"]
 
@@ -331,16 +331,7 @@ class History:
         """Return what is wrong with a channel, in words; nothing if every promise was kept."""
         if self.impossible:
             return [self.impossible]
-        wrong: list[str] = []
-        events = dict(self.outcome.seen)
-        for event_id, data in found.bodies.items():
-            try:
-                events[event_id] = said = parse_body(data)
-            except ValueError as e:
-                wrong.append(f"event {event_id} has {e}")
-                continue
-            if self.outcome.seen.get(event_id, said) != said:
-                wrong.append(f"event {event_id} is another one than was taken")
+        events, wrong = all_events(self.outcome, found.bodies)
         wrong += check_puts(self.outcome, events, self._need_not_be_there(events, found))
         each = [world.wrong(found) for world in self.worlds]
         return wrong + min(each, key=len)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -36,6 +36,7 @@ __all__ = [
     "Outcome",
     "Range",
     "Said",
+    "all_events",
     "body",
     "check",
     "check_puts",
@@ -233,16 +234,7 @@ def check(outcome: Outcome, found: Found) -> list[str]:
         outcome: what the programs know.
         found: what the channel holds after them.
     """
-    wrong: list[str] = []
-    events = dict(outcome.seen)
-    for event_id, data in found.bodies.items():
-        try:
-            events[event_id] = said = parse_body(data)
-        except ValueError as e:
-            wrong.append(f"event {event_id} has {e}")
-            continue
-        if outcome.seen.get(event_id, said) != said:
-            wrong.append(f"event {event_id} is another one than was taken")
+    events, wrong = all_events(outcome, found.bodies)
     known = known_ids(outcome, events) | set(found.remaining)
     lost, doubtful = _within(known, found.lost), _within(known, found.doubtful)
     expired = _brief_ids(outcome, events) - events.keys()
@@ -254,6 +246,26 @@ def check(outcome: Outcome, found: Found) -> list[str]:
         wrong.append(f"{len(expired)} events expired; {found.passed} were passed over, and {found.expired} are there")
     wrong += _wrong_takes(outcome, events, found.remaining, lost, doubtful)
     return wrong
+
+
+def all_events(outcome: Outcome, bodies: Mapping[int, bytes]) -> tuple[dict[int, Said], list[str]]:
+    """Return all events that were seen or are there, by ID, and what is wrong with those that are there.
+
+    Args:
+        outcome: what the programs know.
+        bodies: the events that are there.
+    """
+    wrong: list[str] = []
+    events = dict(outcome.seen)
+    for event_id, data in bodies.items():
+        try:
+            events[event_id] = said = parse_body(data)
+        except ValueError as e:
+            wrong.append(f"event {event_id} has {e}")
+            continue
+        if outcome.seen.get(event_id, said) != said:
+            wrong.append(f"event {event_id} is another one than was taken")
+    return events, wrong
 
 
 def known_ids(outcome: Outcome, events: dict[int, Said]) -> set[int]:
