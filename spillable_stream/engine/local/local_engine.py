@@ -108,11 +108,7 @@ class LocalEngine(Engine):
         )
         self._wire(owners, self._committer(owners))
         self.worker_statuses: LocalWorkerStatuses = LocalWorkerStatuses(fs, layout)
-        delayed = DelayedFiles(log.fs, log.layout)
-        stage = partial(FileStaging, self._stage, lambda: self.make_room(), delayed)
-        self.deliveries = deliveries = Deliveries(
-            log, follower, appender, self.room.make_within_a_commit, delayed, partial(DelayedPuts, delayed), stage
-        )
+        self.deliveries = deliveries = self._new_deliveries()
         self.wait_for, self.committer.deliver = deliveries.wait_for, deliveries.deliver
         groups = AutomaticGroups(log, follower, appender, owners)
         self.upkeep = Upkeep(
@@ -142,6 +138,12 @@ class LocalEngine(Engine):
         return self.log.stage(
             minimum_required_space=state.options.minimum_required_space, waiting_bytes=state.delays.payload_bytes
         )
+
+    def _new_deliveries(self) -> Deliveries:
+        files = DelayedFiles(self.log.fs, self.log.layout)
+        stage = partial(FileStaging, self._stage, lambda: self.make_room(), files)
+        puts, make_room = partial(DelayedPuts, files), self.room.make_within_a_commit
+        return Deliveries(self.log, self.follower, self.appender, make_room, files, puts, stage)
 
     def _committer(self, owners: LocalOwners) -> Committer:
         return Committer(
