@@ -364,7 +364,7 @@ def test_a_logging_handler_that_puts_into_the_channel_is_refused_and_its_commit_
 def test_an_interrupt_in_the_with_statement_itself_leaves_nothing_held_while_its_error_is_kept(
     tmp_path: Path, place: str, call: Callable[[Channel], object], error: type[BaseException]
 ) -> None:
-    """An interactive session keeps the last error, and with it what the frames of `contextlib` have."""
+    """An interactive session keeps the last error, and with it what the frames of the block have."""
     with stores_in_memory(), ExitStack() as stack:
         path = tmp_path / "channel" if place == "disk" else URL
         channel = stack.enter_context(Channel(path, **({} if place == "disk" else {"commit_interval": 0})))
@@ -379,7 +379,7 @@ def test_an_interrupt_in_the_with_statement_itself_leaves_nothing_held_while_its
                     kept.append(e)
                     raise
 
-            interrupts = Interrupts(number, "/contextlib.py", error=error)
+            interrupts = Interrupts(number, "/contextlib.py", "log/commit_lock.py", error=error)
             interrupts.run(interrupted)
             Work(lambda: put(channel, b"another thread's")).end()
             assert not untold_threads(channel), number

@@ -44,6 +44,29 @@ def test_an_interrupt_anywhere_in_a_commit_leaves_the_lock_free(open_channel: Op
     assert number > 80
 
 
+def test_an_interrupt_anywhere_in_a_block_outside_of_a_commit_leaves_the_lock_free(open_channel: Open) -> None:
+    """No call ends then that would let go of it: the block does, when nobody has the error any more."""
+    channel, other = open_channel(), open_channel()
+    lock, number, hit = channel.engine().log.lock, 0, True
+
+    def hold() -> None:
+        with lock.locked(1):
+            pass
+
+    while hit:
+        number += 1
+        interrupts = Interrupts(number, "log/commit_lock.py", "storage/lock.py")
+        interrupts.run(hold)
+        hit = interrupts.hit
+        failed: list[BaseException] = []
+        for handle in (channel, other):
+            thread = threading.Thread(target=_put, args=(handle, failed))
+            thread.start()
+            thread.join()
+        assert not failed, f"interrupted at place {number}"
+    assert number > 20
+
+
 def _put(channel: Channel, failed: list[BaseException]) -> None:
     try:
         put(channel, b"y")
