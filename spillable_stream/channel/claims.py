@@ -64,7 +64,7 @@ class Claims:
             self._release_forgotten()
         group = state.groups.get(self._group) or self.group_in(state)  # a call less in each take
         busy = group.ahead.union(self._held) if len(self._held) else group.ahead
-        return busy.gaps(group.position + 1, state.last_id)
+        return busy.gaps(group.position + 1, state.next_id - 1)
 
     def claim(self, limit: int, most_judged: int, moved_at: int | None, into: list[Range]) -> list[Range]:
         """Claim up to ``limit`` events, and return those before or among them that have expired and are passed over.

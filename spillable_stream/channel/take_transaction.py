@@ -22,6 +22,7 @@ from spillable_stream.engine.expiry import now_us
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.errors import DataLossError, TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import fit_batch
+from spillable_stream.format.named_tuple import new_tuple
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.option_names import named
 from spillable_stream.quantities import Duration
@@ -141,7 +142,7 @@ class TakeTransaction(Transaction, Generic[EventT]):
             limit = whole_number("limit", limit)
         if type(timeout_seconds) is not float or not 0 <= timeout_seconds < _LONGEST_SECONDS:
             timeout_seconds = seconds("timeout_seconds", timeout_seconds)
-        capacity = self._engine.state.options.transaction_capacity - self.count
+        capacity = self._engine.follower.state.options.transaction_capacity - self.count
         if capacity <= 0:
             raise TransactionCapacityError(
                 f"the transaction has taken {counted(self.count, 'event')}, as many as {named('transactionCapacity')} "
@@ -206,7 +207,7 @@ class TakeTransaction(Transaction, Generic[EventT]):
                 self._engine.counters.event_take_error_count += 1
                 raise
             self._engine.counters.event_take_success_count += self.count
-            self.committed: CommitResult = CommitResult(tx, self._ranges[0][0], self._ranges[-1][1])
+            self.committed: CommitResult = new_tuple(CommitResult, (tx, self._ranges[0][0], self._ranges[-1][1]))
 
     def _rollback(self) -> None:
         if self._consumer:

@@ -10,7 +10,7 @@ from spillable_stream.engine.delay_plan import DelayPlan
 from spillable_stream.engine.group_owners import KeptPosition
 from spillable_stream.format.commit_record import CommitRecord, DelayedRun, DeliveredRun, Merged, Seen, SegmentRef
 from spillable_stream.format.file_names import DISK, MEMORY, Tier
-from spillable_stream.format.frame import Frame, FrameHeader
+from spillable_stream.format.frame import Frame
 from spillable_stream.format.numbered_batch import NumberedBatch
 from spillable_stream.format.record import Record
 from spillable_stream.log.delayed_files import DelayedFiles
@@ -139,10 +139,8 @@ class AppendPlan:
 
     def add(self, frame: Frame, transaction_id: int, write_order_id: int = 0, record: Record = None) -> None:
         """Append a frame; ``record`` is its payload, parsed."""
-        type_, payload, crc, count, schema_id, ttl_us, has_dues = frame  # `Frame.header`, inlined
-        length, tx, order, time_us = len(payload), transaction_id, write_order_id, self.time_us
-        header = FrameHeader(type_, length, tx, order, count, schema_id, time_us, crc, ttl_us, has_dues)
-        self.entries.append((header, payload, record))
+        header = frame.header(transaction_id, write_order_id, self.time_us)
+        self.entries.append((header, frame.payload, record))
 
     def commit(
         self,

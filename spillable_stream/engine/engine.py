@@ -154,7 +154,7 @@ class Engine(ABC):
 
     def reader(self) -> Reader:
         """Return a new reader of events."""
-        return self.log.reader(self.follower.schemas, self.follower.ends)
+        return self.log.reader(self.follower.schema_of, self.follower.end_of)
 
     def refuse_to_write(self, what: str) -> NoReturn:
         """Refuse a call that would write to a channel that is only looked at.

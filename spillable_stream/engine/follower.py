@@ -18,6 +18,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA, FAR_FRAME_BYTES, FRAME_B
 from spillable_stream.format.file_names import DISK, MEMORY, Tier
 from spillable_stream.format.frame import HEADER_SIZE_BYTES
 from spillable_stream.format.head_page import CommitPoint
+from spillable_stream.format.named_tuple import new_tuple
 from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Entry, Position
 from spillable_stream.state.channel_state import ChannelState
@@ -326,15 +327,25 @@ class Follower:
                 self._schemas = [decode_schema(s) for s in self.state.schemas]
         return self._schemas
 
+    def schema_of(self, schema_id: int) -> pa.Schema:
+        """Return a schema by its number.
+
+        Raises:
+            IndexError: there is none.
+        """
+        known = self._schemas  # those that are known never change
+        return known[schema_id] if schema_id < len(known) else self.schemas()[schema_id]
+
     def is_typed(self) -> bool:
         """Tell whether this is a typed channel rather than an event channel."""
         if self._typed is None:  # it is one for life
             self._typed = not self.schemas()[0].equals(EVENT_SCHEMA)
         return self._typed
 
-    def ends(self) -> dict[int | str, int]:
-        """Return up to where the log files are written that still are: file number to offset."""
-        return dict(self.positions)
+    def end_of(self, file: int | str) -> int | None:
+        """Return up to where a file is written, if it still is; else None."""
+        disk, memory = self.positions
+        return disk.offset if file == disk.file_id else memory.offset if file == memory.file_id else None
 
     # ── appending; the commit lock is held ──────────────────────────────────────────────────
 
@@ -364,7 +375,7 @@ class Follower:
                         offset += HEADER_SIZE_BYTES + (header.length + 7 & ~7)  # `frame_size`, inlined
                     disk, memory = self.positions
                     self.disk_appends += tier is DISK
-                    self.positions = Positions(disk, end) if tier is MEMORY else Positions(end, memory)
+                    self.positions = new_tuple(Positions, (disk, end) if tier is MEMORY else (end, memory))
                     self.applied = self._log.held_position()
                     self.half_applied = False
                 finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NoReturn, Protocol
@@ -174,12 +174,12 @@ class Log(Protocol):
 
     # ── read ────────────────────────────────────────────────────────────────────────────────
 
-    def reader(self, schemas: Callable[[], Sequence[pa.Schema]], ends: Callable[[], Mapping[int | str, int]]) -> Reader:
+    def reader(self, schema_of: Callable[[int], pa.Schema], end_of: Callable[[int | str], int | None]) -> Reader:
         """Return a reader of events, which opens the files that it is asked to read.
 
         Args:
-            schemas: returns the channel's schemas.
-            ends: returns up to where the files are written that still are, by file.
+            schema_of: returns a schema of the channel by its number, or raises an IndexError.
+            end_of: returns up to where a file is written that still is; None for any other.
         """
 
     def leave_read(self, file_id: int) -> None:

@@ -20,6 +20,7 @@ from spillable_stream.errors import (
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.file_names import DISK, MEMORY, Tier, in_memory
 from spillable_stream.format.frame import MAX_COUNT, Frame, frame_size
+from spillable_stream.format.named_tuple import new_tuple
 from spillable_stream.format.numbered_batch import NumberedBatch
 from spillable_stream.option_names import named
 from spillable_stream.state.channel_state import ChannelState
@@ -95,7 +96,7 @@ class Put(Request):
             size_bytes += segment.payload_bytes
             if segment.least_ttl_us:
                 self.is_extended = True
-        self.use = TierUsage(events, size_bytes)
+        self.use = new_tuple(TierUsage, (events, size_bytes))
         if self.delayed:
             self.use = self.use.plus(self.delayed.use())
 
@@ -228,4 +229,4 @@ class Put(Request):
         if self.producer:
             name, numbers, _ = self.producer
             plan.batches[name, numbers.last] = Answer(first, plan.next_id - 1, numbers.fingerprint)
-        return CommitResult(tx, first, plan.next_id - 1)
+        return new_tuple(CommitResult, (tx, first, plan.next_id - 1))

@@ -10,6 +10,7 @@ from spillable_stream.engine.group_owners import KeptPosition
 from spillable_stream.engine.requests import COMMIT_BYTES, Request
 from spillable_stream.format.file_names import DISK, MEMORY, Tier
 from spillable_stream.format.frame import Frame, FrameType
+from spillable_stream.format.named_tuple import new_tuple
 from spillable_stream.format.take_record import TakeRecord
 from spillable_stream.state.ranges import Range, RangeSet, count_of
 
@@ -111,7 +112,7 @@ class Take(Request):
             plan.add(record.frame(count), tx, record=record)
         plan.commit("take", count, tx)
         plan.settled.add(tx)
-        return CommitResult(tx)
+        return new_tuple(CommitResult, (tx, 0, -1))
 
 
 @dataclass(slots=True)

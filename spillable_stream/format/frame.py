@@ -31,6 +31,7 @@ import google_crc32c
 import pyarrow as pa
 
 from spillable_stream.errors import StateTooLargeError
+from spillable_stream.format.named_tuple import new_tuple
 
 __all__ = [
     "COMMIT",
@@ -203,7 +204,7 @@ class Frame(NamedTuple):
             )
         if ttl_us or dues:
             payload = b"".join((_TTL.pack(ttl_us) if ttl_us else b"", dues, payload))
-        return cls(type, payload, google_crc32c.value(payload), count, schema_id, ttl_us, bool(dues))
+        return new_tuple(cls, (type, payload, google_crc32c.value(payload), count, schema_id, ttl_us, bool(dues)))
 
     def header(self, transaction_id: int = 0, write_order_id: int = 0, time_us: int = 0) -> FrameHeader:
         """Return the frame's header.
@@ -215,7 +216,7 @@ class Frame(NamedTuple):
         """
         type_, payload, crc, count, schema_id, ttl_us, has_dues = self
         length, tx, order = len(payload), transaction_id, write_order_id
-        return FrameHeader(type_, length, tx, order, count, schema_id, time_us, crc, ttl_us, has_dues)
+        return new_tuple(FrameHeader, (type_, length, tx, order, count, schema_id, time_us, crc, ttl_us, has_dues))
 
 
 @functools.lru_cache(maxsize=256)
@@ -297,7 +298,8 @@ def parse_header(buffer: Payload, offset: int, seed: int | None) -> FrameHeader 
     magic, length, type_, _, schema_id, count, tx, order, time_us, payload_crc = _HEADER.unpack_from(buffer, offset)
     if magic != MAGIC or length > MAX_PAYLOAD_BYTES or type_ not in _TYPES:
         return None
-    return FrameHeader(_TYPES[type_], length, tx, order, count, schema_id, time_us, payload_crc)
+    type_ = _TYPES[type_]
+    return new_tuple(FrameHeader, (type_, length, tx, order, count, schema_id, time_us, payload_crc, 0, False))
 
 
 def header_size(buffer: Payload, offset: int) -> int:

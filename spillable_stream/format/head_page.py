@@ -24,6 +24,7 @@ from typing import NamedTuple
 import google_crc32c
 
 __all__ = [
+    "CLEAN",
     "DISOWNED",
     "HEAD_SIZE_BYTES",
     "HOST_OFFSET",
@@ -66,7 +67,7 @@ class HeadState(IntEnum):
     SYNC_FAILED = 2  # never append to this file again
 
 
-_CLEAN = HeadState.CLEAN  # by itself, like `spillable_stream.format.frame.PUT`: every transaction asks for it
+CLEAN = HeadState.CLEAN  # by itself, like `spillable_stream.format.frame.PUT`: every transaction asks for it
 
 
 class TierEnd(NamedTuple):
@@ -109,7 +110,7 @@ class CommitPoint(NamedTuple):
 
     def is_clean(self) -> bool:
         """Tell whether both ends are clean: no append is under way, and none was cut short."""
-        return self.disk.state == _CLEAN == self.memory.state
+        return self.disk.state == CLEAN == self.memory.state
 
     def appending(self) -> CommitPoint:
         """Return the same ends, marked as `APPENDING` where they are clean."""

@@ -36,6 +36,7 @@ from spillable_stream.format.frame import (
     parse_header,
     payload_matches,
 )
+from spillable_stream.format.named_tuple import new_tuple
 from spillable_stream.log.layout import Layout
 from spillable_stream.state.ranges import among_events, events_in
 from spillable_stream.storage.file import File
@@ -115,7 +116,8 @@ def events_of(
     expires_us = time_us + header.ttl_us if header.ttl_us else 0
     dues_ms = parse_dues(dues_of(header, payload), header.count) if header.has_dues else ()
     first_id, schema_id, crc = header.write_order_id + extent.base_id, header.schema_id, header.payload_crc
-    return ReadBatch(first_id, transaction_id, time_us, schema_id, batch, expires_us, dues_ms, crc)
+    fields = first_id, transaction_id, time_us, schema_id, batch, expires_us, dues_ms, crc
+    return new_tuple(ReadBatch, fields)
 
 
 class EventReader:

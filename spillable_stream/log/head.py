@@ -30,6 +30,7 @@ from spillable_stream.format.head_page import (
     parse_mark,
     slot_offset,
 )
+from spillable_stream.format.named_tuple import new_tuple
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
@@ -139,7 +140,7 @@ class Head:
         sequence = self._sequence + 1
         if published.pid != self._pid:
             published = CommitPoint(*published[:-1], self._pid)
-        written = HeadSlot(sequence, self.boot, published)
+        written = new_tuple(HeadSlot, (sequence, self.boot, published))
         slot, offset = pack_slot(written), slot_offset(sequence)
         self.file.store(offset, slot)
         slots = self._parsed_before[0] or self._load(MARK_OFFSET)  # nobody else writes while the lock is held

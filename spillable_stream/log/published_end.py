@@ -7,6 +7,7 @@ from operator import attrgetter
 
 from spillable_stream.format.file_names import MEMORY, Tier
 from spillable_stream.format.head_page import CommitPoint, TierEnd
+from spillable_stream.format.named_tuple import new_tuple
 from spillable_stream.log.commit_lock import CommitLock
 
 __all__ = ["PublishedEnd"]
@@ -52,4 +53,5 @@ class PublishedEnd:
             memory = end
         else:
             disk = end
-        self._lock.publish(CommitPoint(disk, memory, last if last_id is None else last_id, checkpoint_ms, pid))
+        last = last if last_id is None else last_id
+        self._lock.publish(new_tuple(CommitPoint, (disk, memory, last, checkpoint_ms, pid)))

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from spillable_stream.format.file_names import Tier, generation_of, memory_file_id
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.head_page import CommitPoint
+from spillable_stream.format.named_tuple import new_tuple
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import LocatedFrame
 from spillable_stream.log.wal import Position, WriteAheadLog
@@ -36,7 +37,8 @@ class Positions(NamedTuple):
     @classmethod
     def of(cls, published: CommitPoint) -> Positions:
         """Return where the head says that the logs end."""
-        return cls(Position(*published.disk[:2]), Position(*published.memory[:2]))
+        disk, memory = new_tuple(Position, published.disk[:2]), new_tuple(Position, published.memory[:2])
+        return new_tuple(cls, (disk, memory))
 
     def is_before(self, other: Positions) -> bool:
         """Tell whether this was published before ``other`` was: no end of the same log ever moves back."""

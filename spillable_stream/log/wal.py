@@ -15,7 +15,8 @@ from typing import Protocol, TypeAlias
 from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import FrameHeader, Payload, encode_all
-from spillable_stream.format.head_page import CommitPoint, HeadState, TierEnd
+from spillable_stream.format.head_page import CLEAN, CommitPoint, HeadState, TierEnd
+from spillable_stream.format.named_tuple import new_tuple
 from spillable_stream.format.record import FileHeader, Record
 from spillable_stream.log.append_failure import AppendFailure
 from spillable_stream.log.commit_lock import CommitLock
@@ -113,7 +114,7 @@ class WriteAheadLog:
         head = self.end_within(self.lock.current())
         if head.end + size_bytes > self.max_file_size_bytes:
             head = self._rolling.roll_if_full(head, size_bytes, self.max_file_size_bytes, image)
-        return Position(head.file_id, head.end)
+        return new_tuple(Position, head[:2])
 
     def is_directory_full(self) -> bool:
         """Tell whether the newest file's disk has no room, and that of another directory has; the lock is held."""
@@ -148,8 +149,8 @@ class WriteAheadLog:
             DiskSpaceError: the disk is full; nothing of them is there any more.
             CommitOutcomeUnknownError: a sync failed, and so did recording that it had.
         """
-        head = self.end_within(self.lock.current())
-        file = self._writing.open(head.file_id)
+        head = new_tuple(TierEnd, (*at, CLEAN))
+        file = self._writing.open(at.file_id)
         self._writing.require_whole(file, head)
         self.lock.head.mark()
         buffers = encode_all(entries, self.seed(at.file_id))
@@ -163,9 +164,9 @@ class WriteAheadLog:
                 raise StorageError(f"{e}. The written part could not be cut either; the next commit cuts it") from e
             raise
         self._sync(file, head, image)
-        end = Position(at.file_id, at.offset + size)
+        end = new_tuple(Position, (at.file_id, at.offset + size))
         try:
-            self.publish(TierEnd(at.file_id, end.offset), last_id)
+            self.publish(new_tuple(TierEnd, (*end, CLEAN)), last_id)
         except StorageError as e:
             self.lock.failed = str(e)
             raise CommitOutcomeUnknownError(

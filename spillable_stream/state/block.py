@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.extent import Extent
+from spillable_stream.format.named_tuple import new_tuple
 from spillable_stream.state.image import BlockImage
 
 __all__ = ["BLOCK_BYTES", "NO_END", "Block"]
@@ -75,4 +76,5 @@ class Block:
         """Return the extent of its events from ``first_id`` to ``last_id``; by default, of all."""
         first, last = max(first_id, self.first_id), min(last_id, self.last_id)
         time_us = self.time_us if self.transaction_id else 0
-        return Extent(self.file, self.offset, first, last, self.base_id, self.transaction_id, time_us)
+        where = self.file, self.offset, first, last, self.base_id, self.transaction_id, time_us
+        return new_tuple(Extent, where)

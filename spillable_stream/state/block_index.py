@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 
 from spillable_stream.format.expiry import NEVER, Expiry
 from spillable_stream.state.block import BLOCK_BYTES, NO_END, Block
@@ -18,6 +19,7 @@ from spillable_stream.state.block import BLOCK_BYTES, NO_END, Block
 __all__ = ["BlockIndex"]
 
 _BLOCK_US = 250_000
+_FIRST_ID = attrgetter("first_id")
 _SPAN_PARTS = 4096  # a block may span this fraction of the time that its tier's events span, if that exceeds _BLOCK_US
 
 
@@ -134,7 +136,7 @@ class BlockIndex:
         """Add events anywhere, as a separate block: their neighbors in ID order may lie elsewhere in the file."""
         at = len(self._blocks)
         if at and self._blocks[-1].first_id > block.first_id:
-            at = bisect_right(self._blocks, block.first_id, key=lambda b: b.first_id)
+            at = bisect_right(self._blocks, block.first_id, key=_FIRST_ID)
         self._blocks.insert(at, block)
         if block.first_expiry_us:
             self.has_expiry = True
@@ -166,7 +168,7 @@ class BlockIndex:
 
     def remove(self, first_id: int) -> None:
         """Forget the block whose first event is ``first_id``, if there is one."""
-        at = bisect_right(self._blocks, first_id, key=lambda b: b.first_id) - 1
+        at = bisect_right(self._blocks, first_id, key=_FIRST_ID) - 1
         if at >= 0 and self._blocks[at].first_id == first_id:
             self._forget(self._blocks.pop(at), kept=at < self._kept)
             self._kept -= at < self._kept
@@ -225,7 +227,7 @@ class BlockIndex:
 
     def between(self, first_id: int, last_id: int) -> Iterator[Block]:
         """Yield the blocks that hold an event from ``first_id`` to ``last_id``, in order."""
-        at = bisect_right(self._blocks, first_id, key=lambda b: b.first_id) - 1
+        at = bisect_right(self._blocks, first_id, key=_FIRST_ID) - 1
         if at < 0 or self._blocks[at].last_id < first_id:
             at += 1
         for i in range(at, len(self._blocks)):

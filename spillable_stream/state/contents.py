@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 from spillable_stream.format.commit_record import Seen
@@ -25,6 +26,7 @@ from spillable_stream.state.wall_clock import WallClock
 __all__ = ["Contents", "OwnerRecord", "Pending", "Recovery", "Restore", "Trimmed"]
 
 _MOST_RECOVERIES = 32
+_POSITION = attrgetter("position")
 
 
 @dataclass(slots=True)
@@ -367,7 +369,7 @@ class Contents:
                         self.let_go()
                     return
                 self._holders.pop()
-            floor = min([g.position for g in self.groups.values()]) + 1
+            floor = min(map(_POSITION, self.groups.values())) + 1
             self._holders = [name for name, g in self.groups.items() if g.position < floor]
         elif self.lost or self.doubtful:
             floor = next(self.gone().gaps(floor, self.next_id), (floor, 0))[0]

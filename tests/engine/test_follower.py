@@ -344,7 +344,12 @@ def test_the_ends_are_those_of_the_files_that_are_written(open_channel: Open) ->
     put(channel, b"0")
     published = channel.engine().log.position()
     assert published.memory.end > 0
-    assert channel.engine().follower.ends() == dict([published.disk[:2], published.memory[:2]])
+    end_of = channel.engine().follower.end_of
+    assert [end_of(tier.file_id) for tier in (published.disk, published.memory)] == [
+        published.disk.end,
+        published.memory.end,
+    ]
+    assert end_of("segment") is end_of(published.disk.file_id + 1) is None
 
 
 def test_files_that_were_removed_are_not_kept_open(path: Path, open_channel: Open) -> None:

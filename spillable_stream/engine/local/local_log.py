@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -192,16 +192,9 @@ class LocalLog:
     def look_closely(self) -> None:
         """Do nothing: an open has read the head, and all files behind the newest checkpoint."""
 
-    def reader(
-        self, schemas: Callable[[], Sequence[pa.Schema]], ends: Callable[[], Mapping[int | str, int]]
-    ) -> EventReader:
-        """Return a reader of events.
-
-        Args:
-            schemas: returns the channel's schemas.
-            ends: returns up to where the files are written that still are, by file.
-        """
-        return EventReader(self.fs, self.layout, lambda schema_id: schemas()[schema_id], lambda f: ends().get(f))
+    def reader(self, schema_of: Callable[[int], pa.Schema], end_of: Callable[[int | str], int | None]) -> EventReader:
+        """Return a reader of events; `Log.reader` explains the arguments."""
+        return EventReader(self.fs, self.layout, schema_of, end_of)
 
     # ── appending; the commit lock is held ──────────────────────────────────────────────────
 
@@ -375,8 +368,9 @@ class LocalLog:
         Raises:
             ChannelClosedError: the channel was closed, or the log failed.
         """
-        linked = not self.closed and self.lock.head.is_linked()
-        self.require_not_closed()  # asked last: another thread may close it meanwhile
+        linked = not self.closed and self.lock.head.file.is_linked()
+        if self.closed:  # asked last: another thread may close it meanwhile
+            self.require_not_closed()
         if not linked:
             raise ChannelClosedError(f"{self.layout.path} or its head was removed; open it again")
         if self.lock.failed:

@@ -53,7 +53,7 @@ class LocalPort(EnginePort[LocalEngine]):
         layout, host = self._engine.layout, os.uname().nodename
         with self.snapshot() as state:
             schemas = SchemaHistory.of(tuple(state.schemas))  # which all plans share, like the ends
-            ends = self._engine.follower.ends()
+            ends: dict[int | str, int] = dict(self._engine.follower.positions)
             extents = (tuple(extent for r in part for extent in state.blocks.extents(*r)) for part in parts)
             return [LocalReadPlan(layout, schemas, of_part, ends, host) for of_part in extents]
 

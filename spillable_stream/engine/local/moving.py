@@ -69,7 +69,7 @@ class Moving:
         """
         entries: list[Entry] = []
         segments: list[SegmentRef] = []
-        reader = self._log.reader(self._follower.schemas, self._follower.ends)
+        reader = self._log.reader(self._follower.schema_of, self._follower.end_of)
         try:
             for block in blocks:
                 if isinstance(block.file, str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import pyarrow as pa
@@ -230,19 +230,12 @@ class ObjectLog:
 
     # ── read ────────────────────────────────────────────────────────────────────────────────
 
-    def reader(
-        self, schemas: Callable[[], Sequence[pa.Schema]], ends: Callable[[], Mapping[int | str, int]]
-    ) -> ObjectReader:
-        """Return a reader of events.
-
-        Args:
-            schemas: returns the channel's schemas.
-            ends: unused: an object never grows.
-        """
+    def reader(self, schema_of: Callable[[int], pa.Schema], end_of: Callable[[int | str], int | None]) -> ObjectReader:
+        """Return a reader of events; `Log.reader` explains the arguments. Nothing is written on: no object grows."""
         return ObjectReader(
             self.store,
             self.channel,
-            lambda schema_id: schemas()[schema_id],
+            schema_of,
             self.cache,
             self._disk_cache,
             lambda: self.chain.known(),
