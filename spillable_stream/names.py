@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import NoReturn
 
 from spillable_stream.errors import OptionError
 from spillable_stream.shown_value import shown
@@ -69,7 +70,7 @@ def check_group(value: object) -> str:
     Raises:
         OptionError: it is not allowed.
     """
-    return _checked("group", value)
+    return str(value) if is_name(value) else _refuse("group", value)
 
 
 def check_producer(value: object) -> str:
@@ -78,13 +79,11 @@ def check_producer(value: object) -> str:
     Raises:
         OptionError: it is not allowed.
     """
-    return _checked("producer_id", value)
+    return str(value) if is_name(value) else _refuse("producer_id", value)
 
 
-def _checked(what: str, value: object) -> str:
-    if not is_name(value):
-        raise OptionError(f"{what} must be {NAME}, not {shown(value)}")
-    return str(value)
+def _refuse(what: str, value: object) -> NoReturn:
+    raise OptionError(f"{what} must be {NAME}, not {shown(value)}")
 
 
 def check_owner(value: object) -> str:

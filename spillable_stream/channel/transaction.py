@@ -153,4 +153,4 @@ class Transaction:
             finally:
                 if self.state is OPEN:  # an interrupt has ended it
                     self.rollback()
-                self.close()
+                self.state = CLOSED

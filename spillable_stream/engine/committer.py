@@ -232,8 +232,9 @@ class Committer:
         for ticket in planned:
             ticket.done = True
         state = self._follower.state
-        for position in plan.positions.values():
-            position.keep(state)
+        if state.memory.open:  # else there is no log that could be lost
+            for position in plan.positions.values():
+                position.keep(state)
         if state.blocks.memory.emptied:
             self._memory.free_taken()
         return with_memory

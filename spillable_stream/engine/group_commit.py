@@ -123,9 +123,10 @@ class GroupCommit:
                 if self._in_last_group != {ticket.thread}:
                     self._expect_company(ticket)
                 self._commit_waiting()
-        with self._mutex:
-            if self._queue:
-                self._queue[0].wake()
+        if self._queue:  # whoever queues from now on finds the lead free
+            with self._mutex:
+                if self._queue:
+                    self._queue[0].wake()
 
     def _expect_company(self, ticket: Ticket) -> None:
         """Wait for the other threads of the last group, so that one sync serves all; at most half as long as it took.

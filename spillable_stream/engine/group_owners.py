@@ -33,7 +33,7 @@ class KeptPosition(Protocol):
     """Where it is kept beside the log what a group has taken, for the day that a part of the log is lost."""
 
     def keep(self, state: ChannelState) -> None:
-        """Record what the group has taken by a state, after a take was appended; the commit lock is held."""
+        """Record what the group has taken by a state with a memory tier; the commit lock is held."""
 
     def forget(self) -> None:
         """Forget what was recorded, durably: the group begins anew, goes elsewhere, or is no more.

@@ -16,7 +16,7 @@ NONSENSE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError,
 MALFORMED = (CorruptionError, *NONSENSE)
 """Exceptions from reading and using a record that has valid checksums."""
 
-_FIRST_BYTES = 1024  # of a buffer that grows; by default it has 256 KiB, which allocators give back at once
+_FIRST_BYTES = 512  # of a buffer that grows; by default it has 256 KiB, which allocators give back at once
 
 
 def pack(value: object) -> bytes:

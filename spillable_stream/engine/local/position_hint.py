@@ -51,12 +51,12 @@ class PositionHint:
         self._files: LruCache[File] = LruCache(1) if files is None else files
 
     def keep(self, state: ChannelState) -> None:
-        """Record what the group has taken, if there is a memory tier to lose; the commit lock is held.
+        """Record what the group has taken, where there is a memory tier to lose; the commit lock is held.
 
         The takes are committed whether it can be written or not.
         """
         group = state.groups.get(self._group)
-        if state.memory.open and group is not None:
+        if group is not None:
             with contextlib.suppress(StorageError):
                 self.write(group)
 

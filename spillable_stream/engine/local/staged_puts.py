@@ -51,14 +51,18 @@ class StagedPuts:
             kept = kept_bytes(largest_end if has_older and largest_end > end else end)
             given = plan.state.options.minimum_required_space
             waiting_bytes = plan.state.delays.payload_bytes
+            delayed_bytes = 0
             if request.delayed is not None:
                 waiting_bytes += request.delayed.use().payload_bytes
-            delayed_bytes = 0
+                delayed_bytes += request.delayed.size_bytes() if isinstance(request.delayed, DelayedPuts) else 0
             if plan.delays is not None:
                 waiting_bytes += plan.delays.waiting_bytes
-                delayed_bytes = plan.delays.size_bytes()
+                delayed_bytes += plan.delays.size_bytes()
             if given != 0 or waiting_bytes:
-                self._require_space(request, given, file_id, end + kept, delayed_bytes, waiting_bytes)
+                staged_bytes = sum([s.end for s in request.segments]) if request.segments else 0
+                self._disk_space.require(given, file_id, end + kept, staged_bytes, delayed_bytes, waiting_bytes)
+                if request.segments:
+                    self._require_space_of_copies(request.segments, given, waiting_bytes)
             if end + kept > self._log.preallocation.end:
                 self._log.keep_for_takes(end, kept)
             if request.segments:
@@ -75,13 +79,7 @@ class StagedPuts:
             request.not_staged = e
             raise
 
-    def _require_space(
-        self, request: Put, given: int | None, file_id: int, end: int, delayed_bytes: int, waiting_bytes: int
-    ) -> None:
-        segments = request.segments
-        staged_bytes = sum([s.end for s in segments]) if segments else 0
-        delayed_bytes += request.delayed.size_bytes() if isinstance(request.delayed, DelayedPuts) else 0
-        self._disk_space.require(given, file_id, end, staged_bytes, delayed_bytes, waiting_bytes)
+    def _require_space_of_copies(self, segments: list[SegmentRef], given: int | None, waiting_bytes: int) -> None:
         for segment in segments:
             if in_memory(segment.name):
                 copy = self._layout.segment_file(disk_segment(segment.name))
