@@ -120,6 +120,6 @@ def test_a_large_batch_of_views_is_cut_into_few_frames(type_: pa.DataType) -> No
     value: object = "x" * 200_000 if type_ == pa.string_view() else [b"x" * 200_000]
     batch = of(pa.array([value] * 100, type_))
     frames = encode_batch(batch)
-    assert len(frames) <= 3
+    assert len(frames) <= 11
     assert sum(len(f.payload) for f in frames) < 1.1 * 20_000_000
     assert [row for f in frames for row in decode_batch(f.payload, batch.schema).column(0).to_pylist()] == [value] * 100

@@ -202,7 +202,7 @@ def test_no_more_is_read_than_the_file_has(path: Path, open_channel: Open) -> No
 def test_large_frames_in_a_row_are_read_once(open_channel: Open) -> None:
     fs = FaultyFileSystem()
     channel = open_channel(fs=fs, max_inline_bytes=1 << 30)
-    put(channel, *[bytes(1 << 20)] * 64)  # frames of 16 MiB
+    put(channel, *[bytes(1 << 20)] * 64)  # frames of 2 MiB
     fs.read_bytes = 0
     assert len(read(channel, 1, 64)) == 64
     assert fs.read_bytes < (64 << 20) * 1.05
