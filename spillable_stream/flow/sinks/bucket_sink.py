@@ -23,7 +23,7 @@ from spillable_stream.errors import GroupOwnedError, SpillableError, StorageErro
 from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks import destinations
 from spillable_stream.flow.sinks.appended_batch import AppendedBatch
-from spillable_stream.flow.sinks.base import BatchSink, Taken
+from spillable_stream.flow.sinks.base import BatchSink, Sink, Taken
 from spillable_stream.flow.sinks.bucket_files import BucketFiles
 from spillable_stream.flow.sinks.bucket_notes import BucketNotes
 from spillable_stream.flow.sinks.buckets import Bucketing, BucketPart, Names, RollRules, Times
@@ -31,6 +31,7 @@ from spillable_stream.flow.sinks.destinations import Files, Resolved
 from spillable_stream.flow.sinks.naming import Naming
 from spillable_stream.flow.sinks.open_file import Content, OpenFile
 from spillable_stream.flow.sinks.open_files import OpenFiles
+from spillable_stream.flow.sinks.output_directory import OutputDirectory
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of, without
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.format.batch import fit_batch
@@ -88,6 +89,7 @@ class BucketSink(BatchSink):
         self._ending: list[OpenFile] = []  # that an interrupt must not leave half ended
         self._failed: AppendedBatch | None = None
         self._consumer: Consumer | None = None
+        self._place: OutputDirectory | None = None  # where the files are this host's
         self._is_opened = self._appends = False
         Bucketing(f"{path}/{prefix}", times)  # so that a wrong option is refused at once
 
@@ -96,6 +98,11 @@ class BucketSink(BatchSink):
     def resolve(self) -> Resolved:
         """Return where the path leads."""
         return destinations.resolve(self._path, self.system, os.environ)
+
+    def succeed(self, before: Sink) -> None:
+        """Learn that the directory was there; see `Sink.succeed`."""
+        if isinstance(before, BucketSink):
+            self._place = before._place
 
     def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
         """Finish what a crash left; see `Sink.open`.
@@ -116,6 +123,11 @@ class BucketSink(BatchSink):
         self._failed = None
         self._naming.begin(self.name)
         self._consumer = None
+        root = _root(found.path) if found.is_local else None
+        if root is None or self._place is None or self._place.path != root:
+            self._place = OutputDirectory(root) if root is not None else None
+        if self._place is not None:
+            self._place.make()
         self._notes = BucketNotes(
             self.name,
             self._notes_directory(found),
@@ -190,6 +202,11 @@ class BucketSink(BatchSink):
                 raise StorageError(f"{self.name}: {self.trouble}")
         return parts
 
+    def _new(self, place: str) -> OpenFile:
+        if self._place is not None:
+            self._place.require()
+        return self._made.new(place)
+
     def _create(self, file: OpenFile) -> None:
         self._made.create(file)
         self.counters.connection_created_count += 1
@@ -204,7 +221,7 @@ class BucketSink(BatchSink):
                 before = self._open.get(part.place)
                 for file, events, _, size in self._open.pieces(part):
                     if file is None:
-                        file = self._made.new(part.place)
+                        file = self._new(part.place)
                         batch.fresh.append(file)
                         if before is not None:
                             self._ending.append(before)
@@ -360,7 +377,7 @@ class BucketSink(BatchSink):
             try:
                 if (before := self._open.get(place)) is not None:
                     self._finish(before)
-                file = self._made.new(place)
+                file = self._new(place)
                 self._notes.write_open([*self._open, file])
                 self._create(file)
             except BaseException:
@@ -450,3 +467,9 @@ class BucketSink(BatchSink):
 
     def _warn_of_failed(self, text: str, path: str) -> None:
         _log.warning("%s: %s", self.name, text, extra=fields(component=self.name, file=path))
+
+
+def _root(path: str) -> Path:
+    """Return the directory of a path that is the same for all events: up to the first escape."""
+    before, escape, _ = path.partition("%")
+    return Path(before.rpartition("/")[0] if escape else before)

@@ -10,8 +10,9 @@ from pathlib import Path
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.checked_arguments import Count, Size, checked
-from spillable_stream.flow.durable_file import make_directory, sync_directory
-from spillable_stream.flow.sinks.base import BatchSink, Taken
+from spillable_stream.flow.durable_file import sync_directory
+from spillable_stream.flow.sinks.base import BatchSink, Sink, Taken
+from spillable_stream.flow.sinks.output_directory import OutputDirectory
 from spillable_stream.flow.sinks.output_file import OutputFile, cut_back
 from spillable_stream.flow.sinks.serializers import Serializer
 from spillable_stream.flow.sinks.serializers import serializer as serializer_of
@@ -32,7 +33,7 @@ class FileRoll(BatchSink):
     crash repeats nothing, and what was written and not noted is cut away.
 
     Args:
-        directory: where the files are.
+        directory: where the files are; it is created by the first `open` of the sink alone.
         roll_interval: after how many seconds a new file begins; 0 for never.
         serializer: ``TEXT``, ``HEADER_AND_TEXT``, a class as ``module:Class``, or an object with ``encode(batch)``.
         serializer_append_newline: whether a line feed follows each body.
@@ -65,6 +66,7 @@ class FileRoll(BatchSink):
     ) -> None:
         super().__init__(batch_size, channel)
         self._directory = Path(directory).expanduser()
+        self._place = OutputDirectory(self._directory)
         self._roll_seconds = roll_interval or float("inf")
         self._serializer = (
             serializer_of(serializer, append_newline=serializer_append_newline)
@@ -81,6 +83,11 @@ class FileRoll(BatchSink):
         self._series = 0
         self._notes = NoteFile(self._directory, self.name)
 
+    def succeed(self, before: Sink) -> None:
+        """Learn that the directory was there; see `Sink.succeed`."""
+        if isinstance(before, FileRoll) and before._directory == self._directory:
+            self._place = before._place
+
     def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
         """Cut what a crash left in the last file; see `Sink.open`.
 
@@ -92,7 +99,7 @@ class FileRoll(BatchSink):
         self._series, self._count = int(self.now() * 1000), 0
         self._notes.close()
         self._notes = NoteFile(self._directory, self.name)  # the name may be another one
-        make_directory(self._directory)
+        self._place.make()
         self._uncut: dict[str, int] = {}
         note = self._notes.read(channel) or Note(channel.uuid)
         for path, length in note.files.items():
@@ -181,6 +188,7 @@ class FileRoll(BatchSink):
         return self._file
 
     def _new_file(self) -> OutputFile:
+        self._place.require()
         while True:
             self._count += 1
             series = time.strftime("%Y%m%d%H%M%S", time.localtime(self.now())) if self._by_time else str(self._series)
