@@ -102,8 +102,8 @@ def check_owners(fs: FileSystem, layout: Layout, findings: Findings, claimed: Co
     for role, directory in {HOME: layout.path, **layout.directories()}.items():
         try:
             found = read_owner(fs, directory)
-        except ForeignDirectoryError as e:
-            findings.damage(directory / OWNER_FILE, str(e))
+        except ForeignDirectoryError:
+            findings.damage(directory / OWNER_FILE, _unproven(directory, f"its {OWNER_FILE} can't be read"))
             continue
         owner = found if role == HOME else owner
         if found is None and role == CHECKPOINT and directory.is_relative_to(layout.path):

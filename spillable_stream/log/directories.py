@@ -97,9 +97,11 @@ class Directories:
             raise self._foreign(role, directory, f"it has no {OWNER_FILE}") from e
 
     def _foreign(self, role: str, directory: Path, why: str) -> ForeignDirectoryError:
-        what = "the directory" if role == HOME else f"{role} of the channel {self._layout.path},"
+        what = (
+            f"the directory {directory}" if role == HOME else f"{role} of the channel {self._layout.path}, {directory},"
+        )
         advice = repair_advice(self._fs, self._layout)
-        return ForeignDirectoryError(f"{what} {directory}, is not proven to be this channel's: {why}. {advice}")
+        return ForeignDirectoryError(f"{what} is not proven to be this channel's: {why}. {advice}")
 
     # ── proving ─────────────────────────────────────────────────────────────────────────────────
 

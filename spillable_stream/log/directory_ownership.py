@@ -84,8 +84,8 @@ def backup_fault(fs: FileSystem, layout: Layout, backup: Path) -> str | None:
     """
     try:
         found = read_owner(fs, backup)
-    except ForeignDirectoryError as e:
-        return claim_fault(fs, layout, BACKUP, backup) or str(e)
+    except ForeignDirectoryError:
+        return claim_fault(fs, layout, BACKUP, backup) or f"its {OWNER_FILE} can't be read"
     owner = readable_owner(fs, layout.path)
     if owner is None:
         return ownership_fault(fs, layout, BACKUP, backup, found, None) or claim_fault(fs, layout, BACKUP, backup)
@@ -123,7 +123,8 @@ def original_of(fs: FileSystem, layout: Layout, directory: Path) -> str | None:
     if readable_owner(fs, directory) is None:
         says = [layout.path, *(d for d in layout.directories().values() if _is_inside(fs, layout, d))]
     owners = (readable_owner(fs, d) for d in says)
-    return next((o.home for o in owners if o is not None and is_original_elsewhere(fs, o, layout)), None)
+    own = (o for o in owners if o is not None and o.channel == layout.channel)
+    return next((owner.home for owner in own if is_original_elsewhere(fs, owner, layout)), None)
 
 
 def home_owner(fs: FileSystem, layout: Layout) -> DirectoryOwner | None:

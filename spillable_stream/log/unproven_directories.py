@@ -144,18 +144,24 @@ def claim_advice(fs: FileSystem, layout: Layout, unnamed: Sequence[Path], named:
     """
     without = [directory for directory in unnamed if not fs.exists(directory / OWNER_FILE)]
     is_one, is_other = len(unnamed) == 1, len(without) < len(unnamed)
-    hints = []
+    hints = [_newer_state(fs, layout, unnamed)] if is_other else []
     if without:
-        hints.append("Its disk may not be mounted: mount it" if is_one else "Some disks may not be mounted: mount them")
-    if is_other:
-        newer = "The newer one may be" if is_one else "Newer ones may be"
-        hints.append(f"{newer} on a disk that is not mounted: mount it; or the channel was restored from a backup")
+        hints.insert(
+            0, f"{'Its disk' if is_one else 'Some disks'} may not be mounted: mount {'it' if is_one else 'them'}"
+        )
     condition = "If this is the one to continue with" if is_other else "If it is mounted, or lost for good"
     what = "the directory as it is"
     if not is_one:
         condition, what = "If they are the ones to continue with", "the directories as they are"
     command = " ".join([f"spillable repair {layout.path}", *(f"--claim {d}" for d in [*named, *unnamed])])
     return f"{'. '.join(hints)}. {condition}, '{command}' gives the channel {what}"
+
+
+def _newer_state(fs: FileSystem, layout: Layout, unnamed: Sequence[Path]) -> str:
+    newer = "A newer state of some"
+    if len(unnamed) == 1:  # what is said before is about that one, or about the channel's own
+        newer = "The newer one" if home_owner(fs, layout) is not None else f"A newer state of {unnamed[0]}"
+    return f"{newer} may be on a disk that is not mounted: mount it; or the channel was restored from a backup"
 
 
 def repair_advice(fs: FileSystem, layout: Layout) -> str:

@@ -138,11 +138,21 @@ def test_disks_that_were_exchanged_have_to_be_mounted_where_they_belong(tmp_path
     assert "Mount the disk that belongs there" in verify(path).unrepairable
 
 
+def test_a_directory_of_another_channel_does_not_make_this_one_a_copy(tmp_path: Path) -> None:
+    path, other = spread(tmp_path / "one"), spread(tmp_path / "two")
+    unmount(tmp_path / "one" / "d0", leave_mount_point=False)
+    (tmp_path / "two" / "d0").rename(tmp_path / "one" / "d0")
+    said = f"it belongs to the channel .* at {other}. Mount the disk that belongs there; or remove .*d0/{OWNER_FILE} if"
+    with pytest.raises(ForeignDirectoryError, match=said):
+        Channel(path)
+
+
 def test_each_of_several_directories_is_named_with_what_is_wrong_with_it(tmp_path: Path) -> None:
     layout = read_identity(FS, one_of_each(tmp_path))
     said = (
         f"{tmp_path}/d0 is of an older or another state of it; {tmp_path}/d1 has no owner.json. Some disks may not be "
-        "mounted: mount them. Newer ones may be on a disk that is not mounted: mount it; or the channel was restored"
+        "mounted: mount them. A newer state of some may be on a disk that is not mounted: mount it; or the "
+        "channel was restored"
     )
     with pytest.raises(ForeignDirectoryError, match=re.escape(said)):
         require_claimed(FS, layout, unowned_directories(FS, layout), ())
