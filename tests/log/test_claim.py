@@ -396,3 +396,20 @@ def test_a_move_does_not_give_its_token_to_a_directory_that_was_exchanged_before
     with pytest.raises(DataLossError):
         Channel(moved, create=False)
     assert owner_of(moved / "data").token == "another"
+
+
+def test_an_open_that_is_killed_as_it_settles_an_exchange_leaves_that_to_the_next_one(tmp_path: Path) -> None:
+    for number in range(100):
+        path, killed = tmp_path / str(number), False
+        Channel(path, minimum_required_space=0).close()
+        write_owner(FS, path / "data", replace(owner_of(path / "data"), token="another"))
+        try:
+            Channel(path, create=False, fs=DyingFileSystem(number, only="rename")).close()
+        except StorageError:
+            killed = True
+        Channel(path, create=False).close()
+        assert owner_of(path / "data").token == owner_of(path).token != "another", f"killed at call {number}"
+        assert owner_of(path).next == ""
+        if not killed:
+            break
+    assert not killed and number > 3
