@@ -11,12 +11,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.open_arguments import OpenArguments, PlannedChannel
 from spillable_stream.channel.stored_options import stored_together
 from spillable_stream.errors import NotAChannelError
+from spillable_stream.log.layout import IDENTITY
 from spillable_stream.log.nesting import require_each_apart
 from spillable_stream.objects.location import channel_path
 from spillable_stream.objects.self_test import one_test
@@ -42,20 +44,24 @@ class WantedChannel(NamedTuple):
         path: its directory, or its address in a store.
         options: its options, by keyword name.
         uuid: which channel must be there; "" for any, or none.
+        has_spool: whether the spool in front of it must be there, too.
     """
 
     path: str | os.PathLike[str]
     options: Mapping[str, Any] = {}
     uuid: str = ""
+    has_spool: bool = False
 
     def open(self, create: bool) -> Channel:
         """Return a handle, of a new channel if it is missing and may be created.
 
         Raises:
-            NotAChannelError: the channel that must be there is not.
+            NotAChannelError: the channel that must be there, or its spool, is not.
 
         Raises what `Channel` raises, too.
         """
+        if self.has_spool:
+            self._require_spool()
         try:
             channel = Channel(self.path, create=create and not self.uuid, **self.options)
         except NotAChannelError as e:
@@ -73,6 +79,14 @@ class WantedChannel(NamedTuple):
         if self.uuid:
             raise self._gone("nothing")
         return check_channel(self.path, **self.options)
+
+    def _require_spool(self) -> None:
+        front = OpenArguments.of(channel_path(self.path), self.options, None, readonly=False).front
+        if front is not None and not FileSystem().exists(Path(front.path, IDENTITY)):
+            raise NotAChannelError(
+                f"the spool of the channel {self.uuid} was at {front.path}, and nothing is there now: mount its disk, "
+                "or put it back; nothing is created in its place before a restart"
+            )
 
     def _gone(self, found: str) -> NotAChannelError:
         return NotAChannelError(

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.several_channels import open_channels
@@ -19,7 +19,7 @@ from spillable_stream.flow.configuration.channel_times import event_times
 from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SinkConfig, SourceConfig, described
 from spillable_stream.flow.interceptors.base import InterceptorChain
 from spillable_stream.flow.late_channel import LateChannel, is_open
-from spillable_stream.flow.open_channel import configured_channels
+from spillable_stream.flow.open_channel import arguments_on_host, configured_channels
 from spillable_stream.flow.optional_channels import optional_channels
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sink_runner import SinkRunner
@@ -89,9 +89,22 @@ def _without(of: Mapping[str, _T], names: Collection[str]) -> dict[str, _T]:
     return {name: value for name, value in of.items() if name not in names}
 
 
-def _known(channels: AgentChannels) -> dict[str, str]:
-    """Return the UUIDs of open channels by their paths."""
-    return {str(one.channel.path): one.channel.uuid for one in channels.values() if is_open(one.channel)}
+class KnownChannel(NamedTuple):
+    """A channel that is open.
+
+    Args:
+        uuid: its UUID.
+        spool: the directory of its spool; "" for none.
+    """
+
+    uuid: str = ""
+    spool: str = ""
+
+
+def _known(channels: AgentChannels) -> dict[str, KnownChannel]:
+    """Return what is known of open channels, by their paths."""
+    there = [one for one in channels.values() if is_open(one.channel)]
+    return {str(one.channel.path): KnownChannel(one.channel.uuid, one.spool) for one in there}
 
 
 def build_channels(
@@ -99,7 +112,7 @@ def build_channels(
     configs: Sequence[ComponentConfig],
     system: Mapping[str, str],
     optional: Collection[str] = (),
-    known: Mapping[str, str] = {},
+    known: Mapping[str, KnownChannel] = {},
 ) -> dict[str, AgentChannel]:
     """Return channels of a configuration, by name: all are open but those that are optional.
 
@@ -108,7 +121,8 @@ def build_channels(
         configs: the channels.
         system: the options of the command line (``-D``).
         optional: the names of those that are opened later, and may be away.
-        known: the UUIDs of channels that must be there, by their paths; any other one is created if it is missing.
+        known: the channels that must be there, by their paths, and their spools; any other one is created if it is
+            missing.
 
     Raises:
         SpillableError: one can't be opened; none is created then.
@@ -117,14 +131,26 @@ def build_channels(
     waited = [config for config in configs if config.name not in optional]
     opened = dict(zip([c.name for c in waited], _open(agent, waited, system, known), strict=True))
     late = {c.name: _late(c.name, partial(_opened, agent, c, system, known)) for c in configs if c.name in optional}
-    return {c.name: agent_channel((opened | late)[c.name], t) for c, t in zip(configs, times, strict=True)}
+    spools = {c.name: _spool_of(agent, c, system) for c in configs}
+    return {
+        c.name: agent_channel((opened | late)[c.name], t)._replace(spool=spools[c.name])
+        for c, t in zip(configs, times, strict=True)
+    }
+
+
+def _spool_of(agent: str, config: ComponentConfig, system: Mapping[str, str]) -> str:
+    return str(arguments_on_host(agent, config, system).options.get("spool", ""))
 
 
 def _open(
-    agent: str, configs: Sequence[ComponentConfig], system: Mapping[str, str], known: Mapping[str, str]
+    agent: str, configs: Sequence[ComponentConfig], system: Mapping[str, str], known: Mapping[str, KnownChannel]
 ) -> list[Channel]:
-    wanted = configured_channels(agent, configs, system)
-    return open_channels([one._replace(uuid=known.get(str(channel_path(one.path)), "")) for one in wanted])
+    wanted = []
+    for one in configured_channels(agent, configs, system):
+        there = known.get(str(channel_path(one.path)), KnownChannel())
+        has_spool = there.spool != "" and there.spool == one.options.get("spool")
+        wanted.append(one._replace(uuid=there.uuid, has_spool=has_spool))
+    return open_channels(wanted)
 
 
 def _late(name: str, open_channel: Callable[[], Channel]) -> Channel:
@@ -132,7 +158,9 @@ def _late(name: str, open_channel: Callable[[], Channel]) -> Channel:
     return cast("Channel", LateChannel(name, open_channel))
 
 
-def _opened(agent: str, config: ComponentConfig, system: Mapping[str, str], known: Mapping[str, str]) -> Channel:
+def _opened(
+    agent: str, config: ComponentConfig, system: Mapping[str, str], known: Mapping[str, KnownChannel]
+) -> Channel:
     """Open a channel, unless it can't delay events as its configuration wants: puts there would fail for good."""
     (channel,) = _open(agent, [config], system, known)
     try:

@@ -30,12 +30,14 @@ class AgentChannel(NamedTuple):
         written: what its sinks have written and not committed.
         start_time_ms: since when the agent has it, in milliseconds since 1970.
         times: the times of events that come into it.
+        spool: the directory of the spool in front of it, as its configuration says; "" for none.
     """
 
     channel: Channel
     written: WrittenEvents
     start_time_ms: int
     times: EventTimes
+    spool: str = ""
 
     @property
     def of_sinks(self) -> tuple[Channel, WrittenEvents]:

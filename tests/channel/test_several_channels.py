@@ -261,3 +261,19 @@ def test_a_check_creates_nothing(tmp_path: Path) -> None:
         check_channel(f"object+file://{tmp_path}/objects", memory_capacity=5)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not (tmp_path / "a").exists()
+
+
+def test_a_spool_that_must_be_there_is_not_created_in_its_place(tmp_path: Path) -> None:
+    spool = tmp_path / "disk" / "spool"
+    wanted = WantedChannel(
+        f"object+file://{tmp_path}/store", {"durability": "local", "spool": str(spool), "commit_interval": 0}
+    )
+    (channel,) = open_channels([wanted])
+    again = wanted._replace(uuid=channel.uuid, has_spool=True)
+    channel.close()
+    spool.parent.rename(tmp_path / "away")
+    with pytest.raises(NotAChannelError, match=f"the spool of the channel {again.uuid} was at {spool}, and nothing"):
+        open_channels([again])
+    assert not spool.exists()
+    (tmp_path / "away").rename(spool.parent)
+    open_channels([again])[0].close()

@@ -157,3 +157,44 @@ def test_the_order_of_channels_makes_another_division_unless_all_of_them_get_all
         (tmp_path / "f").write_text(text + f"a.sources.s.selector.type = {selector}\n")
         found.add(assembly._division(load(tmp_path / "f").agents["a"].sources[1]))
     assert (len(found) == 1) == is_the_same
+
+
+SPOOLED = """
+a.channels = c
+a.channels.c.type = file
+a.channels.c.path = object+file://{dir}/store
+a.channels.c.durability = local
+a.channels.c.spool = {dir}/spool
+a.channels.c.commitInterval = 1s
+a.sources = r
+a.sources.r.type = seq
+a.sources.r.channels = c
+a.sinks = k
+a.sinks.k.type = null
+a.sinks.k.channel = c
+"""
+
+
+def test_a_spool_of_what_runs_is_not_created_again_and_another_one_is(tmp_path: Path) -> None:
+    """Its disk was away, and an agent that opened the channel again put to an empty one on another disk."""
+    file = tmp_path / "f"
+
+    def assembled(text: str, before: Wired) -> Wired:
+        file.write_text(text.replace("{dir}", str(tmp_path)))
+        return assemble("a", load(file).agents["a"], {}, Changes(frozenset(), frozenset(), frozenset("c")), before)
+
+    with ExitStack() as stack:
+        wired = assembled(SPOOLED, Wired())
+        stack.callback(wired.channels["c"].channel.close)
+        (tmp_path / "spool").rename(tmp_path / "away")
+        with pytest.raises(
+            NotAChannelError, match=f"was at {tmp_path}/spool, and nothing is there now: mount its disk"
+        ):
+            assembled(SPOOLED, wired)
+        assert not (tmp_path / "spool").exists()
+        (tmp_path / "away").rename(tmp_path / "spool")
+        again = assembled(SPOOLED, wired)
+        again.channels["c"].channel.close()
+        other = assembled(SPOOLED.replace("/spool", "/other"), wired)
+        other.channels["c"].channel.close()
+        assert (tmp_path / "other").is_dir()
