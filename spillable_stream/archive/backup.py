@@ -40,6 +40,7 @@ from spillable_stream.errors import (
     SpillableError,
 )
 from spillable_stream.format.extent import Extent
+from spillable_stream.format.file_names import COPIES
 from spillable_stream.format.packing import pack
 from spillable_stream.log.nesting import require_outside
 from spillable_stream.log_records import fields, log_of
@@ -58,7 +59,6 @@ __all__ = ["BackupReport", "archive_location", "backup", "shown_location"]
 
 _log = log_of(__name__)
 
-_FOLDERS = ("delays/", "events/", "states/")
 _ROUNDS = 100
 
 
@@ -191,7 +191,7 @@ class _Backup:
                 f"{self._engine.path}; give each channel a place of its own"
             )
         self._engine.log.look_closely()
-        left = {info.key for folder in _FOLDERS for info in self._store.list(folder)}
+        left = {info.key for folder in COPIES for info in self._store.list(folder)}
         try:
             self._begin_behind(before)
             image, delays = self._copy()
@@ -329,7 +329,7 @@ class _Backup:
 
     def _require_files(self, manifest: Manifest) -> None:
         """Prove that the files of earlier backups are there, and as large as they were."""
-        sizes = {info.key: info.size_bytes for folder in _FOLDERS for info in self._store.list(folder)}
+        sizes = {info.key: info.size_bytes for folder in COPIES for info in self._store.list(folder)}
         for file in (*manifest.files, *manifest.delays):
             if sizes.get(file.key) != file.size_bytes:
                 raise CorruptionError(
@@ -361,7 +361,7 @@ class _Backup:
         self._events.discard()
         if self._is_on_disk and not self._may_count:
             with suppress(SpillableError):
-                for key in [info.key for folder in _FOLDERS for info in self._store.list(folder)]:
+                for key in [info.key for folder in COPIES for info in self._store.list(folder)]:
                     if key.endswith(self._token):
                         self._store.delete(key)
         remove_made(self._store)

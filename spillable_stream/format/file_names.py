@@ -13,6 +13,7 @@ from spillable_stream.names import is_name
 
 __all__ = [
     "BACKUPS",
+    "COPIES",
     "DISK",
     "GENERATION_BITS",
     "MEMORY",
@@ -45,6 +46,9 @@ __all__ = [
 
 BACKUPS = "backups/"
 """What the names of a backup's manifests begin with, which no channel has."""
+
+COPIES = ("delays/", "events/", "states/")
+"""What the names of a backup's other files begin with."""
 
 OWNER_FILE = "owner.json"
 """What says whose a directory is."""

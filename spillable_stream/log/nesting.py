@@ -1,4 +1,4 @@
-"""No channel is inside of another one's directories: a backup, a move or a removal of the outer would take it along.
+"""No channel is inside of another one's directories, or of a backup: what moves or removes that would take it along.
 
 A directory is a channel's if a file in it proves that: a `channel.json` or an `owner.json` with a channel's UUID and a
 checksum that fits. A file that is damaged, out of reach or another program's proves nothing.
@@ -6,14 +6,14 @@ checksum that fits. A file that is damaged, out of reach or another program's pr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from spillable_stream.errors import OptionError, SpillableError, StorageError
 from spillable_stream.format.packing import NONSENSE
-from spillable_stream.log.identity_file import proven_channel
+from spillable_stream.log.identity_file import backup_at, proven_channel
 from spillable_stream.log.layout import IDENTITY
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner
 from spillable_stream.storage.filesystem import FileSystem
@@ -61,7 +61,7 @@ class PlannedDirectories(NamedTuple):
 
 
 def require_apart(fs: FileSystem, path: Path, directories: Collection[Path] = ()) -> None:
-    """Refuse a new channel if a directory of it is inside of another channel's, or has another channel's right in it.
+    """Refuse a new channel if a directory of it is inside of another one's or a backup, or has one right in it.
 
     A channel that is deeper in a directory is not searched for, and a link to one does not count.
 
@@ -75,6 +75,7 @@ def require_apart(fs: FileSystem, path: Path, directories: Collection[Path] = ()
         OptionError: it is so; the message names both.
     """
     places = sorted({fs.real_path(directory) for directory in (path, *directories)})
+    _require_outside_of_backups(fs, places)
     above = {directory for place in places for directory in place.parents}.difference(places)
     owned = {directory: found for directory in above if (found := _proven(fs, directory)) is not None}
     outer = [(place, owned[directory]) for place in places for directory in place.parents if directory in owned]
@@ -90,6 +91,12 @@ def require_apart(fs: FileSystem, path: Path, directories: Collection[Path] = ()
                 f"{place} holds {found.path}, another channel's directory: give a place beside that, or move it away"
                 f"{found.advice()}"
             )
+
+
+def _require_outside_of_backups(fs: FileSystem, places: Iterable[Path]) -> None:
+    for place in places:
+        if (backup := next((above for above in place.parents if backup_at(fs, above)), None)) is not None:
+            raise OptionError(f"{place} is inside of {backup}, a backup: give a place outside of it")
 
 
 def require_each_apart(fs: FileSystem, channels: Sequence[PlannedDirectories]) -> None:

@@ -6,12 +6,14 @@ address is wrong whatever is near it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import PurePosixPath
 
 from spillable_stream.errors import NotAChannelError, OptionError, SpillableError
+from spillable_stream.format.file_names import BACKUPS, COPIES
 from spillable_stream.objects.checkpoints import CHECKPOINTS
 from spillable_stream.objects.identity import IDENTITY, QUERIES, WORKERS, backup_in, no_channel, read_identity
 from spillable_stream.objects.location import Location
@@ -24,6 +26,7 @@ from spillable_stream.objects.store import Store
 __all__ = ["no_channel_but", "refuse_leftovers", "require_outside_of_channel"]
 
 _FOLDERS = {LOG, CHECKPOINTS, SEGMENTS, QUERIES, WORKERS, QUARANTINE}
+_FOLDERS_OF_BACKUPS = {BACKUPS, *COPIES}
 _MOST_LOOKS = 10
 _MOST_LISTED = 1000  # one request; whoever gives a wrong address may have millions of objects there
 
@@ -43,13 +46,15 @@ def no_channel_but(store: Store) -> NotAChannelError:
 
 
 def require_outside_of_channel(location: Location) -> None:
-    """Refuse a new channel in a folder of another one, whose listings would find it.
+    """Refuse a new channel in a folder of another one, or of a backup, whose listings would find it.
 
     Raises:
         OptionError: it would be there.
     """
     if (outer := _channel_around(location)) is not None:
         raise OptionError(f"{location} is inside of {outer}, a channel: give a place outside of it")
+    if (outer := _owner_around(location, _FOLDERS_OF_BACKUPS, _is_backup)) is not None:
+        raise OptionError(f"{location} is inside of {outer}, a backup: give a place outside of it")
 
 
 def refuse_leftovers(store: Store, location: Location) -> None:
@@ -83,9 +88,14 @@ def refuse_leftovers(store: Store, location: Location) -> None:
 
 def _channel_around(location: Location) -> Location | None:
     """Return the channel that has an address in one of its folders."""
+    return _owner_around(location, _FOLDERS, _is_channel)
+
+
+def _owner_around(location: Location, folders: set[str], owns: Callable[[Location], bool]) -> Location | None:
+    """Return the nearest root that has an address in one of its folders."""
     path = PurePosixPath(location.prefix)
-    folders = (folder for folder in (path, *path.parents) if f"{folder.name}/" in _FOLDERS and len(folder.parts) > 1)
-    return next(filter(_is_channel, (replace(location, prefix=str(folder.parent)) for folder in folders)), None)
+    found = (folder for folder in (path, *path.parents) if f"{folder.name}/" in folders and len(folder.parts) > 1)
+    return next(filter(owns, (replace(location, prefix=str(folder.parent)) for folder in found)), None)
 
 
 def _channel_below(store: Store, location: Location) -> Location | None:
@@ -93,6 +103,12 @@ def _channel_below(store: Store, location: Location) -> Location | None:
     names = {info.key.partition("/")[0] for info in islice(store.list(""), _MOST_LISTED) if "/" in info.key}
     below = (replace(location, prefix=f"{location.prefix}/{name}") for name in sorted(names)[:_MOST_LOOKS])
     return next(filter(_is_channel, below), None)
+
+
+def _is_backup(location: Location) -> bool:
+    with suppress(SpillableError):
+        return bool(backup_in(open_store(location)))
+    return False
 
 
 def _is_channel(location: Location) -> bool:

@@ -89,6 +89,21 @@ def test_a_channel_of_objects_inside_of_another_one_is_refused_likewise(outer: P
 
 
 @pytest.mark.parametrize("form", ["{}", "object+file://{}"])
+@pytest.mark.parametrize("place", ["backups", "events", "states", "other", "events/deep/down"])
+def test_a_channel_inside_of_a_backup_is_refused(outer: Path, tmp_path: Path, form: str, place: str) -> None:
+    copy = tmp_path / "copy"
+    backup(outer, copy)
+    before = sorted(copy.rglob("*"))
+    refused = f"is inside of {copy}, a backup: give a place outside of it|is not a channel and not empty"
+    with pytest.raises(SpillableError, match=refused):
+        Channel(form.format(copy / place))
+    with pytest.raises(SpillableError, match=f"is inside of {copy}, a backup"):
+        restore(copy, form.format(copy / place / "restored"), new_identity=True)
+    assert sorted(copy.rglob("*")) == before
+    Channel(tmp_path / "beside", data_dirs=[tmp_path / "d"]).close()
+
+
+@pytest.mark.parametrize("form", ["{}", "object+file://{}"])
 def test_a_restore_inside_of_a_channel_is_refused(outer: Path, tmp_path: Path, form: str) -> None:
     backup(outer, tmp_path / "copy")
     with pytest.raises(OptionError, match=f"is inside of {outer}"):

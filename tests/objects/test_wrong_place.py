@@ -123,6 +123,16 @@ def test_no_channel_is_created_in_the_folder_of_another_one(stores: Stores) -> N
         assert said_of(inside) == f", and is inside of a channel: give {URL}"
 
 
+@pytest.mark.parametrize("folder", ["backups", "delays", "events", "states"])
+def test_no_channel_is_created_in_the_folder_of_a_backup(stores: Stores, folder: str) -> None:
+    stores[URL] = MemoryStore(URL)
+    stores[URL].replace(MANIFEST, b"{}")
+    for inside in (f"{URL}/{folder}", f"{URL}/{folder}/deep/down"):
+        with pytest.raises(OptionError, match=f"^{inside} is inside of {URL}, a backup: give a place outside of it$"):
+            Channel(inside)
+        assert stores[inside].objects == {}
+
+
 def test_no_channel_is_created_around_one_that_is_where_its_slots_would_be_and_nothing_is_said_to_be_left(
     stores: Stores,
 ) -> None:
