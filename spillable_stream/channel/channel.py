@@ -500,6 +500,7 @@ class Channel(Generic[EventT]):
             flush: whether what is in memory, or in the spool, is moved; ``flushOnClose`` decides by default.
 
         Raises:
+            LockTimeoutError: a call of another thread has not ended in time. New ones are refused; close it again.
             StorageError: the disk refused; the handle is closed, and what was in memory still is.
             TransactionStateError: this thread is inside of a call, as a signal handler or a finalizer may be.
         """

@@ -402,9 +402,10 @@ class Consumer:
         """Give the group up when the calls under way are over; what was claimed is back in the queue.
 
         Raises:
+            LockTimeoutError: a call of another thread does not end.
             TransactionStateError: this thread is inside of a call.
         """
-        self.active_calls.end("a close")
+        self.active_calls.end("a close", self._engine.lock_timeout_seconds)
         self._reader.forget()
         self._ownership.close()
         path = self._engine.path

@@ -261,7 +261,7 @@ class OpenChannel:
 
     def _end(self, checkpoint: bool | None, flush: bool | None) -> None:
         self.is_closed = True
-        self._engine.active_calls.end("a close")
+        self._engine.active_calls.end("a close", self._engine.lock_timeout_seconds)
         with self._mutex:
             if self._left:
                 return

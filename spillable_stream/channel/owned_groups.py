@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.seek_target import SeekTarget, to_take_from
@@ -109,9 +110,10 @@ class OwnedGroups:
         return self.active_calls.run("a seek", seek)
 
     def close(self) -> None:
-        """Give up the groups when the handle is closed; the caller has the mutex."""
-        for consumer in self.consumers.values():
-            consumer.close()
+        """Give up the groups when the handle is closed; the caller has the mutex. Raises what `Consumer.close` does."""
+        with ExitStack() as stack:  # all of them, also after one that fails
+            for consumer in self.consumers.values():
+                stack.callback(consumer.close)
 
     def leave(self) -> None:
         """In a forked child: leave the groups to the parent."""

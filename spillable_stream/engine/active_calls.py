@@ -11,13 +11,16 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import NoReturn, TypeVar
 
-from spillable_stream.errors import SpillableError, TransactionStateError
+from spillable_stream.errors import LockTimeoutError, SpillableError, TransactionStateError
 
-__all__ = ["ActiveCalls"]
+__all__ = ["LONG_SECONDS", "ActiveCalls"]
 
 T = TypeVar("T")
 
 _POLL_SECONDS = 0.001
+
+LONG_SECONDS = 60.0
+"""How long the end of an object waits at least for a call under way: a store that is away may keep one so long."""
 
 
 class ActiveCalls:
@@ -81,16 +84,26 @@ class ActiveCalls:
             "(__del__) or a handler of warnings or logging; let another thread do that"
         )
 
-    def end(self, call: str) -> None:
+    def end(self, call: str, timeout_seconds: float) -> None:
         """Forbid new calls, and wait until the calls under way have ended. Idempotent.
 
         Args:
             call: the name of the call that ends it, for messages.
+            timeout_seconds: how long to wait, but for `LONG_SECONDS` at least.
 
         Raises:
+            LockTimeoutError: a call has not ended in time; new ones are forbidden nevertheless.
             TransactionStateError: this thread is inside a call.
         """
         self.refuse_within(call)
         self.ended = True
+        timeout_seconds = max(timeout_seconds, LONG_SECONDS)
+        until = time.monotonic() + timeout_seconds
         while self.threads:
+            if time.monotonic() >= until and (under_way := sorted(set(list(self.threads.values())))):
+                raise LockTimeoutError(
+                    f"{call} of {self.of} has waited {timeout_seconds:g} s for {' and '.join(under_way)} of another "
+                    "thread; its storage may be slow, or not answer. New calls are refused; close it again once that "
+                    "has ended"
+                )
             time.sleep(_POLL_SECONDS)

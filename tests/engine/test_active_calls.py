@@ -19,9 +19,11 @@ from spillable_stream import (
     ChannelClosedError,
     ChannelFullError,
     GroupOwnedError,
+    LockTimeoutError,
     StorageError,
     TransactionStateError,
 )
+from spillable_stream.engine import active_calls
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log import wal
@@ -169,6 +171,40 @@ def test_puts_that_are_being_committed_are_over_before_a_close_is(open_channel: 
         assert [first.end(), second.end()] == [(1, 1), (2, 2)]
         closing.end()
     assert peek(open_channel()) == [b"first", b"second"]
+
+
+def test_a_close_does_not_wait_forever_for_a_call_and_another_one_does_the_rest(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(active_calls, "LONG_SECONDS", 0.01)
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs, lock_timeout=0.02)
+    with held(fs) as (there, go_on):
+        first = Work(lambda: put(channel, b"first"))
+        assert there.wait(PATIENCE_SECONDS)
+        with pytest.raises(LockTimeoutError, match=r"a close of .* has waited 0\.02 s for a commit of another thread"):
+            channel.close()
+        with pytest.raises(ChannelClosedError):
+            put(channel, b"second")
+        go_on.set()
+        assert first.end() == (1, 1)
+    channel.close()
+    assert peek(open_channel()) == [b"first"]
+
+
+def test_a_group_that_can_not_be_given_up_keeps_no_other_one(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(active_calls, "LONG_SECONDS", 0.01)
+    channel = open_channel(lock_timeout=0.02)
+    for group in ("a", "b", "c"):
+        channel.consumer(group)
+    channel.consumer("b").active_calls.threads[-1] = "a take"
+    with pytest.raises(LockTimeoutError, match=r"'b' of .* for a take of another thread"):
+        channel.close()
+    with open_channel() as other:
+        for group in ("a", "c"):
+            other.consumer(group)
 
 
 def test_a_put_that_waits_for_room_is_refused_by_a_close(open_channel: Open) -> None:
