@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from types import ModuleType
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.cloud_answer import CloudAnswer, Outcome, read_answer
 from spillable_stream.objects.cloud_clients import CloudClients, RequestTimeouts, import_obstore
 from spillable_stream.objects.cloud_errors import Right, store_error
-from spillable_stream.objects.forked import begin_requests, is_orphan
+from spillable_stream.objects.forked import begin_requests, hold_in_children, is_orphan
 from spillable_stream.objects.interruptible import interruptible, left_after
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.shared_clients import forget_clients, shared_clients
@@ -76,6 +77,11 @@ class CloudStore:
         self._timeouts = timeouts or RequestTimeouts()
         self._made: CloudClients | None = None
         self._has_answered = has_answered
+        hold_in_children(self)
+
+    def held(self) -> CloudClients | None:
+        """Return what no forked child may drop: these clients may be shared no more."""
+        return self._made
 
     def __reduce__(self) -> tuple[object, ...]:
         return partial(type(self), has_answered=self._has_answered), (self._location,)
@@ -197,17 +203,9 @@ class CloudStore:
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the objects whose keys begin with ``prefix``, in any order."""
         folder = prefix.rpartition("/")[0]  # obstore takes only whole parts of a path
-        pages: Any = None
-
-        def next_page(clients: CloudClients, path: str) -> Any:
-            """Return the next page; after an error, which ends the client's listing, the first of a new one."""
-            nonlocal pages
-            listing, pages = pages or self._obstore.list(clients.reading, prefix=path, chunk_size=_PAGE), None
-            page, pages = next(listing, None), listing
-            return page
-
         begin, told = len(self._location.prefix) + 1, set[str]()  # stores list in any order, so none is a place in it
-        while page := self._ask("list", folder, next_page, again=True):
+        listing = _Listing(self._obstore)
+        while page := self._ask("list", folder, listing.next_page, again=True):
             for found in page:
                 key = found["path"][begin:]
                 if key.startswith(prefix) and key not in told:
@@ -283,6 +281,24 @@ class CloudStore:
         return self._made
 
 
+class _Listing:
+    """A listing that begins anew after an error, which ends the client's own."""
+
+    def __init__(self, obstore: ModuleType) -> None:
+        self._obstore = obstore
+        self._pages: Any = None
+        hold_in_children(self)
+
+    def held(self) -> object:
+        return self._pages
+
+    def next_page(self, clients: CloudClients, path: str) -> Any:
+        """Return the next page; None behind the last one."""
+        pages, self._pages = self._pages or self._obstore.list(clients.reading, prefix=path, chunk_size=_PAGE), None
+        page, self._pages = next(pages, None), pages
+        return page
+
+
 class CloudUpload:
     """An object that is being written. Implements `Upload`; for one thread.
 
@@ -295,6 +311,11 @@ class CloudUpload:
         self._kept: list[Any] = []
         self._size_bytes = 0
         self._writer: Any = None
+        hold_in_children(self)
+
+    def held(self) -> object:
+        """Return what no forked child may drop."""
+        return self._writer
 
     def write(self, data: Payload) -> None:
         """Append bytes; see `Upload.write`."""

@@ -1,16 +1,38 @@
 """Tells whether this process was forked from one that had sent requests to an object store.
 
 The runtime of obstore has threads, which a forked child does not have: its requests would wait forever for them. So a
-child of a process that has sent a request is refused at once.
+child of a process that has sent a request is refused at once. It drops nothing of obstore's either: a destructor may
+wait for such a thread, too.
 """
 
 from __future__ import annotations
 
 import os
+from typing import Protocol
+from weakref import WeakSet
 
 from spillable_stream.objects.store import StoreError
 
-__all__ = ["begin_requests", "is_orphan"]
+__all__ = ["Holder", "begin_requests", "hold_in_children", "is_orphan"]
+
+
+class Holder(Protocol):
+    """Something that has objects of obstore."""
+
+    def held(self) -> object:
+        """Return them, as they are now."""
+
+
+_holders: WeakSet[Holder] = WeakSet()
+
+
+def hold_in_children(holder: Holder) -> None:
+    """Let no forked child drop what is held by something, whatever becomes of that there.
+
+    Args:
+        holder: what holds it; it is not kept alive in this process.
+    """
+    _holders.add(holder)
 
 
 class _State:
@@ -50,9 +72,17 @@ def begin_requests(root: object) -> None:
         _State.pid = os.getpid()
 
 
+def _keep_for_good(held: list[object]) -> None:
+    """Let nothing drop what is held, not even the end of this process's Python, which clears all modules."""
+    import ctypes  # here: few processes need it
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+
+
 def _record_fork() -> None:
     if _State.pid:
         _State.is_orphan = True
+        _keep_for_good([holder.held() for holder in _holders])
 
 
 os.register_at_fork(after_in_child=_record_fork)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from spillable_stream.objects.cloud_clients import CloudClients, RequestTimeouts, make_clients
 from spillable_stream.objects.credentials import CredentialsFactory, chosen_provider, factory_of
+from spillable_stream.objects.forked import hold_in_children
 from spillable_stream.objects.location import Location
 
 __all__ = ["forget_clients", "shared_clients"]
@@ -37,10 +38,14 @@ class _Shared:
         self.factory: CredentialsFactory | None = factory
         self.clients: CloudClients | None = None
         self.lock: threading.RLock = threading.RLock()
+        hold_in_children(self)
+
+    def held(self) -> CloudClients | None:
+        """Return what no forked child may drop."""
+        return self.clients
 
 
 _shared: dict[object, _Shared] = {}  # oldest first
-_of_parents: list[_Shared] = []  # in a forked child
 _mutex = threading.Lock()
 
 
@@ -93,10 +98,9 @@ def _environment() -> bytes:
 
 
 def _forget() -> None:
-    """Give a forked child new clients. Its parent's stay: to drop one may wait forever for a thread of the parent."""
+    """Give a forked child new clients. `forked` has kept its parent's by now: its hook was registered before."""
     global _mutex
     _mutex = threading.Lock()
-    _of_parents.extend(_shared.values())
     _shared.clear()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream.objects import forked
+from spillable_stream.objects import cloud_store, forked
 from spillable_stream.objects.cloud_store import PART_BYTES, CloudStore
 from spillable_stream.objects.forked import begin_requests, is_orphan
 from spillable_stream.objects.store import StoreError
@@ -127,3 +128,66 @@ def test_a_child_forked_after_the_first_request_is_refused_at_once_and_the_paren
     assert {request.method for request in gcs.requests} <= {"PUT", "POST", "GET"}
     assert {request.path for request in gcs.requests} <= {"/bucket/orders/log/1", "/bucket/orders/segments/1"}
     assert sum(request.method == "GET" for request in gcs.requests) == 1, "none of a child"
+
+
+class Dropped:
+    """What notes that it was dropped: what is obstore's may wait forever then for a thread of the parent."""
+
+    count = 0
+
+    def __del__(self) -> None:
+        type(self).count += 1
+
+
+@pytest.mark.usefixtures("cloud_settings")
+@pytest.mark.parametrize("holds", ["clients", "upload", "listing"])
+def test_a_forked_child_drops_nothing_of_its_parents_whatever_it_lets_go(
+    holds: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients are not shared for long, so a store may be the last that has its own."""
+    monkeypatch.setattr(Dropped, "count", 0)
+    begin_requests("s3://bucket/orders")
+    store = CloudStore(S3)
+    upload, listing = store.upload("segments/1"), cloud_store._Listing(store._obstore)
+    held: list[object] = [store, upload, listing]
+    holder, name = {"clients": (store, "_made"), "upload": (upload, "_writer"), "listing": (listing, "_pages")}[holds]
+    setattr(holder, name, Dropped())
+    del store, upload, listing, holder
+
+    def let_go() -> bool:
+        held.clear()
+        gc.collect()
+        return Dropped.count == 0
+
+    in_child(let_go)
+    held.clear()
+    gc.collect()
+    assert Dropped.count == 1, "and its parent drops it"
+
+
+def test_a_forked_child_that_ends_as_programs_do_drops_nothing_of_its_parents() -> None:
+    program = (
+        "import os, sys\n"
+        "from spillable_stream.objects.forked import begin_requests, hold_in_children\n"
+        "class Dropped:\n"
+        "    def __del__(self, write=os.write, pid=os.getpid):\n"
+        "        write(1, b'dropped by %d ' % (pid() == parent))\n"
+        "class Holder:\n"
+        "    def held(self):\n"
+        "        return self.dropped\n"
+        "parent, holder = os.getpid(), Holder()\n"
+        "holder.dropped = Dropped()\n"
+        "hold_in_children(holder)\n"
+        "begin_requests('s3://bucket/orders')\n"
+        "if os.fork():\n"
+        "    assert os.wait()[1] == 0\n"
+        "del holder\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == ("dropped by 1 ", "")

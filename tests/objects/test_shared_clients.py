@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from spillable_stream import register_credentials
-from spillable_stream.objects import credentials, shared_clients
+from spillable_stream.objects import credentials, forked, shared_clients
 from spillable_stream.objects.cloud_clients import CloudClients, RequestTimeouts
 from spillable_stream.objects.cloud_store import CloudStore
 from spillable_stream.objects.location import Location
@@ -230,6 +230,7 @@ class Dropped:
 def test_a_forked_child_has_new_clients_and_drops_none_of_its_parents(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = shared_clients._Shared(0.0, None)
     shared.clients = Dropped()  # type: ignore[assignment]
+    monkeypatch.setattr(forked._State, "pid", os.getpid())
     monkeypatch.setattr(shared_clients, "_shared", {"key": shared})
     del shared
     in_child(lambda: not shared_clients._shared and Dropped.count == 0)
