@@ -308,14 +308,15 @@ class Spool:
         self._end_of_shipping.come()
         with self._closing:
             if not self._is_closed:
+                deadline = time.monotonic() + CLOSE_SECONDS  # also of what the thread is shipping
                 self._thread.end()
-                self._end(ship)
+                self._end(deadline if ship else None)
 
-    def _end(self, ship: bool) -> None:
+    def _end(self, deadline: float | None) -> None:
         try:
             with contextlib.suppress(ChannelClosedError):  # its log failed, and it says nothing more
-                if ship:
-                    self._ship_until(time.monotonic() + CLOSE_SECONDS)
+                if deadline is not None:
+                    self._ship_until(deadline)
                 self._report_left()
         finally:
             with self._mutex:

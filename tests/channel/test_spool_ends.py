@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -117,6 +118,23 @@ def test_a_close_ships_no_longer_than_its_time(by_hand: Open, monkeypatch: pytes
     channel.close()
     assert in_store() == []
     assert by_hand().flush() == 1
+
+
+def test_what_the_thread_is_shipping_counts_as_the_time_of_a_close(
+    by_hand: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = by_hand()
+    put(channel, b"0")
+    monkeypatch.setattr(spool_module, "CLOSE_SECONDS", 0.001)
+
+    def end_late(*_: object) -> bool:
+        until = time.monotonic() + 0.002
+        wait_until(lambda: time.monotonic() > until)
+        return True
+
+    monkeypatch.setattr(spool_module.PeriodicThread, "end", end_late)
+    channel.close()
+    assert in_store() == []
 
 
 def test_a_close_without_a_flush_ships_nothing(by_hand: Open) -> None:
