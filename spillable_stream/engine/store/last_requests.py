@@ -41,12 +41,9 @@ class LastRequests:
         except RuntimeError:  # there can be no thread, as at the end of the process
             asked()
             return True
-        try:
-            wait([done], self.seconds())
-        finally:
-            if not done.done():
-                self._unanswered = done
+        wait([done], self.seconds())  # an interrupt says nothing of the store
         if not done.done():
+            self._unanswered = done
             return False
         done.result()
         return True
