@@ -174,7 +174,7 @@ def _put_through(
     from spillable_stream.flow.assembly import opened_processor
     from spillable_stream.flow.configuration_files import runnable
     from spillable_stream.flow.pieces import put_in_pieces
-    from spillable_stream.flow.sources.base import fitting
+    from spillable_stream.flow.sources.held import fitting
 
     loaded = loaded_configuration(files, name, define, mapped, False)
     with opened_processor(runnable(loaded, name), source, pairs(define)) as processor:

@@ -336,6 +336,17 @@ class ChannelProcessor:
         self.optional_puts.put(rest, lambda name: self._put_optional(routed, name))
         return routed.result
 
+    def adopt(self, routed: RoutedBatch) -> int:
+        """Take over a batch of another processor that could not deliver it, to deliver it to the channels of this one.
+
+        Args:
+            routed: the batch; some channels have their parts, or may have them.
+
+        Returns:
+            How many events are in parts of required channels that this processor does not have.
+        """
+        return routed.without_channels({*routed.required, *routed.optional} - self._channels.keys())
+
     def hanging(self) -> list[Channel]:
         """Return the optional channels in which a put is still under way, though nobody waits for it."""
         return [self._channels[name] for name in self.optional_puts.under_way()]

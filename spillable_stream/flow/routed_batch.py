@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -89,6 +89,19 @@ class RoutedBatch:
         again = self._divide()
         self.required, self.optional, self.times = again.required, again.optional, again.times
         self.result, self.note = again.result, again.note
+
+    def without_channels(self, names: Collection[str]) -> int:
+        """Forget the parts of some channels; return how many events the required ones of them do not have.
+
+        Args:
+            names: the channels' names.
+        """
+        lost = 0
+        for name in self.required.keys() & {*names} - self.done:
+            lost += self.required[name].num_rows
+        self.required = {name: part for name, part in self.required.items() if name not in names}
+        self.optional = {name: part for name, part in self.optional.items() if name not in names}
+        return lost
 
     def optional_halves(self, name: str) -> list[RoutedBatch]:
         """Return both halves of an optional channel's part, which has two events or more, as batches of their own."""

@@ -15,6 +15,7 @@ from spillable_stream.flow.late_channel import is_open, is_optional
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
+from spillable_stream.flow.sources.held import lose_unstored
 from spillable_stream.flow.supervisor import Supervisor
 from spillable_stream.flow.wired import AgentChannels, Wired, open_late
 from spillable_stream.log_records import fields, log_of
@@ -80,15 +81,27 @@ class RunningFlow:
         for sink in _sinks_of(new):
             if sink.name in before:
                 sink.succeed(before[sink.name])
+        self._hand_over(self.wired.without(wired), new, keeps_finished)
         self.wired = wired
         self._start(new)
 
+    def _hand_over(self, old: Wired, new: Wired, keeps_finished: bool) -> None:
+        """Let sources put what those before them held; what none does is lost, and the log says so."""
+        for name, runner in old.sources.items():
+            before, follower = runner.source, new.sources.get(name)
+            is_at_end = keeps_finished and _is_finished(runner)
+            if follower is None or not follower.source.succeed(before, is_at_end=is_at_end):
+                lose_unstored(before)
+
     def _with_finished(self, wired: Wired) -> Wired:
-        """Return what to run, with those sources of what ran that are at their end and have no numbers."""
+        """Return what to run, with sources of what ran that are at their end, have no numbers and hold nothing."""
         done = {
             name: one
             for name, one in self.wired.sources.items()
-            if wired.sources.get(name, one) is not one and not one.source.numbered and _is_finished(one)
+            if wired.sources.get(name, one) is not one
+            and not one.source.numbered
+            and _is_finished(one)
+            and not one.source.unstored.events
         }
         return wired._replace(sources={name: done.get(name, one) for name, one in wired.sources.items()})
 
@@ -103,7 +116,10 @@ class RunningFlow:
             Whether all have ended in time.
         """
         self.supervisor.end()
-        return self._end(self.wired, seconds, may_drain)
+        ended = self._end(self.wired, seconds, may_drain)
+        for runner in self.wired.sources.values():
+            lose_unstored(runner.source)
+        return ended
 
     def _end(self, wired: Wired, seconds: float, may_drain: Callable[[], bool] = lambda: False) -> bool:
         ended = self._end_sources(wired.sources.values(), seconds)

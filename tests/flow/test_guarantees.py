@@ -41,8 +41,10 @@ HELD_BY = {
         "flow/sources/test_netcat::test_a_refused_batch_is_answered_with_the_reason",
     ],
     "exec, netcat without answers, syslog, datagrams → channels": [
-        "flow/sources/test_base::test_a_batch_is_held_until_it_is_stored",
-        "flow/sources/test_base::test_a_source_that_is_being_stopped_tries_once_and_names_what_is_lost",
+        "flow/sources/test_held::test_a_batch_is_held_until_it_is_stored",
+        "flow/sources/test_held::test_what_a_stopped_source_held_is_put_in_order_by_the_one_in_its_place_and_counts_there",
+        "flow/test_handing_over::test_what_was_read_while_the_channel_was_closed_comes_in_order",
+        "flow/test_handing_over::test_what_no_source_takes_over_is_counted_and_named",
         "flow/sources/test_exec::test_a_full_channel_holds_the_batch_and_the_pipe_is_not_read",
         "flow/sources/test_netcat::test_without_answers_a_refused_batch_is_held_until_it_is_stored",
         "flow/sources/test_datagrams::test_what_is_there_is_one_batch_and_a_failure_does_not_end_the_source",

@@ -18,9 +18,9 @@ from spillable_stream.flow.sources.base import (
     PolledSource,
     SourceBase,
     Status,
-    put_held,
 )
 from spillable_stream.flow.sources.event_columns import events_of
+from spillable_stream.flow.sources.held import put_held
 from spillable_stream.flow.sources.spooldir import SpoolDir
 from spillable_stream.flow.sources.taildir import TailDir
 from spillable_stream.flow.supervisor import Supervisor

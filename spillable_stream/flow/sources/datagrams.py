@@ -6,6 +6,8 @@ import asyncio
 import socket
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from spillable_stream.flow.sources.network import NetworkSource, bound_socket
 from spillable_stream.log_records import fields, log_of
 
@@ -41,6 +43,7 @@ class DatagramSource(NetworkSource):
         self._address = (host, port)
         self._socket: socket.socket | None = None
         self._taking: asyncio.Task[None] | None = None
+        self._is_stored = True  # all that it has read
         self.port: int = port
 
     def bind(self) -> list[socket.socket]:
@@ -49,7 +52,7 @@ class DatagramSource(NetworkSource):
 
     async def listen(self, sockets: list[socket.socket]) -> None:
         """Begin to read; see `NetworkSource.listen`."""
-        (self._socket,) = sockets
+        (self._socket,), self._is_stored = sockets, True
         self.port = self._socket.getsockname()[1]
         self._watch()
 
@@ -75,7 +78,7 @@ class DatagramSource(NetworkSource):
             _log.warning("%s: a datagram could not be read: %s", self.name, e, extra=fields(component=self.name))
         try:
             if found:
-                await self.take(found)
+                self._is_stored = await self.put_held(await self.events(found), is_behind=not self._is_stored)
         except Exception:
             self.counters.generic_processing_fail += 1
             _log.exception(
@@ -96,6 +99,6 @@ class DatagramSource(NetworkSource):
         self._socket.close()
         self._socket = None
 
-    async def take(self, datagrams: list[Datagram]) -> None:
-        """Put what came."""
+    async def events(self, datagrams: list[Datagram]) -> pa.RecordBatch:
+        """Return what came as events."""
         raise NotImplementedError

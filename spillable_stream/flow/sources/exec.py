@@ -10,6 +10,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from typing import IO
 
 from spillable_stream.arguments import path_text
@@ -17,8 +18,9 @@ from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.charsets import charset_name
 from spillable_stream.flow.checked_arguments import Count, Size, checked
-from spillable_stream.flow.sources.base import BatchProcessor, EventSource, lose_behind, put_held
+from spillable_stream.flow.sources.base import BatchProcessor, EventSource, SourceBase
 from spillable_stream.flow.sources.event_columns import event_batch
+from spillable_stream.flow.sources.held import put_held, put_unstored
 from spillable_stream.flow.sources.lines import split_lines
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.own_thread import start_thread
@@ -81,8 +83,14 @@ class Exec(EventSource):
         self._timeout_seconds = batch_timeout / 1000
         self._stopping = threading.Event()
         self._is_cut_off = False
+        self._is_command_done = False  # that of the source before this one, which is not run again
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
+
+    def succeed(self, before: SourceBase, *, is_at_end: bool) -> bool:
+        """Take over what the source before could not store; see `SourceBase.succeed`."""
+        self.unstored, self._is_command_done = before.unstored, is_at_end
+        return True
 
     def start(self, processor: BatchProcessor) -> None:
         """Start the command, and the thread that reads it.
@@ -94,10 +102,17 @@ class Exec(EventSource):
         self._stopping.clear()
         self.finished: bool = False
         self._is_cut_off = False
-        process = self._spawn()
-        thread = threading.Thread(target=self._run, args=(processor, process), name=f"{self.name}-exec", daemon=True)
-        self._start_or_end(thread, process)
+        if self._is_command_done:
+            thread = self._thread_of(self._put_last, processor)
+            start_thread(thread)
+        else:
+            process = self._spawn()
+            thread = self._thread_of(self._run, processor, process)
+            self._start_or_end(thread, process)
         self._thread = thread
+
+    def _thread_of(self, run: Callable[..., None], *arguments: object) -> threading.Thread:
+        return threading.Thread(target=run, args=arguments, name=f"{self.name}-exec", daemon=True)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         errors = subprocess.PIPE if self._log_std_err else subprocess.DEVNULL
@@ -137,9 +152,15 @@ class Exec(EventSource):
                     extra=fields(component=self.name),
                 )
 
+    def _put_last(self, processor: BatchProcessor) -> None:
+        """Put what the source before this one had read of its command, which has ended."""
+        put_unstored(self, processor, self._stopping)
+        self.finished = True
+
     def _run(self, processor: BatchProcessor, process: subprocess.Popen[bytes]) -> None:
+        is_stored = put_unstored(self, processor, self._stopping)
         while True:
-            is_at_end = self._read(processor, process)
+            is_at_end = self._read(processor, process, is_stored)
             self._say_status(process.wait())
             if not self._restart:
                 self.finished = is_at_end
@@ -165,10 +186,16 @@ class Exec(EventSource):
             extra=fields(component=self.name),
         )  # fmt: skip
 
-    def _read(self, processor: BatchProcessor, process: subprocess.Popen[bytes]) -> bool:
-        """Put the lines of the command until it ends, or the source is stopped; tell whether it ended by itself."""
+    def _read(self, processor: BatchProcessor, process: subprocess.Popen[bytes], is_stored: bool) -> bool:
+        """Put the lines of the command until it ends, or the source is stopped; tell whether it ended by itself.
+
+        Args:
+            processor: where they go.
+            process: the command.
+            is_stored: whether all that was read before is stored.
+        """
         assert process.stdout is not None
-        held, waits_since, ended, is_stored = b"", 0.0, False, True
+        held, waits_since, ended = b"", 0.0, False
         with process.stdout as out:
             while not ended and not self._stopping.is_set():
                 left = self._timeout_seconds - (time.monotonic() - waits_since) if held else 0.5
@@ -178,17 +205,14 @@ class Exec(EventSource):
                     waits_since = waits_since if held else time.monotonic()
                     held = self._cut(held + data)
                 is_due = len(held) >= _LONGEST_LINE_BYTES or time.monotonic() - waits_since >= self._timeout_seconds
-                held, is_stored = self._put_lines(processor, held, everything=is_due)
+                held, is_stored = self._put_lines(processor, held, is_stored, everything=is_due)
             if not ended:
                 rest, ended = self._rest(out, process)
                 held += rest
             elif self._stopping.is_set():
                 self._end_group(process)
         held += b"" if held.endswith(b"\n") or not held else b"\n"
-        if is_stored:
-            held, is_stored = self._put_lines(processor, held, everything=True)
-        if not is_stored:  # each other try would wait for room once more, and hold up the end
-            lose_behind(self, held.count(b"\n"))
+        self._put_lines(processor, held, is_stored, everything=True)
         return ended and not self._is_cut_off
 
     def _rest(self, out: IO[bytes], process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
@@ -214,17 +238,26 @@ class Exec(EventSource):
         )
         return data + b"\n"
 
-    def _put_lines(self, processor: BatchProcessor, data: bytes, *, everything: bool) -> tuple[bytes, bool]:
+    def _put_lines(
+        self, processor: BatchProcessor, data: bytes, is_stored: bool, *, everything: bool
+    ) -> tuple[bytes, bool]:
         """Put whole batches of lines; with ``everything`` a smaller batch, too.
+
+        Args:
+            processor: where they go.
+            data: the lines.
+            is_stored: whether those before them are stored; else none is tried, which would hold up the end.
+            everything: see above.
 
         Returns:
             What is left, and whether the rest is stored: not where a channel refuses and the source is being stopped.
         """
         lines = split_lines(data, drop_cr=True)
-        count, done, is_stored = len(lines.starts), 0, True
-        while is_stored and (count - done >= self._batch_size or (everything and done < count)):
+        count, done = len(lines.starts), 0
+        while count - done >= self._batch_size or (everything and done < count):
             last = min(done + self._batch_size, count)
-            is_stored = put_held(self, processor, event_batch(lines.bodies.slice(done, last - done)), self._stopping)
+            batch = event_batch(lines.bodies.slice(done, last - done))
+            is_stored = put_held(self, processor, batch, self._stopping, is_behind=not is_stored)
             done = last
         return data[lines.end_of(done) :], is_stored
 

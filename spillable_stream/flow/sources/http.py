@@ -26,7 +26,8 @@ from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.client_numbers import ClientNumbers
 from spillable_stream.flow.sources.http_handlers import Handler, HttpRequest
 from spillable_stream.flow.sources.http_handlers import handler as handler_of
-from spillable_stream.flow.sources.network import NetworkSource, bound_socket, server_tls
+from spillable_stream.flow.sources.network import NetworkSource, bound_socket
+from spillable_stream.flow.sources.server_tls import server_tls
 from spillable_stream.log_records import fields, log_of
 
 if TYPE_CHECKING:

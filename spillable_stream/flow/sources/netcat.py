@@ -13,10 +13,10 @@ from spillable_stream.flow.charsets import charset_name
 from spillable_stream.flow.checked_arguments import Count, Port, checked
 from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.pieces import halves
-from spillable_stream.flow.sources.base import fitting, said_of
 from spillable_stream.flow.sources.event_columns import event_batch
+from spillable_stream.flow.sources.held import fitting, said_of
 from spillable_stream.flow.sources.lines import split_lines
-from spillable_stream.flow.sources.network import StreamSource
+from spillable_stream.flow.sources.stream_source import StreamSource
 from spillable_stream.log_records import fields, log_of
 
 __all__ = ["Netcat"]
@@ -58,14 +58,13 @@ class Netcat(StreamSource):
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection; see `StreamSource.serve`."""
-        held = b""
-        while data := await self.read(reader, is_within_line=bool(held)):
+        held, is_stored, until = b"", True, float("inf")
+        while data := await self.read(reader, is_within_line=bool(held), until=until):
             lines = split_lines(held + data, drop_cr=False)
             held = (held + data)[lines.size_bytes :]
             bodies, is_long = self._until_long(lines.bodies, held)
-            if len(bodies) and not await self._store(writer, bodies):
-                await self.lose_rest(reader, 0, held)
-                return
+            if len(bodies) and not (is_stored := await self._store(writer, bodies, is_stored)):
+                until = min(until, self.last_moment())
             if is_long:
                 await self._refuse_long(writer)
                 return
@@ -99,10 +98,11 @@ class Netcat(StreamSource):
             return bodies
         return pa.array([b.decode(self._encoding, "replace").encode() for b in bodies.to_pylist()], pa.binary())
 
-    async def _store(self, writer: asyncio.StreamWriter, bodies: pa.Array) -> bool:
+    async def _store(self, writer: asyncio.StreamWriter, bodies: pa.Array, is_stored: bool) -> bool:
+        """Put lines, and tell whether they are stored or their client knows; they are kept where others are not."""
         batch = event_batch(bodies)
         if not self._answers:
-            return await self.put_held(batch)
+            return await self.put_held(batch, is_behind=not is_stored)
         assert self._processor is not None
         for piece in fitting(self._processor, batch):
             await self._put_and_answer(writer, piece)

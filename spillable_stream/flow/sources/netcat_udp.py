@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from spillable_stream.flow.checked_arguments import Port, checked
 from spillable_stream.flow.sources.datagrams import Datagram, DatagramSource
 from spillable_stream.flow.sources.event_columns import events_of
@@ -26,8 +28,8 @@ class NetcatUdp(DatagramSource):
         super().__init__(bind, port)
         self._remote_address = remote_address
 
-    async def take(self, datagrams: list[Datagram]) -> None:
-        """Put what came; see `DatagramSource.take`."""
+    async def events(self, datagrams: list[Datagram]) -> pa.RecordBatch:
+        """Return what came as events; see `DatagramSource.events`."""
         bodies = [d.data.partition(b"\n")[0] for d in datagrams]
         headers = [{self._remote_address: d.sender} if self._remote_address else {} for d in datagrams]
-        await self.put_held(events_of(bodies, headers))
+        return events_of(bodies, headers)

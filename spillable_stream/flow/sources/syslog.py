@@ -15,7 +15,8 @@ from spillable_stream.flow.charsets import charset_name
 from spillable_stream.flow.checked_arguments import Count, Port, Within, checked
 from spillable_stream.flow.sources.datagrams import Datagram, DatagramSource
 from spillable_stream.flow.sources.event_columns import events_of
-from spillable_stream.flow.sources.network import StreamSource, server_tls
+from spillable_stream.flow.sources.server_tls import server_tls
+from spillable_stream.flow.sources.stream_source import StreamSource
 from spillable_stream.flow.sources.syslog_parser import Message, SyslogParser
 from spillable_stream.shown_value import shown
 
@@ -109,21 +110,21 @@ class MultiportSyslogTcp(StreamSource):
         if self._port_header:
             headers[self._port_header] = str(port)
         charset = self._charsets.get(port, self._charset)
-        held = b""
-        while data := await self.read(reader, is_within_line=bool(held)):
+        held, is_stored, until = b"", True, float("inf")
+        while data := await self.read(reader, is_within_line=bool(held), until=until):
             held += data
             *lines, held = held.split(b"\n")
             messages = [m for line in lines for m in self._messages(line.removesuffix(b"\r"), charset)]
             while len(held) > self._event_size:
                 messages.append(self._message(held[: self._event_size], charset, is_cut=True))
                 held = held[self._event_size :]
-            if not await self._put_all(reader, messages, headers, held):
-                return
+            if not (is_stored := await self._put_all(messages, headers, is_stored)):
+                until = min(until, self.last_moment())
         if held:
             is_cut = not reader.at_eof()  # a client that is there would have sent more of it, but for the stop
             if is_cut:
                 self.tell_cut(reader, writer, len(held), "they are an event that is marked as incomplete")
-            await self._put_all(reader, [self._message(held, charset, is_cut=is_cut)], headers, b"")
+            await self._put_all([self._message(held, charset, is_cut=is_cut)], headers, is_stored)
 
     def _messages(self, line: bytes, charset: str) -> list[Message]:
         """Return the messages of a line: several if it is too long."""
@@ -137,15 +138,12 @@ class MultiportSyslogTcp(StreamSource):
             line = line.decode(charset, "replace").encode()
         return self._parser.parse(line, is_cut=is_cut)
 
-    async def _put_all(
-        self, reader: asyncio.StreamReader, messages: list[Message], headers: dict[str, str], held: bytes
-    ) -> bool:
-        """Put messages, and tell whether they are stored; if not, all that was read behind them is named, too."""
+    async def _put_all(self, messages: list[Message], headers: dict[str, str], is_stored: bool) -> bool:
+        """Put messages, and tell whether they are stored; they are kept where those before them are not."""
         for i in range(0, len(messages), self._batch_size):
-            if not await self.put_held(_batch(messages[i : i + self._batch_size], headers)):
-                await self.lose_rest(reader, len(messages[i + self._batch_size :]), held)
-                return False
-        return True
+            batch = _batch(messages[i : i + self._batch_size], headers)
+            is_stored = await self.put_held(batch, is_behind=not is_stored)
+        return is_stored
 
 
 class SyslogTcp(MultiportSyslogTcp):
@@ -227,8 +225,8 @@ class SyslogUdp(DatagramSource):
         self._parser = SyslogParser(keep_fields, now=now)
         self._sender = _Sender(client_ip_header, client_hostname_header)
 
-    async def take(self, datagrams: list[Datagram]) -> None:
-        """Put what came; see `DatagramSource.take`."""
+    async def events(self, datagrams: list[Datagram]) -> pa.RecordBatch:
+        """Return what came as events; see `DatagramSource.events`."""
         senders = {d.sender for d in datagrams}
         headers = await self.in_thread(lambda: {sender: self._sender.headers(sender) for sender in senders})
         bodies, all_headers = [], []
@@ -237,7 +235,7 @@ class SyslogUdp(DatagramSource):
             message = self._parser.parse(data[: self._event_size], is_cut=len(data) > self._event_size)
             bodies.append(message.body)
             all_headers.append(message.headers | headers[d.sender])
-        await self.put_held(events_of(bodies, all_headers))
+        return events_of(bodies, all_headers)
 
 
 def _batch(messages: list[Message], headers: dict[str, str]) -> pa.RecordBatch:

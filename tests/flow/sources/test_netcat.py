@@ -13,7 +13,8 @@ import pytest
 
 from spillable_stream.errors import OptionError, PutTooLargeError, StorageError
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.sources import network
+from spillable_stream.flow.sources import stream_source
+from spillable_stream.flow.sources.held import lose_unstored
 from spillable_stream.flow.sources.netcat import Netcat
 from tests.support.failed_channels import failed_channel
 from tests.support.flow_processors import KeptBatches, Routed
@@ -158,9 +159,11 @@ def test_a_stop_counts_what_came_behind_a_batch_that_a_channel_refuses(caplog: p
         wait_until(lambda: source.counters.channel_write_fail >= 1)
         c.sendall(b"ee\nfour\nfi")
         source.stop()
-        assert "2 events are not stored, and lost" in caplog.text
-        assert "3 events are lost, too, behind those that were not stored" in caplog.text
-        assert source.counters.flume_counters()["EventReceivedCount"] == 5
+        lose_unstored(source)
+        assert "4 events are not stored, and lost" in caplog.text
+        assert source.counters.flume_counters()["EventReceivedCount"] == 4
+        assert "2 bytes are there, and they are dropped" in caplog.text
+        assert source.counters.event_read_fail == 1
 
 
 @pytest.mark.parametrize("end", [b"\n", b""])
@@ -202,7 +205,7 @@ def test_a_stop_answers_what_was_read_and_closes_the_connections() -> None:
 def test_a_line_without_its_end_is_counted_and_named(
     is_stopped: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(network, "_LAST_READ_SECONDS", 0.1)
+    monkeypatch.setattr(stream_source, "_LAST_READ_SECONDS", 0.1)
     kept = KeptBatches()
     with listening(kept) as source, client(source) as c:
         c.sendall(b"one\nhalf")
@@ -220,7 +223,7 @@ def test_a_line_without_its_end_is_counted_and_named(
 
 
 def test_a_stop_does_not_wait_for_a_client_that_does_not_read_its_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "_LAST_READ_SECONDS", 0.05)
+    monkeypatch.setattr(stream_source, "_LAST_READ_SECONDS", 0.05)
     kept, source = KeptBatches(), Netcat("127.0.0.1", 0)
     source.start(kept)
     with client(source) as connection:
