@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.charsets import charset_name
@@ -15,7 +13,7 @@ from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.pieces import halves
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.held import fitting, said_of
-from spillable_stream.flow.sources.lines import split_lines
+from spillable_stream.flow.sources.netcat_lines import NetcatLines
 from spillable_stream.flow.sources.stream_source import StreamSource
 from spillable_stream.log_records import fields, log_of
 
@@ -33,7 +31,7 @@ class Netcat(StreamSource):
     Args:
         bind: the address to listen on.
         port: the port; 0 for any that is free, see `port`.
-        max_line_length: the longest line in characters, with its end; a longer one closes the connection.
+        max_line_length: the longest line in characters, with its end; a longer one is refused, and counted.
         ack_every_event: whether lines are answered.
         encoding: the character set of the lines; bodies are UTF-8.
 
@@ -58,45 +56,31 @@ class Netcat(StreamSource):
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection; see `StreamSource.serve`."""
-        held, is_stored, until = b"", True, float("inf")
-        while data := await self.read(reader, is_within_line=bool(held), until=until):
-            lines = split_lines(held + data, drop_cr=False)
-            held = (held + data)[lines.size_bytes :]
-            bodies, is_long = self._until_long(lines.bodies, held)
-            if len(bodies) and not (is_stored := await self._store(writer, bodies, is_stored)):
-                until = min(until, self.last_moment())
-            if is_long:
-                await self._refuse_long(writer)
-                return
-        if held:
-            self.tell_cut(reader, writer, len(held), "they are dropped")
+        lines, is_first_long = NetcatLines(self._longest, self._encoding), True
+        is_stored, until = True, float("inf")
+        while data := await self.read(reader, is_within_line=bool(lines.held_bytes), until=until):
+            for run in lines.add(data):
+                if len(run.bodies) and not (is_stored := await self._store(writer, run.bodies, is_stored)):
+                    until = min(until, self.last_moment())
+                if run.is_before_long:
+                    await self._refuse_long(writer, is_first_long)
+                    is_first_long = False
+        if lines.held_bytes:
+            self.tell_cut(reader, writer, lines.held_bytes, "they are dropped")
 
-    async def _refuse_long(self, writer: asyncio.StreamWriter) -> None:
-        """Count and name a line that is too long, and tell its client, also where lines are not answered."""
+    async def _refuse_long(self, writer: asyncio.StreamWriter, is_first: bool) -> None:
+        """Count a line that is too long, and tell its client; the first one also where lines are not answered."""
         self.counters.event_read_fail += 1
-        _log.warning(
-            "%s: %s sent a line of %d characters or more, and its connection is closed: raise max-line-length",
-            self.name, writer.get_extra_info("peername")[0], self._longest,
-            extra=fields(component=self.name),
-        )  # fmt: skip
-        reason = f"Event exceeds the maximum length ({self._longest} chars, including newline)"
-        await self.answer(writer, f"FAILED: {reason}\n".encode())
-
-    def _until_long(self, bodies: pa.Array, rest: bytes) -> tuple[pa.Array, bool]:
-        """Return the lines before the first one that is too long, and whether there is one."""
-        if len(bodies):
-            bodies = self._decoded(bodies)
-            lengths = pc.binary_length(bodies).to_numpy(zero_copy_only=False)
-            if int(lengths.max()) >= self._longest:
-                lengths = np.array([len(b.decode(errors="replace")) for b in bodies.to_pylist()])
-            if (too_long := np.flatnonzero(lengths >= self._longest)).size:
-                return bodies.slice(0, int(too_long[0])), True
-        return bodies, len(rest) >= self._longest and len(rest.decode(self._encoding, "replace")) >= self._longest
-
-    def _decoded(self, bodies: pa.Array) -> pa.Array:
-        if self._encoding == "utf-8":
-            return bodies
-        return pa.array([b.decode(self._encoding, "replace").encode() for b in bodies.to_pylist()], pa.binary())
+        if is_first:
+            _log.warning(
+                "%s: %s sent a line of %d characters or more, which is dropped, and further ones of its connection are "
+                "only counted: raise max-line-length",
+                self.name, writer.get_extra_info("peername")[0], self._longest,
+                extra=fields(component=self.name),
+            )  # fmt: skip
+        if is_first or self._answers:  # a client that expects no answers may read none
+            reason = f"Event exceeds the maximum length ({self._longest} chars, including newline)"
+            await self.answer(writer, f"FAILED: {reason}\n".encode())
 
     async def _store(self, writer: asyncio.StreamWriter, bodies: pa.Array, is_stored: bool) -> bool:
         """Put lines, and tell whether they are stored or their client knows; they are kept where others are not."""
