@@ -6,22 +6,19 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from types import TracebackType
 from typing import Self
 
 from spillable_stream.arguments import seconds, text
 from spillable_stream.arguments import timeout_seconds as checked_timeout
 from spillable_stream.channel.channel import Channel
-from spillable_stream.error_text import text_of
-from spillable_stream.errors import OptionError, SpillableError, StorageError
-from spillable_stream.flow.assembly import assemble
-from spillable_stream.flow.changes import Changes, changes, with_users
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.changes import Changes
 from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.configuration.model import AgentConfig, Finding, SinkConfig
-from spillable_stream.flow.configuration_files import ConfigurationFiles, not_running, reasons_against, runnable
+from spillable_stream.flow.configuration_files import ConfigurationFiles, not_running, runnable
+from spillable_stream.flow.exchanges import Exchanges
 from spillable_stream.flow.failed_channels import FailedChannels
-from spillable_stream.flow.reopening import Reopening, Reopenings
 from spillable_stream.flow.running_flow import RunningFlow
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
@@ -41,7 +38,6 @@ _log = log_of("spillable_stream.flow")
 _SHUTDOWN_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
 _WAIT_SECONDS = 0.2  # a signal is noticed within it
-_EMPTY = AgentConfig(name="")
 
 
 class Agent:
@@ -59,7 +55,6 @@ class Agent:
         shutdown_timeout_seconds: how long a stop waits for sources, and for sinks.
 
     Attributes:
-        findings: what was found in the configuration files.
         reload_seconds: how often `wait` looks for changed files; None for never.
         signals: the signals that came while it ran, or waited.
         failed_channels: the channels that a storage failure closed.
@@ -83,12 +78,9 @@ class Agent:
         self.shutdown_timeout_seconds: float = seconds("shutdown_timeout_seconds", shutdown_timeout_seconds)
         wired = wire(name, sources, sinks, sink_groups, channels or {})
         self._flow = RunningFlow(wired, owns_channels=False, must_stop=self._must_stop)
-        self._files: ConfigurationFiles | None = None
-        self._config = _EMPTY
+        self._exchanges: Exchanges | None = None  # of an agent of files
         self.failed_channels: FailedChannels = FailedChannels(may_reopen=False)
-        self._reopenings = Reopenings()
         self._mutex = threading.RLock()
-        self.findings: tuple[Finding, ...] = ()
         self.reload_seconds: float | None = None
         self._asked = threading.Event()
         self.signals: StopSignals = StopSignals()
@@ -127,8 +119,11 @@ class Agent:
         files = ConfigurationFiles(tuple(os.fspath(p) for p in given), name, dict(system or {}), environment, mapped)
         agent = cls(name=name, shutdown_timeout_seconds=shutdown_timeout_seconds)
         loaded = files.load()
-        agent._files, agent._config, agent.findings = files, runnable(loaded, name), loaded.findings
+        config = runnable(loaded, name)
         agent._flow = RunningFlow(Wired(), owns_channels=True, must_stop=agent._must_stop)
+        agent._exchanges = Exchanges(
+            files, config, loaded.findings, agent._flow, lambda: agent.shutdown_timeout_seconds
+        )
         agent.failed_channels = FailedChannels(may_reopen=True)
         return agent
 
@@ -150,6 +145,15 @@ class Agent:
         return self._flow.wired.channels
 
     @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was found in the configuration files."""
+        return () if self._exchanges is None else self._exchanges.findings
+
+    @property
+    def _config(self) -> AgentConfig:
+        return AgentConfig(name="") if self._exchanges is None else self._exchanges.config
+
+    @property
     def supervisor(self) -> Supervisor:
         """What watches its runners."""
         return self._flow.supervisor
@@ -166,9 +170,8 @@ class Agent:
             if self._started:
                 raise OptionError(f"the agent {self.name} was started before; create another one")
             self._started = True
-            if self._files is not None:
-                every = changes(_EMPTY, self._config)
-                self._flow.wired = assemble(self.name, self._config, self._files.system, every, Wired())
+            if self._exchanges is not None:
+                self._exchanges.assemble_all()
             try:
                 self._flow.start()
             except BaseException:
@@ -200,7 +203,7 @@ class Agent:
                 self.shutdown_timeout_seconds, may_drain=lambda: drain and self.signals.ends == before
             )
             # last: with them open, no other handle must move what is in memory to disk
-            ended = self._reopenings.drop() and ended
+            ended = (self._exchanges is None or self._exchanges.drop()) and ended
             _log.info("the agent %s has stopped", self.name, extra=fields(component=self.name))
             return ended
 
@@ -232,12 +235,7 @@ class Agent:
                     return False
                 if self._asked.wait(left) or self._must_stop():
                     break
-                if self.signals.reloads > self._reloads or (
-                    self._files is not None and self._files.have_changed(self.reload_seconds)
-                ):
-                    self._reloads = self.signals.reloads
-                    self.reload()
-                self._reopen()
+                self._exchange()
         return True
 
     def _must_stop(self) -> bool:
@@ -312,71 +310,24 @@ class Agent:
             What changed; None if the files were refused, or there are none.
         """
         with self._mutex:
-            if self._files is None or not self._started or self._stopped:
-                return None
-            try:
-                loaded = self._files.load()
-                config = runnable(loaded, self.name)
-                if reasons := reasons_against(loaded, self._config, self.findings):
-                    raise OptionError("; ".join(reasons))
-                found = changes(self._config, config)
-                wired = assemble(self.name, config, self._files.system, found, self._flow.wired)
-            except Exception as e:  # a class of the user's may raise anything
-                _log.error(
-                    "the changed configuration is refused, and the agent %s runs as it did: %s",
-                    self.name,
-                    text_of(e),
-                    exc_info=None if isinstance(e, (OSError, SpillableError)) else e,
-                    extra=fields(component=self.name),
-                )
-                return None
-            for finding in loaded.errors:
-                if finding not in self.findings:
-                    _log.error("%s", finding, extra=fields(component=finding.component or None, file=finding.file))
-            if found:
-                _log.info(
-                    "the configuration of the agent %s has changed: %s",
-                    self.name,
-                    found,
-                    extra=fields(component=self.name),
-                )
-                self._flow.exchange(wired, self.shutdown_timeout_seconds)
-            self._config, self.findings = config, loaded.findings
-            return found
+            return self._exchanges.reload() if self._exchanges is not None and self._runs() else None
 
-    # ── failed channels ─────────────────────────────────────────────────────────────────────
+    def _runs(self) -> bool:
+        return self._started and not self._stopped
 
-    def _reopen(self) -> None:
-        """Start anew what uses a channel that a storage failure closed, as soon as that can be opened again."""
+    def _exchange(self) -> None:
+        """Exchange what changed files say, and what uses a failed channel, as far as it is assembled."""
         self.failed_channels.look(self.channels)
         with self._mutex:
-            if self._files is None or not self._started or self._stopped:
+            if self._exchanges is None or not self._runs():
+                self._reloads = self.signals.reloads
                 return
-            if (attempt := self._reopenings.take_over()) is not None:
-                self._exchange(attempt)
-            elif self._reopenings.may_begin() and (due := self.failed_channels.due(self._reopenings.channels)):
-                self._begin_reopening(due)
-
-    def _exchange(self, attempt: Reopening) -> None:
-        if attempt.before is not self._flow.wired:
-            attempt.drop()
-            return
-        try:
-            wired = attempt.result()
-        except Exception as e:  # a class of the user's may raise anything
-            self.failed_channels.refused(attempt.channel, e)
-            return
-        self._flow.exchange(wired, self.shutdown_timeout_seconds, keeps_finished=True)
-        self.failed_channels.look(self.channels)
-
-    def _begin_reopening(self, channel: str) -> None:
-        assert self._files is not None
-        found, runs = with_users(self._config, {channel}), self._flow.wired
-        again = partial(assemble, self.name, self._config, self._files.system, found, runs)
-        try:
-            self._reopenings.begin(channel, runs, again)
-        except StorageError as e:
-            self.failed_channels.refused(channel, e)
+            if self._exchanges.is_reloading:
+                self._exchanges.continue_reload()
+            elif self.signals.reloads > self._reloads or self._exchanges.have_changed(self.reload_seconds):
+                self._reloads = self.signals.reloads
+                self._exchanges.begin_reload()
+            self._exchanges.reopen(self.failed_channels)
 
     # ── what it says ────────────────────────────────────────────────────────────────────────
 

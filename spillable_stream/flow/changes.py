@@ -8,7 +8,7 @@ from typing import NamedTuple
 from spillable_stream.flow.configuration.model import AgentConfig, SinkConfig, SinkGroupConfig, SourceConfig
 from spillable_stream.flow.optional_channels import optional_channels
 
-__all__ = ["Changes", "SinkUnit", "changes", "sink_units", "with_users"]
+__all__ = ["NOTHING", "Changes", "SinkUnit", "changes", "sink_units", "with_users"]
 
 
 class SinkUnit(NamedTuple):
@@ -36,6 +36,9 @@ class Changes(NamedTuple):
     def __str__(self) -> str:
         kinds = self._asdict().items()
         return "; ".join(f"{kind} {' '.join(sorted(names))}" for kind, names in kinds if names)
+
+
+NOTHING = Changes(frozenset(), frozenset(), frozenset())
 
 
 def sink_units(agent: AgentConfig) -> dict[str, SinkUnit]:

@@ -15,10 +15,10 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream import flow
-from spillable_stream.flow import assembly, failed_channels, reopening, sink_runner, supervisor
+from spillable_stream.flow import assembling, assembly, failed_channels, sink_runner, supervisor
 from spillable_stream.flow.metrics import flume_json, prometheus_text
 from spillable_stream.flow.running_flow import RunningFlow
-from spillable_stream.flow.wired import AgentChannel, Wired, agent_channel
+from spillable_stream.flow.wired import AgentChannel
 from tests.support.broken_disk import SYNCS, BrokenDisk, broken_disk
 from tests.support.events import put
 from tests.support.flow_agents import CONFIGURATION, agent, log, write, written
@@ -278,7 +278,8 @@ def test_a_stop_does_not_wait_for_a_disk_that_hangs_as_its_channel_is_opened_aga
         log(place, "1")
         monkeypatch.setattr(assembly, "build_channels", hang)
         wait_until(lambda: fails(running) and hangs.is_set())
-        (attempt,) = running._reopenings._tries.values()
+        assert running._exchanges is not None
+        (attempt,) = running._exchanges.reopenings._tries.values()
         assert not attempt.is_over
         disk.works()
     assert not attempt.is_over
@@ -307,7 +308,7 @@ def test_a_channel_whose_disk_hangs_does_not_keep_another_one_closed(
             go_on.wait()
         return build(agent, configs, *arguments)
 
-    monkeypatch.setattr(reopening, "_LONG_SECONDS", 0.05)
+    monkeypatch.setattr(assembling, "_LONG_SECONDS", 0.05)
     text = CONFIGURATION.replace("a1.sources = r1", "a1.sources = r1 r2").replace(
         "r1.channels = c1 c2", "r1.channels = c1"
     )
@@ -342,31 +343,15 @@ def test_a_stop_tells_that_a_channel_which_was_opened_again_could_not_be_closed(
         wait_until(lambda: channel.stats().channel_size == 10)
         channel.engine().log.lock.failed = "of this test"  # with events in memory
         running.failed_channels.look(running.channels)
-        running._begin_reopening("c2")
-        (attempt,) = running._reopenings._tries.values()
+        assert running._exchanges is not None
+        running._exchanges.begin_reopening(running.failed_channels, "c2")
+        (attempt,) = running._exchanges.reopenings._tries.values()
         wait_until(lambda: attempt.is_over)
         disk.breaks(calls=(*SYNCS, "ftruncate", "pwrite"))
         assert not running.stop()
         disk.works()
     with ss.Channel(place / "c2", create=False) as again:
         assert again.stats().channel_size == 10
-
-
-def test_a_try_that_is_under_way_has_not_closed_its_channel_and_does_so_later(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    go_on, channel = threading.Event(), ss.Channel(tmp_path / "c")
-
-    def assemble() -> Wired:
-        go_on.wait()
-        return Wired({"c": agent_channel(channel)})
-
-    attempt = reopening.Reopening("c", Wired(), assemble)
-    assert not attempt.drop()
-    assert "the channel c is still being opened again" in caplog.text
-    go_on.set()
-    wait_until(lambda: channel._open.is_left)
-    assert attempt.drop()
 
 
 @pytest.mark.usefixtures("soon")
@@ -378,7 +363,7 @@ def test_nothing_is_opened_again_after_a_stop_was_asked_for(
         log(place, "1")
         wait_until(lambda: fails(running))
         monkeypatch.setattr(running._asked, "wait", lambda _seconds: running.ask_to_stop())
-        monkeypatch.setattr(running, "_reopen", lambda: pytest.fail("a try began"))
+        monkeypatch.setattr(running, "_exchange", lambda: pytest.fail("a try began"))
         assert running.wait(60)
 
 

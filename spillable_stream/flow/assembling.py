@@ -1,0 +1,87 @@
+"""A try to assemble what an agent would run, in a thread: a disk may hang, and a signal must not wait for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from spillable_stream.call_threads import make
+from spillable_stream.flow.closing import closes
+from spillable_stream.flow.wired import Wired
+from spillable_stream.log_records import fields, log_of
+from spillable_stream.own_thread import start_thread
+
+__all__ = ["Assembling"]
+
+_log = log_of("spillable_stream.flow")
+
+_LONG_SECONDS = 15.0  # as long as an agent waits for what it starts
+
+
+class Assembling:
+    """A try that has begun.
+
+    Args:
+        name: the name of the channel or the agent for which it is made.
+        under_way: what it does, for messages, as "the channel c1 is still being opened again".
+        before: what the agent runs.
+        assemble: returns what it would run instead, not started.
+
+    Attributes:
+        name: as given.
+        before: what the agent ran when it began.
+
+    Raises:
+        StorageError: the process can have no more threads.
+    """
+
+    def __init__(self, name: str, under_way: str, before: Wired, assemble: Callable[[], Wired]) -> None:
+        self.name: str = name
+        self.before: Wired = before
+        self._under_way = under_way
+        self._done: Future[Wired] = Future()
+        self._began, self._is_told = time.monotonic(), False
+        start_thread(threading.Thread(target=make, args=(assemble, self._done), name=f"{name}-assemble", daemon=True))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has succeeded or failed."""
+        return self._done.done()
+
+    def result(self) -> Wired:
+        """Return what the agent would run; raises what kept the channel or a component from it."""
+        return self._done.result()
+
+    def hangs(self) -> bool:
+        """Tell whether it is under way and takes long; says so the first time."""
+        if self.is_over or time.monotonic() - self._began < _LONG_SECONDS:
+            return False
+        if not self._is_told:
+            self._is_told = True
+            _log.error(
+                "%s after %g s; check its disk or its store",
+                self._under_way,
+                _LONG_SECONDS,
+                extra=fields(component=self.name, seconds=_LONG_SECONDS),
+            )
+        return True
+
+    def drop(self) -> bool:
+        """Close what it has opened, and tell whether all of it is closed; if it is not over, as soon as that is."""
+        if self.is_over:
+            return self._close(self._done)
+        self._done.add_done_callback(self._close)
+        _log.warning(
+            "%s, and is closed when that ends; if the process ends before, what only its memory has is lost",
+            self._under_way,
+            extra=fields(component=self.name),
+        )
+        return False
+
+    def _close(self, done: Future[Wired]) -> bool:
+        if done.exception() is not None:
+            return True
+        opened = done.result().without(self.before).channels
+        return all([closes(name, one.channel.close) for name, one in opened.items()])

@@ -1,0 +1,167 @@
+"""What an agent of files exchanges while it runs: what changed files say, and channels that a storage failure closed.
+
+Whatever is exchanged is assembled before anything of the old one ends, in a thread, so that a signal does not wait for
+it; `RunningFlow.exchange` does the rest. What was assembled beside something that runs no more is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from spillable_stream.errors import StorageError
+from spillable_stream.flow.assembling import Assembling
+from spillable_stream.flow.assembly import assemble
+from spillable_stream.flow.changes import Changes, changes, with_users
+from spillable_stream.flow.configuration.model import AgentConfig, Finding
+from spillable_stream.flow.configuration_files import ConfigurationFiles
+from spillable_stream.flow.failed_channels import FailedChannels
+from spillable_stream.flow.reload import Reload
+from spillable_stream.flow.reopening import Reopenings
+from spillable_stream.flow.running_flow import RunningFlow
+from spillable_stream.flow.wired import Wired
+
+__all__ = ["Exchanges"]
+
+
+class _Reloading(NamedTuple):
+    """Files that are being read again, and what is assembled from them."""
+
+    reload: Reload
+    attempt: Assembling
+
+
+class Exchanges:
+    """Exchanges parts of an agent that runs from files. The agent calls one method at a time.
+
+    Args:
+        files: the files.
+        config: what the agent is by them.
+        findings: what was found in them.
+        flow: what runs.
+        seconds: tells how long what is exchanged may take to end.
+
+    Attributes:
+        config: what the agent is by the files that it runs from.
+        findings: what was found in these.
+        reopenings: the tries to open failed channels again.
+    """
+
+    def __init__(
+        self,
+        files: ConfigurationFiles,
+        config: AgentConfig,
+        findings: tuple[Finding, ...],
+        flow: RunningFlow,
+        seconds: Callable[[], float],
+    ) -> None:
+        self.config: AgentConfig = config
+        self.findings: tuple[Finding, ...] = findings
+        self.reopenings: Reopenings = Reopenings()
+        self._files, self._flow, self._seconds = files, flow, seconds
+        self._reloading: _Reloading | None = None
+
+    def assemble_all(self) -> None:
+        """Let the flow run all of the files; raises what `assemble` raises."""
+        every = changes(AgentConfig(name=""), self.config)
+        self._flow.wired = assemble(self._files.name, self.config, self._files.system, every, Wired())
+
+    def drop(self) -> bool:
+        """Close what was opened, or will be, and is not run; tell whether all of it is closed."""
+        dropped = self._reloading is None or self._reloading.attempt.drop()
+        return self.reopenings.drop() and dropped
+
+    # ── changed files ───────────────────────────────────────────────────────────────────────
+
+    def reload(self) -> Changes | None:
+        """Read the files again, and run what they say; see `Agent.reload`."""
+        reload = self._reload()
+        return self._take(reload, partial(reload.assemble, self._flow.wired))
+
+    def _reload(self) -> Reload:
+        return Reload(self._files, self.config, self.findings)
+
+    def _take(self, reload: Reload, assembled: Callable[[], Wired]) -> Changes | None:
+        """Run what changed files say, if they can be taken."""
+        try:
+            wired = assembled()
+        except Exception as e:  # a class of the user's may raise anything
+            reload.say_refused(e)
+            return None
+        reload.say_taken()
+        if reload.changes:
+            self._flow.exchange(wired, self._seconds())
+        self.config, self.findings = reload.config, reload.findings
+        return reload.changes
+
+    @property
+    def is_reloading(self) -> bool:
+        """Whether the files are being read again in a thread."""
+        return self._reloading is not None
+
+    def have_changed(self, every_seconds: float | None) -> bool:
+        """Tell whether a file has changed; see `ConfigurationFiles.have_changed`."""
+        return self._files.have_changed(every_seconds)
+
+    def begin_reload(self) -> None:
+        """Begin to read the files again."""
+        reload, runs = self._reload(), self._flow.wired
+        name = self._files.name
+        under_way = f"the changed configuration of the agent {name} is still being assembled"
+        try:
+            attempt = Assembling(name, under_way, runs, partial(reload.assemble, runs))
+        except StorageError as e:
+            reload.say_refused(e)
+        else:
+            self._reloading = _Reloading(reload, attempt)
+
+    def continue_reload(self) -> None:
+        """Run what the files say as soon as all of it is assembled."""
+        if self._reloading is None:
+            return
+        reload, attempt = self._reloading
+        if not attempt.is_over:
+            attempt.hangs()  # which says so
+            return
+        self._reloading = None
+        if attempt.before is self._flow.wired:
+            self._take(reload, attempt.result)
+        else:
+            attempt.drop()
+            self.begin_reload()
+
+    # ── failed channels ─────────────────────────────────────────────────────────────────────
+
+    def reopen(self, failed: FailedChannels) -> None:
+        """Start anew what uses a channel that a storage failure closed, as soon as that can be opened again."""
+        if (attempt := self.reopenings.take_over()) is not None:
+            self._exchange(failed, attempt)
+        elif self.reopenings.may_begin() and (due := failed.due(self.reopenings.channels)):
+            self.begin_reopening(failed, due)
+
+    def _exchange(self, failed: FailedChannels, attempt: Assembling) -> None:
+        if attempt.before is not self._flow.wired:
+            attempt.drop()
+            return
+        try:
+            wired = attempt.result()
+        except Exception as e:  # a class of the user's may raise anything
+            failed.refused(attempt.name, e)
+            return
+        self._flow.exchange(wired, self._seconds(), keeps_finished=True)
+        failed.look(self._flow.wired.channels)
+
+    def begin_reopening(self, failed: FailedChannels, channel: str) -> None:
+        """Begin to open a channel again.
+
+        Args:
+            failed: is told if that can't begin.
+            channel: the channel's name.
+        """
+        found, runs = with_users(self.config, {channel}), self._flow.wired
+        again = partial(assemble, self._files.name, self.config, self._files.system, found, runs)
+        try:
+            self.reopenings.begin(channel, runs, again)
+        except StorageError as e:
+            failed.refused(channel, e)
