@@ -14,15 +14,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.error_text import text_of
-from spillable_stream.errors import ChannelBusyError, ChannelError, LockTimeoutError, SpillableError, StorageError
+from spillable_stream.errors import ChannelBusyError, ChannelError, LockTimeoutError, StorageError
 from spillable_stream.log_records import fields, log_of
-from spillable_stream.option_types import ChannelOptions
 from spillable_stream.own_thread import start_thread
 
 __all__ = ["ChannelAwayError", "LateChannel", "asking", "is_open", "is_optional", "require_open"]
@@ -53,7 +52,6 @@ class LateChannel:
         self.name: str = name
         self._open_channel = open_channel
         self._channel: Channel | None = None
-        self._options: ChannelOptions | None = None  # as they were known last
         self._why = ", but is being opened"
         self._has_tried = self._is_closed = False
         self._is_told = False  # that it is not open
@@ -121,8 +119,6 @@ class LateChannel:
             _log.warning("the optional channel %s is open now", self.name, extra=fields(component=self.name))
 
     def _found(self, channel: Channel) -> None:
-        with suppress(SpillableError):
-            self._options = channel.put_options()
         with self._changed:
             if not self._is_closed:
                 self._channel, self._has_tried = channel, True
@@ -162,20 +158,6 @@ class LateChannel:
             ChannelAwayError: it is not open.
         """
         return self.require_open().put_transaction()
-
-    def put_options(self) -> ChannelOptions:
-        """Return what `Channel.put_options` does, or did last, while its storage refuses: nobody waits.
-
-        Raises:
-            ChannelAwayError: it is not open.
-        """
-        channel = self.require_open()
-        try:
-            self._options = channel.put_options()
-        except SpillableError:
-            if self._options is None:
-                raise
-        return self._options
 
     def close(self) -> None:
         """Close it, or open it no more; where it is being opened, it is closed when that has ended."""
