@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
@@ -17,29 +16,11 @@ from spillable_stream.flow.sources.datagrams import Datagram, DatagramSource
 from spillable_stream.flow.sources.event_columns import events_of
 from spillable_stream.flow.sources.server_tls import server_tls
 from spillable_stream.flow.sources.stream_source import StreamSource
-from spillable_stream.flow.sources.syslog_parser import Message, SyslogParser
+from spillable_stream.flow.sources.syslog_parser import Message
+from spillable_stream.flow.sources.syslog_reader import SyslogReader
 from spillable_stream.shown_value import shown
 
 __all__ = ["MultiportSyslogTcp", "SyslogTcp", "SyslogUdp"]
-
-
-class _Sender:
-    """The headers that say where a message comes from."""
-
-    def __init__(self, ip_header: str | None, name_header: str | None) -> None:
-        self._ip_header, self._name_header = ip_header, name_header
-        self._names: dict[str, str] = {}
-
-    def headers(self, address: str) -> dict[str, str]:
-        found = {self._ip_header: address} if self._ip_header else {}
-        if self._name_header:
-            if address not in self._names:
-                try:
-                    self._names[address] = socket.gethostbyaddr(address)[0]
-                except OSError:
-                    self._names[address] = address
-            found[self._name_header] = self._names[address]
-        return found
 
 
 class MultiportSyslogTcp(StreamSource):
@@ -96,47 +77,40 @@ class MultiportSyslogTcp(StreamSource):
             raise OptionError(f"ports must be one or more ports, each once, not {shown(ports)}")
         tls = server_tls(ssl, keystore, keystore_password, keystore_type)
         super().__init__([(host, port) for port in ports], tls)
-        self._parser = SyslogParser(keep_fields, capitals=self.capitals, now=now)
-        self._sender = _Sender(client_ip_header, client_hostname_header)
-        self._event_size, self._batch_size = event_size, batch_size
-        self._port_header = port_header
+        self._syslog = SyslogReader(
+            event_size, keep_fields, client_ip_header, client_hostname_header, capitals=self.capitals, now=now
+        )
+        self._batch_size, self._port_header = batch_size, port_header
         self._charsets = {_port_of(p): charset_name(name) for p, name in (charset_port or {}).items()}
         self._charset = charset_name(charset_default)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection; see `StreamSource.serve`."""
         address, port = writer.get_extra_info("peername")[0], writer.get_extra_info("sockname")[1]
-        headers = await self.in_thread(lambda: self._sender.headers(address))
+        headers = await self.in_thread(lambda: self._syslog.headers(address))
         if self._port_header:
             headers[self._port_header] = str(port)
-        charset = self._charsets.get(port, self._charset)
+        charset, size = self._charsets.get(port, self._charset), self._syslog.event_size
         held, is_stored, until = b"", True, float("inf")
+        is_rest = False  # whether what is held is the rest of a line that was too long
         while data := await self.read(reader, is_within_line=bool(held), until=until):
             held += data
             *lines, held = held.split(b"\n")
-            messages = [m for line in lines for m in self._messages(line.removesuffix(b"\r"), charset)]
-            while len(held) > self._event_size:
-                messages.append(self._message(held[: self._event_size], charset, is_cut=True))
-                held = held[self._event_size :]
+            messages: list[Message] = []
+            for line in lines:
+                messages += self._syslog.messages(line.removesuffix(b"\r"), charset, is_cut=is_rest)
+                is_rest = False
+            while len(held) > size:
+                messages.append(self._syslog.message(held[:size], charset, is_cut=True))
+                held, is_rest = held[size:], True
             if not (is_stored := await self._put_all(messages, headers, is_stored)):
                 until = min(until, self.last_moment())
         if held:
             is_cut = not reader.at_eof()  # a client that is there would have sent more of it, but for the stop
             if is_cut:
                 self.tell_cut(reader, writer, len(held), "they are an event that is marked as incomplete")
-            await self._put_all([self._message(held, charset, is_cut=is_cut)], headers, is_stored)
-
-    def _messages(self, line: bytes, charset: str) -> list[Message]:
-        """Return the messages of a line: several if it is too long."""
-        size = self._event_size
-        if len(line) <= size:
-            return [self._message(line, charset)]
-        return [self._message(line[i : i + size], charset, is_cut=True) for i in range(0, len(line), size)]
-
-    def _message(self, line: bytes, charset: str, *, is_cut: bool = False) -> Message:
-        if charset != "utf-8":
-            line = line.decode(charset, "replace").encode()
-        return self._parser.parse(line, is_cut=is_cut)
+            last = self._syslog.message(held, charset, is_cut=is_cut or is_rest)
+            await self._put_all([last], headers, is_stored)
 
     async def _put_all(self, messages: list[Message], headers: dict[str, str], is_stored: bool) -> bool:
         """Put messages, and tell whether they are stored; they are kept where those before them are not."""
@@ -221,18 +195,16 @@ class SyslogUdp(DatagramSource):
         now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(host, port)
-        self._event_size = event_size
-        self._parser = SyslogParser(keep_fields, now=now)
-        self._sender = _Sender(client_ip_header, client_hostname_header)
+        self._syslog = SyslogReader(event_size, keep_fields, client_ip_header, client_hostname_header, now=now)
 
     async def events(self, datagrams: list[Datagram]) -> pa.RecordBatch:
         """Return what came as events; see `DatagramSource.events`."""
         senders = {d.sender for d in datagrams}
-        headers = await self.in_thread(lambda: {sender: self._sender.headers(sender) for sender in senders})
-        bodies, all_headers = [], []
+        headers = await self.in_thread(lambda: {sender: self._syslog.headers(sender) for sender in senders})
+        bodies, all_headers, size = [], [], self._syslog.event_size
         for d in datagrams:
             data = d.data.rstrip(b"\r\n\x00")
-            message = self._parser.parse(data[: self._event_size], is_cut=len(data) > self._event_size)
+            message = self._syslog.message(data[:size], is_cut=len(data) > size)
             bodies.append(message.body)
             all_headers.append(message.headers | headers[d.sender])
         return events_of(bodies, all_headers)

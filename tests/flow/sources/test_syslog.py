@@ -149,3 +149,20 @@ def test_clients_can_be_made_to_use_tls(tmp_path: Path) -> None:
 def test_a_keystore_that_cannot_be_used_is_refused(options: dict[str, str]) -> None:
     with pytest.raises(OptionError):
         SyslogTcp(0, ssl=True, **options).start(KeptBatches())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [3, 7, 25, 1000])
+def test_a_message_that_is_too_long_is_cut_and_marked_the_same_however_it_comes(size: int) -> None:
+    kept, source = KeptBatches(), SyslogTcp(0, host="127.0.0.1", event_size=10)
+    text = b"0123456789abcdefghijkl\nshort\n0123456789abcdefghijkl"
+    source.start(kept)
+    with socket.create_connection(("127.0.0.1", source.port)) as c:
+        for i in range(0, len(text), size):
+            c.sendall(text[i : i + size])
+            wait_until(lambda sent=i: len(kept.bodies()) >= sent // 23 * 3)
+        c.shutdown(socket.SHUT_WR)
+        wait_until(lambda: len(kept.bodies()) == 7)
+    source.stop()
+    long = [b"0123456789", b"abcdefghij", b"kl"]
+    assert kept.bodies() == [*long, b"short", *long]
+    assert [h["flume.syslog.status"] for h in kept.headers()] == [*["Incomplete"] * 3, "Invalid", *["Incomplete"] * 3]
