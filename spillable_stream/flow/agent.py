@@ -146,7 +146,7 @@ class Agent:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What was found in the configuration files."""
+        """The findings in the configuration files."""
         return () if self._exchanges is None else self._exchanges.findings
 
     @property

@@ -1,7 +1,7 @@
 """What an agent of files exchanges while it runs: what changed files say, and channels that a storage failure closed.
 
 Whatever is exchanged is assembled before anything of the old one ends, in a thread, so that a signal does not wait for
-it; `RunningFlow.exchange` does the rest. What was assembled beside something that runs no more is dropped.
+it; `RunningFlow.exchange` does the rest. It is dropped where it was assembled beside something that runs no more.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import IO
 
 from spillable_stream.arguments import path_text
 from spillable_stream.counted import counted
-from spillable_stream.errors import OptionError
+from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.charsets import charset_name
 from spillable_stream.flow.checked_arguments import Count, Size, checked
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, SourceBase
@@ -169,10 +169,9 @@ class Exec(EventSource):
                 return
             try:
                 process = self._spawn()
-            except OptionError as e:
+            except (OptionError, StorageError) as e:  # its supervisor starts it again, and says so until that works
                 self.miss(str(e))
                 _log.error("%s: %s", self.name, e, extra=fields(component=self.name))
-                self.finished = True
                 return
 
     def _say_status(self, status: int) -> None:

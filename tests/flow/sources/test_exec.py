@@ -56,15 +56,23 @@ def test_a_command_that_ended_is_started_again() -> None:
     assert set(kept.bodies()) == {b"x"}
 
 
-def test_a_command_that_is_gone_when_it_is_to_start_again_is_missed(tmp_path: Path) -> None:
+def test_a_command_that_is_gone_when_it_is_to_start_again_is_missed_and_its_source_has_ended_not_finished(
+    tmp_path: Path,
+) -> None:
     command = tmp_path / "once"
     command.write_text("#!/bin/sh\nrm $0\necho x\n")
     command.chmod(0o755)
     kept, source = KeptBatches(), Exec(str(command), restart=True, restart_throttle=1)
     source.start(kept)
-    wait_until(lambda: source.finished)
+    wait_until(lambda: not source.alive)
+    assert not source.finished, "a supervisor starts it again"
+    with pytest.raises(OptionError, match="can't be started"):
+        source.start(kept)
+    command.write_text("#!/bin/sh\necho y\n")
+    command.chmod(0o755)
+    source.start(kept)
+    wait_until(lambda: kept.bodies()[:2] == [b"x", b"y"])
     source.stop()
-    assert kept.bodies() == [b"x"]
     (missed,) = source.missed
     assert missed.startswith(f"the command '{command}' can't be started")
 
