@@ -97,6 +97,7 @@ class Netcat(StreamSource):
             await self.put(batch)
         except Exception as e:
             if isinstance(e, TOO_LARGE) and batch.num_rows > 1:
+                self.counters.will_come_again(batch.num_rows)
                 for half in halves(batch):
                     await self._put_and_answer(writer, half)
                 return

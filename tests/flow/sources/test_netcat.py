@@ -137,6 +137,8 @@ def test_a_line_that_never_fits_is_refused_alone_with_the_reason() -> None:
         c.sendall(b"one\ntwo\nthree\nfour\n")
         expected = b"OK\nOK\nFAILED: too large\nOK\n"
         assert answer(c, len(expected)) == expected
+        counters = source.counters.flume_counters()
+        assert (counters["EventReceivedCount"], counters["EventAcceptedCount"]) == (4, 3), "each is counted once"
     assert kept.bodies() == [b"one", b"two", b"four"]
 
 
