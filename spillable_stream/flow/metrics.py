@@ -40,7 +40,7 @@ def components(agent: Agent) -> Iterator[Component]:
         }
         if isinstance(source.processor, ChannelProcessor):
             values["LeftOutCount"] = source.processor.left_out.events
-        with suppress(SpillableError):  # its directory can't be listed
+        with suppress(Exception):  # its directory can't be listed, or it is of a class of the user's
             values |= source.source.lag()
         yield Component("SOURCE", _short(source.name), values)
     agent.failed_channels.look(agent.channels)

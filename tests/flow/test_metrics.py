@@ -57,11 +57,12 @@ def test_the_lag_of_tailed_files_is_what_was_there_at_the_last_look_and_is_not_s
             source.close()
 
 
+@pytest.mark.parametrize("error", [StorageError("can't list it"), ZeroDivisionError("of a class of the user's")])
 def test_a_source_that_cannot_tell_how_much_it_has_to_read_tells_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def refuse(_: object) -> dict[str, float]:
-        raise StorageError("can't list it")
+        raise error
 
     monkeypatch.setattr(flow.SpoolDir, "lag", refuse)
     with Channel(tmp_path / "c", minimum_required_space=0) as channel:

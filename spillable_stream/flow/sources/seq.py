@@ -49,11 +49,11 @@ class Seq(PolledSource):
         try:
             with self.counters.storing(count):
                 processor.process(event_batch(numbers))
-        except TOO_LARGE:
-            if count == 1:
+        except Exception as e:
+            self.counters.will_come_again(count)
+            if count == 1 or not isinstance(e, TOO_LARGE):
                 raise
             self._limit.was_too_large(count)
-            self.counters.will_come_again(count)
             return Status.READY
         self._limit.was_stored()
         self._next += count

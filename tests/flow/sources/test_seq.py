@@ -18,4 +18,5 @@ def test_numbers_grow_until_the_total_and_a_failed_one_is_put_again() -> None:
         pass
     assert kept.bodies() == [b"0", b"1", b"2", b"3", b"4"]
     assert source.finished
-    assert source.counters.flume_counters()["EventAcceptedCount"] == 5
+    counters = source.counters.flume_counters()
+    assert (counters["EventReceivedCount"], counters["EventAcceptedCount"]) == (5, 5), "each is counted once"
