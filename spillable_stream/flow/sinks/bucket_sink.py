@@ -59,6 +59,7 @@ class BucketSink(BatchSink):
         retry_interval: the wait between two tries, in seconds.
         batch_size: how many events a take has at most.
         channel: the name of the channel, for `Agent`.
+        now: the clock, in seconds since 1970.
     """
 
     keeps_note = True
@@ -78,8 +79,10 @@ class BucketSink(BatchSink):
         retry_interval: int,
         batch_size: int,
         channel: str,
+        now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(batch_size, channel)
+        self.now = now
         path_text("path", path or None)
         self._path, self._prefix = path, prefix
         self._names, self._rolling, self._times, self._content = names, rolling, times, content

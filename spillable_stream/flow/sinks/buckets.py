@@ -53,6 +53,20 @@ class Times:
     rounding: Rounding | None = None
     is_clock: bool = False
 
+    @classmethod
+    def of_options(
+        cls, time_zone: str | None, round_unit: str | None, round_value: int, *, use_local_time_stamp: bool
+    ) -> Times:
+        """Return what the options of a sink say.
+
+        Args:
+            time_zone: the name of the zone; None for the host's.
+            round_unit: the unit to which the time is rounded down; None for not at all.
+            round_value: to a multiple of how many of it.
+            use_local_time_stamp: whether the time is that of the clock.
+        """
+        return cls(time_zone or "", Rounding(round_value, round_unit) if round_unit else None, use_local_time_stamp)
+
     @property
     def zone(self) -> tzinfo | None:
         """The zone; None for the host's.

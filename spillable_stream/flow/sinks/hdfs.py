@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.checked_arguments import Count, OneOf, Size, checked
-from spillable_stream.flow.escapes import Rounding
 from spillable_stream.flow.event_batch import header
 from spillable_stream.flow.sinks.bucket_sink import BucketSink
 from spillable_stream.flow.sinks.buckets import Names, RollRules, Times
@@ -113,7 +112,9 @@ class Hdfs(BucketSink):
                 "" if empty_in_use_suffix else in_use_suffix,
             ),
             rolling=RollRules(roll_interval, roll_size, roll_count, idle_timeout),
-            times=Times(time_zone or "", Rounding(round_value, round_unit) if round else None, use_local_time_stamp),
+            times=Times.of_options(
+                time_zone, round_unit if round else None, round_value, use_local_time_stamp=use_local_time_stamp
+            ),
             content=makers[kind],
             can_be_cut=kind != "compressedstream",
             max_open_files=max_open_files,
@@ -121,8 +122,8 @@ class Hdfs(BucketSink):
             retry_interval=retry_interval,
             batch_size=batch_size,
             channel=channel,
+            now=now,
         )
-        self.now = now
 
 
 def _checked_kind(file_type: str, codec: str | None, write_format: str) -> str:

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import pyarrow as pa
 
 from spillable_stream.flow.checked_arguments import Count, OneOf, Size, checked
-from spillable_stream.flow.escapes import Rounding
 from spillable_stream.flow.sinks.bucket_sink import BucketSink
 from spillable_stream.flow.sinks.buckets import Names, RollRules, Times
 from spillable_stream.flow.sinks.open_file import Content
@@ -81,7 +80,9 @@ class Parquet(BucketSink):
             file_prefix,
             names=Names(file_suffix or ".parquet", "", in_use_suffix),
             rolling=RollRules(roll_interval, roll_size, roll_count, idle_timeout),
-            times=Times(time_zone or "", Rounding(round_value, round_unit) if round else None, use_local_time_stamp),
+            times=Times.of_options(
+                time_zone, round_unit if round else None, round_value, use_local_time_stamp=use_local_time_stamp
+            ),
             content=lambda: _Rows(compression, row_group_events),
             can_be_cut=False,
             max_open_files=max_open_files,
@@ -89,8 +90,8 @@ class Parquet(BucketSink):
             retry_interval=retry_interval,
             batch_size=batch_size,
             channel=channel,
+            now=now,
         )
-        self.now = now
 
 
 class _Rows(Content):
