@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.findings import Findings
+from spillable_stream.flow.configuration.idle_properties import find_idle
 from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SinkConfig, SourceConfig
 from spillable_stream.flow.configuration.options import Kind
 from spillable_stream.flow.configuration.registry import find_type
@@ -42,10 +43,12 @@ def advise(raw: RawAgent, agent: AgentConfig, findings: Findings) -> None:
         _tail(described, source, findings)
         _shell(described, source, findings)
         _patterns(described, source, findings)
+        find_idle(described, source, findings)
     sources_of = _sources_by_channel(agent)
     types = {channel.name: channel.type for channel in agent.channels}
     for sink in agent.sinks:
         described = raw.components["sinks"][sink.name]
+        find_idle(described, sink, findings)
         _roll_defaults(described, sink, findings)
         _no_timestamp(described, sink, sources_of[sink.channel], findings)
         _http_resend(described, sink, findings)

@@ -77,6 +77,7 @@ CODES = MappingProxyType({
     "unknown-property": (_WARNING, "a property that its component does not have: nothing reads it"),
     "wrong-prefix": (_WARNING, "a property with a prefix too many or too few: nothing reads it"),
     "unused-property": (_NOTE, "a property of Flume's that has no use here"),
+    "idle-property": (_WARNING, "a property that does nothing, since another one is not set that would let it count"),
     "deprecated": (_WARNING, "an old name, which still works"),
     "bad-boolean": (_WARNING, "neither `true` nor `false`: it counts as false"),
     "default-used": (_WARNING, "a value that its component ignores in favour of the default"),
