@@ -97,6 +97,13 @@ def disk(config: pytest.Config) -> Path:
     return config.stash[_DISK]
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Tell the process that shows the results what it shows, and no more."""
+    from tests.support.sharing import say_less
+
+    say_less(session.config)
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Remove that directory, unless a test failed."""
     if _DISK in session.config.stash and not session.testsfailed:

@@ -13,6 +13,7 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.termination import Terminated, calling_on_sigterm, exit_on_sigterm, interrupting_on_signals
+from tests.support import pythons
 
 PUTS = """
 import sys, time
@@ -31,7 +32,7 @@ with exit_on_sigterm(), Channel(sys.argv[1], memory_capacity=1_000, minimum_requ
 
 
 def test_what_is_in_memory_is_moved_to_disk(path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", PUTS, path], stdout=subprocess.PIPE, text=True) as child:
+    with pythons.Popen([sys.executable, "-c", PUTS, path], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout and child.stdout.readline() == "100\n"  # all in memory
         memory = Path(os.readlink(path / "memory"))
         assert memory.is_dir()

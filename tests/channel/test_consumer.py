@@ -19,6 +19,7 @@ from spillable_stream import (
 from spillable_stream.engine.group_commit import Ticket
 from spillable_stream.engine.local.position_hint import read_position_hint
 from spillable_stream.engine.take_requests import Rollback, Take
+from tests.support import pythons
 from tests.support.damage import memory_of, reboot
 from tests.support.delays import clock_of, put_late
 from tests.support.events import numbered, peek, put, take
@@ -77,7 +78,7 @@ time.sleep(600)
 def test_what_a_killed_owner_held_is_back_at_the_head(path: Path, open_channel: Open, how: str) -> None:
     channel = open_channel()
     put(channel, *numbered(0, 10))
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(path), how], stdout=subprocess.PIPE, text=True) as owner:
+    with pythons.Popen([sys.executable, "-c", HOLD, str(path), how], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None and owner.stdout.readline() == "held\n"
         assert channel.stats().groups["g"].in_flight == (4 if how == "prepared" else 0)
         owner.send_signal(signal.SIGKILL)

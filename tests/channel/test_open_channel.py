@@ -27,6 +27,7 @@ from spillable_stream import (
     StorageError,
 )
 from spillable_stream.format.batch import EVENT_SCHEMA
+from tests.support import pythons
 from tests.support.events import numbered, peek, put, take
 from tests.support.fake_files import FaultyFileSystem
 from tests.support.forks import in_child
@@ -264,7 +265,7 @@ time.sleep(600)
 
 
 def test_what_a_killed_parent_held_is_free_though_a_child_of_it_lives(path: Path, open_channel: Open) -> None:
-    parent = subprocess.Popen([sys.executable, "-c", OWNER, path], stdout=subprocess.PIPE, text=True)
+    parent = pythons.Popen([sys.executable, "-c", OWNER, path], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from spillable_stream import (
 )
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
+from tests.support import pythons
 from tests.support.events import numbered, peek, put, take
 
 Open = Callable[..., Channel]
@@ -68,7 +68,7 @@ def test_a_group_that_goes_back_takes_everything_again_and_others_do_not(kept: C
 def test_another_process_takes_from_where_a_group_was_moved(kept: Channel, path: Path) -> None:
     program = "import sys; from tests.support.events import take; from spillable_stream import Channel\nprint(take("
     kept.seek("g", 5)
-    done = subprocess.run(
+    done = pythons.run(
         [sys.executable, "-c", f"{program}Channel(sys.argv[1]), 3, 'g'))", str(path)],
         capture_output=True,
         text=True,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -18,6 +16,7 @@ from spillable_stream.channel import spool_mover
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.objects.store import Store
 from tests.lab.size import sized
+from tests.support import pythons
 from tests.support.delays import clock_of, put_late
 from tests.support.events import put, take
 from tests.support.faulty_store import Fault, FaultyStore, Request, at
@@ -250,7 +249,7 @@ PROGRAM = """
 def test_a_process_that_is_killed_between_publish_and_take_doubles_nothing(tmp_path: Path, durability: str) -> None:
     url, directory = f"object+file://{tmp_path}/orders", tmp_path / "spool"
     script = [sys.executable, "-c", textwrap.dedent(PROGRAM), url, str(directory), durability]
-    killed = subprocess.run(script, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    killed = pythons.run(script, timeout=120)
     assert killed.returncode == -signal.SIGKILL
     channel = open_spooled(directory, url, durability=durability)
     put(channel, b"100")

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from spillable_stream import Channel
 from spillable_stream.cli import app
+from tests.support import pythons
 from tests.support.events import numbered, put
 
 EVENTS = 200
@@ -45,7 +46,7 @@ class Owner:
     """A process that owns the group ``g``, takes ten events whenever it is asked, and has seven more in its hands."""
 
     def __init__(self, path: Path) -> None:
-        self._process = subprocess.Popen(
+        self._process = pythons.Popen(
             [sys.executable, "-c", PROGRAM, str(path)],
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
             stdin=subprocess.PIPE,

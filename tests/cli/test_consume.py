@@ -14,6 +14,7 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.cli import consume
+from tests.support import pythons
 from tests.support.command_line import ROOT, run, start
 from tests.support.events import numbered, put, take
 
@@ -115,7 +116,7 @@ def appended(directory: Path, path: str, before: str, after: str = "pass") -> tu
         script = SECOND_COMMIT.format(before=before, after=after)
         command = [sys.executable, "-c", script, "take", path, "--group", "g"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(
+        done = pythons.run(
             command, stdout=out, stderr=subprocess.PIPE, cwd=directory, env=environment, timeout=120, check=False
         )
     return done.returncode, done.stderr.decode()

@@ -18,7 +18,7 @@ from spillable_stream.cli import app
 from spillable_stream.format.frame import FrameType
 from spillable_stream.objects import open_store
 from spillable_stream.objects.slots import slot_key
-from tests.support import command_line
+from tests.support import command_line, pythons
 from tests.support.channels import fill, snapshot, spread, three_puts
 from tests.support.damage import flip, frames, log_file, offsets
 from tests.support.events import put, take
@@ -156,7 +156,7 @@ def test_the_package_is_a_program(path: Path, damaged: bool) -> None:
     at = three_puts(path)
     if damaged:
         flip(log_file(path), at[0] + 60)
-    done = subprocess.run(
+    done = pythons.run(
         [sys.executable, "-m", "spillable_stream", "verify", path],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
         capture_output=True,

@@ -20,6 +20,7 @@ from spillable_stream.cli import app
 from spillable_stream.cli.flow_agent import log_level
 from spillable_stream.flow.running_flow import RunningFlow
 from spillable_stream.flow.sink_runner import SinkRunner
+from tests.support import pythons
 from tests.support.waiting import wait_until
 
 TEXT = """
@@ -61,7 +62,7 @@ def running(place: Path) -> Iterator[subprocess.Popen[str]]:
         port = s.getsockname()[1]
     more = ["-Dflume.monitoring.type=http", f"-Dflume.monitoring.port={port}", "-Xmx512m", "-C", "/lib/*", "-c", "conf"]
     command = [sys.executable, "-m", "spillable_stream", *arguments(place, *more)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = pythons.Popen(command, stderr=subprocess.PIPE, text=True)
     process.port = port  # type: ignore[attr-defined]
     try:
         yield process
@@ -105,7 +106,7 @@ def test_an_invalid_file_is_refused_while_it_runs_on_and_can_be_looked_at(
     (place / "flume.conf").write_text(TEXT.format(dir=place).replace("type = file_roll", "type = file_rol"))
     os.kill(running.pid, signal.SIGHUP)
     command = [sys.executable, "-m", "spillable_stream", "tap", f"a1.{running.pid}:k1", "--limit", "1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tap:
+    with pythons.Popen(command, stdout=subprocess.PIPE, text=True) as tap:
         while tap.poll() is None:  # it may begin to look at any time
             with (place / "logs" / "app").open("a") as f:
                 f.write("3\n")
@@ -158,7 +159,7 @@ def test_a_drain_writes_all_that_is_in_the_channels_before_the_end(
 @pytest.mark.slow
 def test_a_process_with_drain_writes_all_that_is_in_the_channels_before_it_ends(gated: Path) -> None:
     command = [sys.executable, "-m", "spillable_stream", *arguments(gated, "--drain")]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
+    with pythons.Popen(command, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
         end_when_begun(gated, process.pid)
         (gated / "go").touch()
         _, errors = process.communicate(timeout=60)
@@ -190,9 +191,7 @@ class Hangs(flow.Interceptor):
     )
     command = [sys.executable, "-m", "spillable_stream", *arguments(place, "--shutdown-timeout", "0.1")]
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
-    ) as process:
+    with pythons.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}) as process:
         try:
             assert process.stderr is not None
             next(line for line in process.stderr if "has started" in line)

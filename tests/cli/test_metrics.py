@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from spillable_stream import Channel
 from spillable_stream.cli import app
+from tests.support import pythons
 from tests.support.command_line import start
 from tests.support.events import put
 
@@ -23,7 +24,7 @@ def test_it_serves_until_it_is_stopped(path: Path, ended_by: signal.Signals) -> 
     with Channel(path, minimum_required_space=0) as channel:
         put(channel, b"a")
     arguments = [sys.executable, "-m", "spillable_stream", "metrics", str(path), str(path) + "-missing", "--port", "0"]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with pythons.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None and running.stderr is not None
         said = running.stdout.readline()
         wrong = running.stderr.readline()

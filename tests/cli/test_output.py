@@ -32,6 +32,7 @@ from spillable_stream.cli.output import (
     watch_output,
     write_lines,
 )
+from tests.support import pythons
 from tests.support.command_line import make_work, start
 from tests.support.events import peek, put
 
@@ -145,7 +146,7 @@ def test_a_take_into_a_file_that_gets_full_says_what_is_not_taken_of_what_it_has
         file.seek(0, os.SEEK_END)
         command = [sys.executable, "-c", SMALL_DISK, "take", "c", "--group", "g"]
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-        done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, cwd=tmp_path, env=environment, timeout=120)
+        done = pythons.run(command, stdout=file, stderr=subprocess.PIPE, cwd=tmp_path, env=environment, timeout=120)
     assert done.returncode == UNWRITTEN and out.stat().st_size == 120_000
     assert done.stderr.decode().endswith(
         "the last 500 events are back in the queue; what the file has from byte 100,007 on is not taken: "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from spillable_stream import Channel, SpillableError
 from spillable_stream.errors import ChannelError, ForeignDirectoryError, NotAChannelError
 from tests.lab.contents import changes, files_that_count
 from tests.lab.machine import mounted
+from tests.support import pythons
 from tests.support.damage import kill, memory_of, reboot
 from tests.support.events import numbered, peek, put, take
 
@@ -281,7 +281,7 @@ def test_an_owner_file_that_is_missing_is_refused_or_harms_nothing(tmp_path: Pat
 
 def _command(*arguments: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "spillable_stream", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2])
+    done = pythons.run(command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2])
     return done.returncode, done.stdout + done.stderr
 
 

@@ -30,6 +30,7 @@ from spillable_stream.engine.seeking import seek_group
 from spillable_stream.format.frame import FrameType
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.lock import FileLock
+from tests.support import pythons
 from tests.support.command_line import ASCII_FILES, ROOT
 from tests.support.damage import kill, lose_memory
 from tests.support.events import numbered, peek, put, take
@@ -244,9 +245,7 @@ def test_a_refused_change_does_not_name_an_owner_that_is_dead(
     channel = open_channel()
     put(channel, *numbered(0, 5))
     program = "import sys, spillable_stream as s\nwith s.Channel(sys.argv[1]) as c: print(c.consumer('g').owner)"
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(channel.path)], capture_output=True, text=True, check=True
-    )
+    done = pythons.run([sys.executable, "-c", program, str(channel.path)], capture_output=True, text=True, check=True)
     at_once = partialmethod(LocalOwners.without_owner, timeout_seconds=0.0)
     monkeypatch.setattr(LocalOwners, "without_owner", at_once)
     with (

@@ -36,6 +36,7 @@ from spillable_stream.flow.interceptors.regex_filter import RegexFilter
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.selectors import LoadBalancing, Multiplexing, Replicating, Selector
+from tests.support import pythons
 from tests.support.events import peek
 from tests.support.examples import examples
 from tests.support.failed_channels import failed_channel
@@ -355,7 +356,7 @@ while True:
 def test_a_process_that_is_killed_again_and_again_leaves_each_event_once_in_each_channel(tmp_path: Path) -> None:
     random_, acknowledged = random.Random(5), 0
     for _ in range(6):
-        run = subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        run = pythons.Popen([sys.executable, "-c", WORKER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
         assert run.stdout is not None and run.stdout.readline() == "up\n"
         for _ in range(random_.randint(1, 40)):
             acknowledged = int(run.stdout.readline())

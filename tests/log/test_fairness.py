@@ -11,6 +11,7 @@ from statistics import median
 import pytest
 
 from spillable_stream import Channel
+from tests.support import pythons
 
 COMMITTER = """
 import os, sys, time
@@ -47,7 +48,7 @@ def commits_of(path: Path, processes: int, sync_seconds: float, seconds: float) 
     """Return the IDs that each of some processes gets that commit one event all the time."""
     arguments = [sys.executable, "-c", COMMITTER, str(path), str(sync_seconds), str(seconds)]
     started = [
-        subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(processes)
+        pythons.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(processes)
     ]
     for process in started:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"

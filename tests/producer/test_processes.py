@@ -19,6 +19,7 @@ from spillable_stream.engine.local.local_port import LockedProducer
 from spillable_stream.errors import OptionError, ProducerClosedError, SendFailedError, StorageError
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.target import ChannelTarget
+from tests.support import pythons
 from tests.support.events import peek
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
 from tests.support.forks import in_child
@@ -186,7 +187,7 @@ with Producer(sys.argv[1], linger_ms=60_000) as producer:
 def test_a_callback_that_forks_leaves_the_other_callbacks_to_the_parent(path: Path) -> None:
     """In a process of its own: the child ends with its thread, and libc then ends every library that was loaded."""
     called = path.with_name("called")
-    subprocess.run([sys.executable, "-c", FORKS_IN_A_CALLBACK, path, called], check=True, timeout=60)
+    pythons.run([sys.executable, "-c", FORKS_IN_A_CALLBACK, path, called], check=True, timeout=60)
     assert called.read_text().split() == ["parent"] * 3
 
 
@@ -240,7 +241,7 @@ for i in range(100):
 
 
 def test_an_exit_sends_what_a_program_forgot(path: Path) -> None:
-    subprocess.run([sys.executable, "-c", FORGETS, path], check=True, timeout=60)
+    pythons.run([sys.executable, "-c", FORGETS, path], check=True, timeout=60)
     with Channel(path) as channel:
         assert len(peek(channel)) == 100
 
@@ -258,7 +259,7 @@ with exit_on_sigterm(), Producer(sys.argv[1], linger_ms=60_000) as producer:
 
 
 def test_sigterm_sends_what_lingers_when_that_was_asked_for(path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", TERMINATED, path], stdout=subprocess.PIPE, text=True) as child:
+    with pythons.Popen([sys.executable, "-c", TERMINATED, path], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout and child.stdout.readline() == "sent\n"
         child.send_signal(signal.SIGTERM)
         assert child.wait(60) == 128 + signal.SIGTERM

@@ -31,6 +31,7 @@ from spillable_stream.errors import (
 from spillable_stream.producer.target import ChannelTarget
 from spillable_stream.state import producer_history as producers_module
 from tests.producer.conftest import MakeProducer
+from tests.support import pythons
 from tests.support.events import numbered, peek, take
 from tests.support.fake_files import FaultyFileSystem
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget
@@ -217,7 +218,7 @@ sys.stdin.read()
 
 
 def test_a_name_is_free_when_its_process_is_killed(path: Path) -> None:
-    with subprocess.Popen(
+    with pythons.Popen(
         [sys.executable, "-c", CHILD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout and child.stdout.readline() == "ready\n"

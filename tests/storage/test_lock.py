@@ -15,6 +15,7 @@ import pytest
 from spillable_stream.errors import ChannelClosedError, LockUnsupportedError
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock, has_ended, holder_text, process_note
+from tests.support import pythons
 from tests.support.fake_files import FaultyFileSystem
 
 FS = FileSystem()
@@ -127,7 +128,7 @@ def test_a_holder_that_is_killed_holds_no_longer(tmp_path: Path) -> None:
         f"lock = FileLock.open(FileSystem(), pathlib.Path({str(tmp_path / 'lock')!r})); lock.try_acquire()\n"
         "print('held', flush=True); time.sleep(600)"
     )
-    holder = subprocess.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, text=True)
+    holder = pythons.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
     mine = lock(tmp_path)
     assert not mine.try_acquire()
@@ -153,7 +154,7 @@ def test_a_note_that_is_blanked_is_none_and_can_be_written_again_in_its_room(tmp
 
 
 def test_a_note_tells_whether_its_process_has_ended() -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended = pythons.Popen([sys.executable, "-c", ""])
     ended.wait()
     host = os.uname().nodename
     assert has_ended(f"pid {ended.pid} on {host}")
@@ -214,7 +215,7 @@ def test_a_forked_child_has_no_lock_of_its_parent(tmp_path: Path) -> None:
         "if not os.fork(): print(os.getpid(), flush=True)\n"  # so it has given up what is its parent's
         "time.sleep(600)"
     )
-    holder = subprocess.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, text=True)
+    holder = pythons.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     child = int(holder.stdout.readline())
     mine = lock(tmp_path)

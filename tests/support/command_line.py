@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from spillable_stream import Channel
 from spillable_stream.cli import app
+from tests.support import pythons
 from tests.support.events import put
 from tests.support.flow_configurations import NETCAT
 
@@ -30,7 +31,7 @@ def start(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
     """Start a verb as a program of its own."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "spillable_stream", *(a if isinstance(a, bytes) else str(a) for a in arguments)]
-    return subprocess.Popen(command, **{"env": environment, **options})  # type: ignore[call-overload, no-any-return]
+    return pythons.Popen(command, **{"env": environment, **options})  # type: ignore[call-overload, no-any-return]
 
 
 def bodies(path: Path) -> list[bytes]:

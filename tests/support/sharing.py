@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-__all__ = ["OneOfEach"]
+__all__ = ["OneOfEach", "say_less"]
 
 # What files share, and what says that a file uses it: one process has it, and runs them all.
 _SHARED = {"the Spark session": re.compile("spark: SparkSession"), "the page": re.compile("served: Served|tab: Any")}
@@ -26,6 +27,7 @@ _LONG = (
 _PAGES, _RECIPES = "tests/test_docs.py", "tests/crash/"  # each starts what it needs
 _TOGETHER = ("tests/crash/test_spark_kill.py", "tests/crash/test_system_calls.py")  # each has what takes long to make
 _MACHINE = "::runTest"  # how the test of one of hypothesis's state machines ends: with all examples it takes a minute
+_SHORT_SECONDS = 0.1
 _SLOW = re.compile(r"\bmark\.(slow|crash)\b")
 
 
@@ -58,6 +60,28 @@ class OneOfEach(LoadFileScheduling):
 
     def _turn(self, scope: str) -> int:
         return turn(self._root, scope)
+
+
+def say_less(config: pytest.Config) -> None:
+    """Have a process that runs tests not tell when each begins, nor that its fixtures were made and removed in no time.
+
+    To tell it takes longer than many a test. Only a verbose terminal and a report in XML show it, and have it.
+    """
+    if config.option.xmlpath or config.option.verbose > 0 or not hasattr(config, "workerinput"):
+        return
+    (worker,) = (plugin for plugin in config.pluginmanager.get_plugins() if hasattr(plugin, "sendevent"))
+    send = worker.sendevent
+
+    def send_what_is_shown(name: str, **said: Any) -> None:
+        if name != "logstart" and not (name == "testreport" and _is_dull(said["data"])):
+            send(name, **said)
+
+    worker.sendevent = send_what_is_shown
+
+
+def _is_dull(report: dict[str, Any]) -> bool:
+    is_of_test = report["when"] == "call" or report["outcome"] != "passed"
+    return not is_of_test and report["duration"] < _SHORT_SECONDS and not report["sections"]
 
 
 @cache

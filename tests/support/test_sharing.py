@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from tests.support.sharing import OneOfEach
+from tests.support.sharing import OneOfEach, say_less
 
 QUICK, SLOW, SESSION = "tests/state/test_quick.py", "tests/engine/test_slow.py", "tests/spark/test_stream.py"
 RECIPES, LONG, PAGES = "tests/crash/test_kill.py", "tests/spark/test_driver_kill.py", "tests/test_docs.py"
@@ -71,3 +72,48 @@ def test_a_file_of_the_laboratory_s_is_run_by_one_process_where_its_recipes_are_
     scheduler = made(tmp_path, monkeypatch, "not slow and not crash")
     assert scheduler._split_scope(f"{RECIPES}::test_it") == scheduler._split_scope(f"{RECIPES}::test_that") == RECIPES
     assert scheduler._split_scope(f"{PAGES}::test_it") != scheduler._split_scope(f"{PAGES}::test_that")
+
+
+class Worker:
+    """What runs tests: it has told that one began, each of its reports, and that it is done."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def sendevent(self, name: str, **said: Any) -> None:
+        self.told.append(said["data"]["name"] if said else name)
+
+
+REPORTS = [
+    {"name": "made", "when": "setup", "outcome": "passed", "duration": 0.001, "sections": []},
+    {"name": "made slowly", "when": "setup", "outcome": "passed", "duration": 6.0, "sections": []},
+    {"name": "made with output", "when": "setup", "outcome": "passed", "duration": 0.001, "sections": [("log", "x")]},
+    {"name": "skipped", "when": "setup", "outcome": "skipped", "duration": 0.001, "sections": []},
+    {"name": "passed", "when": "call", "outcome": "passed", "duration": 0.001, "sections": []},
+    {"name": "failed", "when": "call", "outcome": "failed", "duration": 0.001, "sections": []},
+    {"name": "removed", "when": "teardown", "outcome": "passed", "duration": 0.001, "sections": []},
+    {"name": "not removed", "when": "teardown", "outcome": "failed", "duration": 0.001, "sections": []},
+]
+
+
+def told(**options: object) -> list[str]:
+    """Return what is told of these reports by a run with some options."""
+    worker = Worker()
+    option = SimpleNamespace(**{"xmlpath": None, "verbose": -1, **options})
+    plugins = SimpleNamespace(get_plugins=lambda: [object(), worker])
+    say_less(SimpleNamespace(option=option, workerinput={}, pluginmanager=plugins))  # type: ignore[arg-type]
+    worker.sendevent("logstart")
+    for report in REPORTS:
+        worker.sendevent("testreport", data=report)
+    worker.sendevent("logfinish")
+    return worker.told
+
+
+def test_what_nothing_shows_is_not_told() -> None:
+    shown = ["made slowly", "made with output", "skipped", "passed", "failed", "not removed"]
+    assert told() == [*shown, "logfinish"]
+
+
+@pytest.mark.parametrize("options", [{"xmlpath": "report.xml"}, {"verbose": 1}])
+def test_who_shows_all_is_told_all(options: dict[str, object]) -> None:
+    assert told(**options) == ["logstart", *(report["name"] for report in REPORTS), "logfinish"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +17,7 @@ from spillable_stream.channel.worker_status import decode_status
 from spillable_stream.engine.worker_statuses import SILENT_SECONDS, StatusPace
 from spillable_stream.workers import reporting
 from spillable_stream.workers.reporting import Reporting, one_line
+from tests.support import pythons
 from tests.support.events import numbered, put
 from tests.support.one_module import replace_in
 from tests.support.waiting import wait_until
@@ -113,7 +113,7 @@ with ss.Channel(sys.argv[1]) as channel:
 def test_a_worker_that_is_killed_is_seen_as_one_that_died_until_the_next_one_runs(open_channel: Open) -> None:
     channel = open_channel()
     put(channel, *numbered(0, 3))
-    process = subprocess.Popen(
+    process = pythons.Popen(
         [sys.executable, "-c", PROGRAM, str(channel.path)],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )

@@ -18,6 +18,7 @@ from spillable_stream import Channel, GroupOwnedError, OptionError, log_records
 from spillable_stream.engine.group_changes import drop_of
 from spillable_stream.engine.store import object_owners
 from spillable_stream.engine.store.object_ownership import ANSWER_SECONDS
+from tests.support import pythons
 from tests.support.events import numbered, put, take
 from tests.support.faulty_store import Fault, Request
 from tests.support.interrupts import Interrupts
@@ -58,7 +59,7 @@ def test_a_group_whose_owner_was_killed_on_this_host_is_free_at_once(tmp_path: P
     with Channel(url, commit_interval=0) as channel:
         put(channel, *numbered(0, 3))
         command = [sys.executable, "-c", PROGRAM, url]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+        with pythons.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
             assert owner.stdout is not None and owner.stdout.readline() == b"owned\n"
             channel.engine().follow()
             assert owners_of(channel).look("g").is_alive

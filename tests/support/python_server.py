@@ -1,0 +1,117 @@
+"""The program that forks the Pythons of a process of tests: `tests.support.pythons` starts it, and asks it.
+
+It has imported what takes a new Python longer than most programs of tests run. A fork becomes what a new Python would
+be: a child of the process of tests, with the files, directory and environment that it is given.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import time
+import types
+from types import TracebackType
+
+import spillable_stream
+from spillable_stream.cli.verbs import import_verbs
+
+__all__ = ["LARGE"]
+
+LARGE = 1 << 17
+"""How large a request may be, in bytes."""
+
+_NOT_OF_THE_PROGRAM = (__file__, "<frozen runpy>")
+
+
+def _import() -> None:
+    """Import what the package imports as it is used."""
+    import_verbs(["help"])
+    for name in spillable_stream.__all__:
+        getattr(spillable_stream, name)
+
+
+def _serve(asked: socket.socket) -> list[str]:
+    """Fork at each request; return in the forks only, with the arguments of Python that each is to have."""
+    tests = os.getppid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the process of tests ends, and so does this one
+    gc.collect()
+    gc.freeze()
+    while True:
+        request, files, _, _ = socket.recv_fds(asked, LARGE, 3)
+        if not request:
+            os._exit(0)
+        between = os.fork()
+        if between == 0:
+            if os.fork():
+                os._exit(0)
+            while os.getppid() != tests:  # it takes in those whose parents end
+                time.sleep(0.0001)
+            arguments, directory, environment = json.loads(request)
+            _become(files, directory, environment)
+            asked.send(str(os.getpid()).encode())
+            asked.detach()
+            os.closerange(3, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)
+            return arguments  # type: ignore[no-any-return]
+        os.waitpid(between, 0)
+        for file in files:
+            os.close(file)
+
+
+def _become(files: list[int], directory: str, environment: dict[str, str]) -> None:
+    """Take what whoever starts a process gives it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        _open_stream(number)
+    os.chdir(directory)
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+def _open_stream(number: int) -> None:
+    """Open standard input, output or error as Python does when it starts."""
+    name = ("stdin", "stdout", "stderr")[number]
+    was = getattr(sys, name)
+    is_unbuffered = number > 0 and was.write_through
+    file = open(number, "wb" if number else "rb", 0 if is_unbuffered else -1, closefd=False)  # noqa: SIM115
+    is_by_line = was.line_buffering or file.isatty()
+    stream = io.TextIOWrapper(file, was.encoding, was.errors, None, is_by_line, was.write_through)
+    setattr(sys, name, stream)
+    setattr(sys, f"__{name}__", stream)
+
+
+def _run(first: str, *others: str) -> None:
+    """Do what Python does with its arguments."""
+    sys.modules["__main__"] = main = types.ModuleType("__main__")
+    if first == "-m":
+        sys.argv, sys.path[0] = ["-m", *others[1:]], os.getcwd()
+        runpy._run_module_as_main(others[0])  # type: ignore[attr-defined]
+    elif first == "-c":
+        sys.argv, sys.path[0] = ["-c", *others[1:]], ""
+        exec(compile(others[0], "<string>", "exec"), main.__dict__)
+    else:
+        sys.argv, sys.path[0] = [first, *others], os.path.dirname(os.path.realpath(first))
+        main.__file__ = first
+        with open(first, "rb") as file:
+            program = file.read()
+        exec(compile(program, first, "exec"), main.__dict__)
+
+
+def _say(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """Say why the program failed, as Python does: with the program's part of the traceback."""
+    while traceback is not None and traceback.tb_frame.f_code.co_filename in _NOT_OF_THE_PROGRAM:
+        traceback = traceback.tb_next
+    sys.__excepthook__(kind, error.with_traceback(traceback), traceback)
+
+
+if __name__ == "__main__":
+    _import()
+    arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
+    sys.excepthook = _say
+    _run(*arguments)
