@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.support import pythons
+
 __all__ = ["NEEDS_BROWSER", "Served", "browser", "new_tab", "serving"]
 
 _PATIENCE_MILLISECONDS = 120_000  # a browser among the laboratory's processes may wait long for its turn
@@ -54,7 +56,7 @@ def serving(tmp_path: Path, *arguments: object, **environment: str) -> Iterator[
     log = tmp_path / "ui.log"
     command = [sys.executable, "-m", "spillable_stream", "ui", *map(str, arguments), "--port", "0"]
     with log.open("w") as errors:
-        process = subprocess.Popen(
+        process = pythons.Popen(
             command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, **environment}
         )
     assert process.stdout is not None

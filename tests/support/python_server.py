@@ -7,6 +7,7 @@ be: a child of the process of tests, with the files, directory and environment t
 from __future__ import annotations
 
 import gc
+import importlib
 import io
 import json
 import os
@@ -26,6 +27,8 @@ __all__ = ["LARGE"]
 LARGE = 1 << 17
 """How large a request may be, in bytes."""
 
+_PAGE = ["-m", "spillable_stream", "ui"]
+"""The call that imports NiceGUI, which takes a second."""
 _NOT_OF_THE_PROGRAM = (__file__, "<frozen runpy>")
 
 
@@ -46,13 +49,15 @@ def _serve(asked: socket.socket) -> list[str]:
         request, files, _, _ = socket.recv_fds(asked, LARGE, 3)
         if not request:
             os._exit(0)
+        arguments, directory, environment = json.loads(request)
+        if arguments[:3] == _PAGE:
+            importlib.import_module("spillable_stream.ui.page")
         between = os.fork()
         if between == 0:
             if os.fork():
                 os._exit(0)
             while os.getppid() != tests:  # it takes in those whose parents end
                 time.sleep(0.0001)
-            arguments, directory, environment = json.loads(request)
             _become(files, directory, environment)
             asked.send(str(os.getpid()).encode())
             asked.detach()
