@@ -24,6 +24,7 @@ import typer
 
 import spillable_stream as ss
 from spillable_stream.cli import app
+from tests.support import pythons
 from tests.support.command_line import ROOT, run
 from tests.support.events import numbered, put, take
 from tests.support.flow_configurations import SMALL, SMALL_TESTS
@@ -92,24 +93,20 @@ def placed(place: Path, command: str) -> str:
 
 
 def started(place: Path, command: str) -> subprocess.Popen[bytes]:
-    """Start a command in a shell."""
+    """Start a command: in a shell, unless that would do nothing but split it."""
     environment = {
         **os.environ,
-        "PATH": f"{place}/bin:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",
         "XDG_RUNTIME_DIR": str(place),
         "TMPDIR": str(place),
     }
-    return subprocess.Popen(
-        placed(place, command),
-        shell=True,
-        cwd=place,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    if "|" not in command:
+        arguments = [sys.executable, "-m", "spillable_stream", *shlex.split(placed(place, command))[1:]]
+        return pythons.Popen(arguments, cwd=place, env=environment, **files)
+    environment["PATH"] = f"{place}/bin:{os.environ['PATH']}"
+    return subprocess.Popen(placed(place, command), shell=True, cwd=place, env=environment, **files)
 
 
 def printed_until(process: subprocess.Popen[bytes], said: str, place: Path) -> str:
@@ -129,7 +126,7 @@ def printed_until(process: subprocess.Popen[bytes], said: str, place: Path) -> s
 
 def ended_by_ctrl_c(place: Path, example: str, said: str) -> tuple[int, str]:
     """Run an example until it says something, send it Ctrl-C, and return its status and what it printed."""
-    process = started(place, f"exec {example}")
+    process = started(place, example)
     printed = printed_until(process, said, place)
     process.send_signal(signal.SIGINT)
     printed += process.communicate(timeout=60)[0].decode()
@@ -159,7 +156,7 @@ def test_an_example_does_what_it_says(place: Path, verb: str, example: str, monk
     if verb == "restore":
         ss.backup(place / "data" / "orders.away", f"object+file://{place}/backups/orders")
         (place / "data" / "orders.away").rename(place / "elsewhere")
-    agent = started(place, "exec spillable agent -n a1 -f flume.conf") if "a1:r1" in example else None
+    agent = started(place, "spillable agent -n a1 -f flume.conf") if "a1:r1" in example else None
     try:
         if agent is not None:
             printed_until(agent, "runs sink", place)

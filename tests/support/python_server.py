@@ -15,6 +15,7 @@ import runpy
 import signal
 import socket
 import sys
+import tempfile
 import time
 import types
 from types import TracebackType
@@ -27,8 +28,11 @@ __all__ = ["LARGE"]
 LARGE = 1 << 17
 """How large a request may be, in bytes."""
 
-_PAGE = ["-m", "spillable_stream", "ui"]
-"""The call that imports NiceGUI, which takes a second."""
+_BEHIND_A_VERB = {
+    "ui": "spillable_stream.ui.page",
+    **dict.fromkeys(("agent", "send", "tap", "validate"), "spillable_stream.flow.loading"),
+}
+"""What else takes long to import, and only these verbs use: it is imported when the first is to be run."""
 _NOT_OF_THE_PROGRAM = (__file__, "<frozen runpy>")
 
 
@@ -50,8 +54,8 @@ def _serve(asked: socket.socket) -> list[str]:
         if not request:
             os._exit(0)
         arguments, directory, environment = json.loads(request)
-        if arguments[:3] == _PAGE:
-            importlib.import_module("spillable_stream.ui.page")
+        if arguments[:2] == ["-m", "spillable_stream"] and (behind := _BEHIND_A_VERB.get("".join(arguments[2:3]))):
+            importlib.import_module(behind)
         between = os.fork()
         if between == 0:
             if os.fork():
@@ -71,22 +75,23 @@ def _serve(asked: socket.socket) -> list[str]:
 def _become(files: list[int], directory: str, environment: dict[str, str]) -> None:
     """Take what whoever starts a process gives it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number, file in enumerate(files):
-        os.dup2(file, number)
-        _open_stream(number)
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        _open_stream(number, is_unbuffered=bool(os.environ.get("PYTHONUNBUFFERED")))
 
 
-def _open_stream(number: int) -> None:
+def _open_stream(number: int, is_unbuffered: bool) -> None:
     """Open standard input, output or error as Python does when it starts."""
     name = ("stdin", "stdout", "stderr")[number]
     was = getattr(sys, name)
-    is_unbuffered = number > 0 and was.write_through
-    file = open(number, "wb" if number else "rb", 0 if is_unbuffered else -1, closefd=False)  # noqa: SIM115
-    is_by_line = was.line_buffering or file.isatty()
-    stream = io.TextIOWrapper(file, was.encoding, was.errors, None, is_by_line, was.write_through)
+    is_raw = is_unbuffered and number > 0
+    file = open(number, "wb" if number else "rb", 0 if is_raw else -1, closefd=False)  # noqa: SIM115
+    is_by_line = not is_unbuffered and (name == "stderr" or file.isatty())
+    stream = io.TextIOWrapper(file, was.encoding, was.errors, None, is_by_line, is_unbuffered)
     setattr(sys, name, stream)
     setattr(sys, f"__{name}__", stream)
 

@@ -33,7 +33,7 @@ _AS_USUAL = (
     False,
     -1,
 )  # of what `subprocess` says last: signals, groups, user, umask, session
-_OF_LATER_IMPORTS = ("PYTEST_", "PYSPARK_", "SPARK_")
+_READ_LATER = ("PYTEST_", "PYSPARK_", "SPARK_", "PYTHONUNBUFFERED", "TMPDIR", "XDG_RUNTIME_DIR")
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -128,7 +128,7 @@ class _Server:
 
 def _seen(environment: dict[str, str]) -> dict[str, str]:
     """Return what a Python may read as it starts, and what the server has imported."""
-    return {k: v for k, v in environment.items() if k != "PYTHONPATH" and not k.startswith(_OF_LATER_IMPORTS)}
+    return {k: v for k, v in environment.items() if k != "PYTHONPATH" and not k.startswith(_READ_LATER)}
 
 
 _server = _Server()

@@ -44,9 +44,12 @@ def arguments(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     return [str(tmp_path / "program.py"), "an argument"]
 
 
-def test_a_forked_python_is_what_a_new_one_is(arguments: list[str], tmp_path: Path) -> None:
-    command = [sys.executable, *arguments]
-    found, expected = (run(command, cwd=tmp_path, capture_output=True) for run in (pythons.run, subprocess.run))
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_forked_python_is_what_a_new_one_is(arguments: list[str], unbuffered: str, tmp_path: Path) -> None:
+    command, environment = [sys.executable, *arguments], {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    found, expected = (
+        run(command, cwd=tmp_path, env=environment, capture_output=True) for run in (pythons.run, subprocess.run)
+    )
     assert (found.stdout.decode(), found.stderr) == (expected.stdout.decode(), b"")
     assert pythons.run([sys.executable, "-c", IS_FORKED], capture_output=True, text=True).stdout == "True\n"
 
