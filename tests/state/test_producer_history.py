@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state import producer_history as producers_module
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.producer_history import NOT_KNOWN, PASSING, Answer, ProducerHistory, ProducerState
+from tests.support import pythons
 from tests.support.damage import kill, lose_memory
 from tests.support.events import numbered, peek, put
 from tests.support.state_log import Log
@@ -220,7 +220,7 @@ def test_another_process_knows_it(path: Path, open_channel: Open) -> None:
         "        tx.producer = NumberedBatch('p', Numbers(sequence, sequence))\n"
         "        tx.put(Event(b'%d of a child' % sequence)); tx.commit()\n"
     )
-    subprocess.run([sys.executable, "-c", program, path], check=True)
+    pythons.run([sys.executable, "-c", program, path], check=True)
     commit(channel, 2, b"y")
     assert peek(channel) == [b"x", b"2 of a child"]
 

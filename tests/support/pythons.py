@@ -38,7 +38,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Popen(subprocess.Popen[AnyStr]):
-    """A process, which is forked if it is a Python that runs a text, a file, or the command line."""
+    """A process, which is forked if it is a Python that runs a text, a file or a module."""
 
     def _execute_child(
         self, args: Any, executable: Any, preexec_fn: Any, close_fds: Any, pass_fds: Any, cwd: Any, env: Any,
@@ -88,9 +88,8 @@ class _Server:
     def can_run(self, command: Any, environment: dict[str, str]) -> bool:
         """Tell whether a fork is what a new Python would be; where coverage is measured, it would tell of none."""
         program, *arguments = map(os.fsdecode, command)
-        is_served = arguments[:1] == ["-c"] or arguments[:2] == ["-m", "spillable_stream"]
-        is_file = bool(arguments) and not arguments[0].startswith("-")
-        if sys.platform != "linux" or program != sys.executable or not (is_served or is_file):
+        has_flags = not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-c", "-m"))
+        if sys.platform != "linux" or program != sys.executable or has_flags:
             return False
         if any(name.startswith("COVERAGE_PROCESS_") for name in environment):
             return False

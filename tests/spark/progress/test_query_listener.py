@@ -20,6 +20,7 @@ from spillable_stream.engine.commit_on_behalf import finish_takes, owner_since
 from spillable_stream.errors import MemoryLossWarning
 from spillable_stream.integrity.verify import verify
 from spillable_stream.spark.progress.query_listener import QueryListener
+from tests.support import pythons
 from tests.support.damage import kill, lose_memory
 from tests.support.events import numbered, put
 from tests.support.spark import reader_process
@@ -99,7 +100,7 @@ def test_source_and_listener_commit_the_same_takes_at_once_from_two_processes(op
     put(channel, *numbered(150, 10 * batches - 150))
     listener = QueryListener(None, None, {})
     command = [sys.executable, reader_process.__file__, path, str(batches)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+    with pythons.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdin and worker.stdout
         for _ in range(batches):
             event = json.loads(worker.stdout.readline())

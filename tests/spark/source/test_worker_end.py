@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import spillable_stream as ss
+from tests.support import pythons
 from tests.support.damage import remove_memory_under
 from tests.support.events import numbered, peek
 from tests.support.spark import worker_like
@@ -30,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 @contextmanager
 def worker(path: Path, how: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", worker_like.__name__, path, how]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with pythons.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout and process.stdout.readline() == "READY\n"
         try:
             yield process
