@@ -244,7 +244,7 @@ class _Backup:
                 else []
             )
         if last_id < before.last_id:
-            raise self._diverged(before, f"its last event is {last_id:,}, and the backup has {before.last_id:,}")
+            raise self._diverged(before, f"its last event is {last_id}, and the backup has {before.last_id}")
         if before.last_event is None or not extents:
             return  # its last event has left, so nothing of the backup is needed
         try:
@@ -252,7 +252,7 @@ class _Backup:
         except CorruptionError:  # it has left meanwhile, or is damaged, which the copy finds
             return
         if found != before.last_event:
-            raise self._diverged(before, f"its event {found.first_id:,} is another one")
+            raise self._diverged(before, f"its event {found.first_id} is another one")
         self._events.begin_behind(before.files, found)
 
     def _last_event(self, extent: Extent) -> LastEvent:

@@ -99,7 +99,7 @@ def _kept(stats: ChannelStats) -> str:
     kept = stats.kept
     if not kept.events:
         return ""
-    text = f"{counted(kept.events, 'event')} ({size_text(kept.payload_bytes)}) since ID {kept.first_id:,}"
+    text = f"{counted(kept.events, 'event')} ({size_text(kept.payload_bytes)}) since ID {kept.first_id}"
     return _bar("kept", _KEPT, kept.events, kept.events + stats.channel_size, text)
 
 
@@ -203,7 +203,8 @@ def _groups(groups: Mapping[str, GroupStats]) -> str:
         _row(
             "td",
             escape(name),
-            *(f"{n:,}" for n in (g.position, g.lag, g.in_flight, *([g.expired_events] if shows_expired else []))),
+            str(g.position),
+            *(f"{n:,}" for n in (g.lag, g.in_flight, *([g.expired_events] if shows_expired else []))),
         )
         for name, g in shown
     ]

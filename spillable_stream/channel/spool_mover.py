@@ -184,13 +184,13 @@ class SpoolMover:
         _, last = self._unshipped()
         if shipped > last:
             raise self._older_copy(
-                f"the spool has events up to {last:,}, and {store.path} has its events up to {shipped:,}"
+                f"the spool has events up to {last}, and {store.path} has its events up to {shipped}"
             )
         if note and (untaken := consumer.untaken(shipped, shipped)):  # else it was shipped from here, or lost
             (found,) = consumer.read(untaken)
             if _put_of(found) != ShippedPut.parse(note):
                 raise self._older_copy(
-                    f"event {shipped:,} of the spool differs from the one with this ID in {store.path}"
+                    f"event {shipped} of the spool differs from the one with this ID in {store.path}"
                 )
         return shipped
 

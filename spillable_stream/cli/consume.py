@@ -143,7 +143,7 @@ class _Taking:
             return f"the position of the group {self._group!r} is not known: {e}{untaken_output(is_known=False)}"
         if found is None:
             return "nothing was taken" + untaken_output()
-        stands = f"the group {self._group!r} takes the event {found.position + 1:,} next"
+        stands = f"the group {self._group!r} takes the event {found.position + 1} next"
         if self._is_committing and found.taken_count() > self._taken_before:
             return stands
         may_come = self._is_committing and isinstance(self._channel.path, Location)  # a store may do it still

@@ -45,7 +45,7 @@ def backup(path: ChannelPath, copy: _Copy, as_json: AsJson = False) -> None:
             print_object(asdict(report) | {"copy": copy, "source": path})
             return
         kept = f", {counted(report.kept_files, 'file')} already there" if report.kept_files else ""
-        typer.echo(f"{copy}: backup {report.number} has {path} up to the event {report.last_id:,}")
+        typer.echo(f"{copy}: backup {report.number} has {path} up to the event {report.last_id}")
         typer.echo(f"copied {counted(report.copied_events, 'event')}, {size_text(report.copied_bytes)}{kept}")
         if report.delayed_events:
             typer.echo(f"delayed until they are due: {counted(report.delayed_events, 'event')}")
@@ -76,6 +76,6 @@ def restore(copy: _Copy, path: _To, new_identity: _New = False, yes: Yes = False
             return
         identity = "as a second channel" if report.is_new else "as its successor"
         said = f"{path}: restored {identity}, {report.channel}, as it was at {report.taken_at}"
-        typer.echo(f"{said}: {counted(report.events, 'event')}, up to the event {report.last_id:,}")
+        typer.echo(f"{said}: {counted(report.events, 'event')}, up to the event {report.last_id}")
         if report.delayed_events:
             typer.echo(f"delayed until they are due: {counted(report.delayed_events, 'event')}")

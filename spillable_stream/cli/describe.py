@@ -65,16 +65,16 @@ def describe(path: ChannelPath, options: _Options = False, config: _Config = Non
             return
         with Channel(path, create=False, readonly=True) as channel:
             if as_json:
-                print_object(_described(channel))
+                print_object(_described(path, channel))
             else:
-                _print_channel(channel)
+                _print_channel(path, channel)
 
 
-def _described(channel: Channel) -> dict[str, Any]:
+def _described(path: str, channel: Channel) -> dict[str, Any]:
     """Return what `describe` says, as plain values."""
     found = channel.stats()
     return {
-        "path": str(channel.path),
+        "path": path,
         "channel": channel.uuid,
         "typed": channel.typed,
         "schema": [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in channel.schema],
@@ -87,7 +87,7 @@ def _described(channel: Channel) -> dict[str, Any]:
     }
 
 
-def _print_channel(channel: Channel) -> None:
+def _print_channel(path: str, channel: Channel) -> None:
     from spillable_stream.options import CHANNEL, OPTIONS
 
     found = channel.stats()
@@ -96,7 +96,7 @@ def _print_channel(channel: Channel) -> None:
     changed = {o.name: stored[o.keyword] for o in OPTIONS if CHANNEL in o.scopes and stored[o.keyword] != o.default}
     _print_facts(
         [
-            ("channel", f"{channel.path}"),
+            ("channel", path),
             ("UUID", channel.uuid),
             ("kind", "typed" if channel.typed else "events"),
             ("schema", columns),
@@ -143,9 +143,9 @@ def _ids(found: ChannelStats) -> str:
     if not found.last_id:
         return "no event yet"
     if found.kept.first_id > found.last_id:
-        return f"none; the last was {found.last_id:,}"
+        return f"none; the last was {found.last_id}"
     first, last = found.kept.first_id, found.last_id
-    return f"{first:,}" if first == last else f"{first:,} to {last:,}"
+    return str(first) if first == last else f"{first} to {last}"
 
 
 def _tier(tier: TierStats) -> str:
@@ -172,7 +172,7 @@ def _print_groups(found: ChannelStats) -> None:
     for name, group in found.groups.items():
         flight = f", {group.in_flight:,} in flight" if group.in_flight else ""
         expired = f", {group.expired_events:,} expired" if group.expired_events else ""
-        typer.echo(f"{'group:':<14} {name} at {group.position:,}, {group.lag:,} behind{flight}{expired}")
+        typer.echo(f"{'group:':<14} {name} at {group.position}, {group.lag:,} behind{flight}{expired}")
     for worker in found.workers:
         typer.echo(f"{'worker:':<14} {worker.group} {worker.state} · {worker_text(worker)}")
 

@@ -85,7 +85,7 @@ def export(
                 confirm(path, f"{out} exists. Replace it?", yes)
             exports.append(work)
             if work.done_id >= work.plan.first_id and not as_json:
-                say(f"continuing after the event {work.done_id:,} of {work.plan.first_id:,} to {work.plan.last_id:,}")
+                say(f"continuing after the event {work.done_id} of {work.plan.first_id} to {work.plan.last_id}")
             with shown_progress("export") as progress:
                 count = work.run(progress, any_file=yes)
         if as_json:
@@ -103,7 +103,7 @@ def _stands(exports: list[Export]) -> str:
     plan, done = exports[0].plan, exports[0].kept_id()
     if done < plan.first_id:
         return "no event is done; the same command begins again"
-    return f"the events up to {done:,} of {plan.first_id:,} to {plan.last_id:,} are done; the same command continues"
+    return f"the events up to {done} of {plan.first_id} to {plan.last_id} are done; the same command continues"
 
 
 def _plan(channel: Channel, start: str, end: str | None, kind: ExportFormat, delimiter: str) -> ExportPlan:

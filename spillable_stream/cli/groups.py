@@ -54,7 +54,7 @@ def list_groups(path: ChannelPath, as_json: AsJson = False) -> None:
             return
         table = Table("group", "position", "lag", "in flight", "last owner", box=None)
         for name, group in found.items():
-            table.add_row(name, f"{group.position:,}", f"{group.lag:,}", f"{group.in_flight:,}", owners[name] or "-")
+            table.add_row(name, str(group.position), f"{group.lag:,}", f"{group.in_flight:,}", owners[name] or "-")
         width = None if sys.stdout.isatty() else _FILE_WIDTH
         Console(width=width, markup=False, emoji=False).print(table)  # an owner's note is anything
 
@@ -82,7 +82,7 @@ def create_group(path: ChannelPath, group: _GroupName, start: _From = "earliest"
             lost = f"{counted(left, 'event')} that nobody has taken"
             confirm(path, f"Create {group!r} as the first group, and let {lost} leave the channel?", yes)
         position = channel.port().create_group(group, start)
-        typer.echo(f"{path}: the group {group!r} takes the event {position + 1:,} next")
+        typer.echo(f"{path}: the group {group!r} takes the event {position + 1} next")
 
 
 @groups.command("drop")
@@ -100,7 +100,7 @@ def drop_group(path: ChannelPath, group: _GroupName, yes: Yes = False) -> None:
         lag = channel.stats().groups[group].lag
         confirm(
             path,
-            f"Drop the group {group!r} at {found.position:,}, which has yet to take {counted(lag, 'event')}?",
+            f"Drop the group {group!r} at {found.position}, which has yet to take {counted(lag, 'event')}?",
             yes or not lag,
         )
         channel.drop_group(group)
@@ -130,7 +130,7 @@ def seek_group(path: ChannelPath, group: _GroupName, place: _Place, yes: Yes = F
             yes or not passed,
         )
         before = _next_of(channel, group)
-        typer.echo(f"{path}: the group {group!r} takes the event {channel.seek(group, target):,} next")
+        typer.echo(f"{path}: the group {group!r} takes the event {channel.seek(group, target)} next")
         if channel.port().query_note(group) and _next_of(channel, group) != before:
             say(
                 f"a Spark query reads as {group!r}, and its checkpoint no longer fits: seek back to {before}, or "

@@ -149,8 +149,8 @@ class Put(Request):
                 self.require(plan.state)
             if self.follows is not None and (last := plan.state.producers.last(name)) != self.follows:
                 raise ProducerSequenceError(
-                    f"the producer {name!r} has batches up to {last:,} in the channel, but had them up to "
-                    f"{self.follows:,} when this one was prepared. Nothing was stored: prepare it again"
+                    f"the producer {name!r} has batches up to {last} in the channel, but had them up to "
+                    f"{self.follows} when this one was prepared. Nothing was stored: prepare it again"
                 )
             planned = plan.batches.get((name, numbers.last))
             answer = planned.to(name, numbers) if planned else plan.state.producers.answer(name, numbers)

@@ -116,7 +116,7 @@ class BatchNumbers:
         last, known = self._ahead[channel], 0 if self.newest is None else self.newest.number
         if known < last and number <= last:
             raise SpillableError(
-                f"it has batch {last:,} of {self.producer} from before, and {known:,} was the last one in the other "
+                f"it has batch {last} of {self.producer} from before, and {known} was the last one in the other "
                 f"channels: it would take what comes for what it has, up to that number. Start the source once with "
                 f"{channel} as a required channel, and it counts on from there"
             )

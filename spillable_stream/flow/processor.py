@@ -267,8 +267,8 @@ class ChannelProcessor:
                 self._pending = self.route(events, number=number, note=note)
             elif self._pending.number != number:
                 raise SpillableError(
-                    f"batch {self._pending.number:,} of {self.producer} is not in all of its channels yet; put that "
-                    f"again before batch {number:,}"
+                    f"batch {self._pending.number} of {self.producer} is not in all of its channels yet; put that "
+                    f"again before batch {number}"
                 )
             try:
                 result = self.deliver(self._pending)

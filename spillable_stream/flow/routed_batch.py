@@ -119,7 +119,7 @@ class RoutedBatch:
             producer: the name of its source's producer; None without one.
             failures: what each of them raised, one at least.
         """
-        batch = "a batch" if self.number is None else f"batch {self.number:,} of {producer}"
+        batch = "a batch" if self.number is None else f"batch {self.number} of {producer}"
         stored = [name for name in self.required if name in self.done]
         where = (
             f"is in {', '.join(stored)}, and not in {', '.join(failures)}"

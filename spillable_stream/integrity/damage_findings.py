@@ -84,7 +84,7 @@ class DamageFindings:
             events: those of the events in them that are known; others may have their IDs.
             last_id: the last ID that was in use before it, if it says that.
         """
-        knew = f", which knew the events up to {last_id:,}," if last_id > 0 else ""
+        knew = f", which knew the events up to {last_id}," if last_id > 0 else ""
         text = f"the slot counts for nobody: its writer{knew} found that slots before it were lost"
         severity = Severity.DAMAGE if events else Severity.NOTE
         self._findings.add(Finding(severity, file.path, text, None, None, events))

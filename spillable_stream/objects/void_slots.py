@@ -115,7 +115,7 @@ def warn_of_void(slots: Slots, slot: Slot, last_id: int | None = None) -> None:
         root,
         slot.number,
         slot.header.writer,
-        f", which knew the events up to {through:,}" if through > 0 else "",
+        f", which knew the events up to {through}" if through > 0 else "",
         f": {events_in([(last_id + 1, through)])}" if last_id is not None and last_id < through else "",
         root,
         extra=fields(root, slot=slot.number),

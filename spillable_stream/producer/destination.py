@@ -122,7 +122,7 @@ class Destination:
         failed = min(self._failed, default=sequence)
         if sequence > failed:
             raise ProducerSequenceError(
-                f"batch {sequence:,} for {self.name} must not be committed before batch {failed:,}, which "
+                f"batch {sequence} for {self.name} must not be committed before batch {failed}, which "
                 "failed; send that again first, or continue after last_sequence() with a new producer"
             )
 

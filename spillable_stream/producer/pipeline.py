@@ -246,7 +246,7 @@ class Pipeline:
             failing = batch.destination.ended(batch, stored=False)
         self._failure.put(batch, result)
         code, message = result.error_code, result.error_message
-        after = self._fail(failing, code, f"batch {batch.sequence:,} before it failed: {message}")
+        after = self._fail(failing, code, f"batch {batch.sequence} before it failed: {message}")
         what = f"{counted(batch.count, 'event')} for {batch.destination.name} failed: {code}: {message}"
         more = f"; {counted(after, 'event')} after it failed with it" if after else ""
         _log.error("%s%s", what, more, extra=batch.log_fields())

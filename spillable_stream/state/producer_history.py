@@ -65,7 +65,7 @@ class Answer(NamedTuple):
                 raise _of_other_kind(producer, numbers, stored)
             ids = "ID" if self.first_id == self.last_id else "IDs"
             raise ProducerSequenceError(
-                f"batch {numbers.last:,} of the producer {producer!r} is stored with other events, as the write-order "
+                f"batch {numbers.last} of the producer {producer!r} is stored with other events, as the write-order "
                 f"{ids} {listed([(self.first_id, self.last_id)])}. Nothing was stored again; a batch that is sent "
                 "again must have the same events under the same number"
             )
@@ -132,9 +132,9 @@ class ProducerState:
             return NOT_KNOWN
         if sequence <= self.forgotten:
             raise ProducerSequenceError(
-                f"whether batch {sequence:,} of the producer {producer!r} was committed is no longer known: of "
-                f"batches up to {self.forgotten:,} there were too many gaps. Nothing was stored; continue after the "
-                f"last one, {self.last:,}"
+                f"whether batch {sequence} of the producer {producer!r} was committed is no longer known: of "
+                f"batches up to {self.forgotten} there were too many gaps. Nothing was stored; continue after the "
+                f"last one, {self.last}"
             )
         return None
 
@@ -147,7 +147,7 @@ class ProducerState:
 
     def _not_in_order(self, producer: str, sequence: int) -> ProducerSequenceError:
         return ProducerSequenceError(
-            f"batch {sequence:,} of the producer {producer!r} comes after batch {self.last:,} and is not one of the "
+            f"batch {sequence} of the producer {producer!r} comes after batch {self.last} and is not one of the "
             f"latest {len(self.answers)} that are stored. Nothing was stored: numbers must grow, and a program that "
             "sends batches again must divide its input as before. Continue after last_sequence() with a new producer"
         )
@@ -204,7 +204,7 @@ def _of_other_kind(producer: str, numbers: Numbers, chosen_by: int | None) -> Pr
         here, now = now, here
     return ProducerSequenceError(
         f"the batches of the producer {producer!r} are numbered by {here} in this channel, and {now} numbered batch "
-        f"{numbers.last:,}. Nothing was stored: give every send a sequence, or none, or use another producer_id"
+        f"{numbers.last}. Nothing was stored: give every send a sequence, or none, or use another producer_id"
     )
 
 

@@ -38,7 +38,7 @@ class ChannelChanges:
         """
         target = parse_place(to)
         with self._opened(path, "a seek") as channel:
-            return f"{group} takes the event {channel.seek(group, target):,} next."
+            return f"{group} takes the event {channel.seek(group, target)} next."
 
     def create_group(self, path: str, group: str, at: str) -> str:
         """Create a group, and return what was done; ``at`` is ``earliest`` or ``latest``."""

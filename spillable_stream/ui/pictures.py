@@ -116,7 +116,7 @@ def groups(seen: Observation) -> str:
     for name, group in nlargest(_MOST_ROWS, seen.stats.groups.items(), key=lambda item: item[1].lag):
         rate = _UNKNOWN if seen.rates is None else rate_text(seen.rates.group_takes.get(name, 0.0))
         age = _UNKNOWN if group.oldest_age_seconds is None else age_text(group.oldest_age_seconds)
-        cells = [f"{group.lag:,}", age, rate, f"{group.position:,}", f"{group.in_flight:,}"]
+        cells = [f"{group.lag:,}", age, rate, str(group.position), f"{group.in_flight:,}"]
         cells += [f"{group.expired_events:,}"] if shows_expired else []
         mark = ' <span class="s-badge">a stream\'s own</span>' if group.is_automatic else ""
         mark += ' <span class="s-badge warn">without an owner</span>' if name in seen.stats.without_owner else ""
@@ -205,7 +205,7 @@ def events(found: EventTable) -> str:
         columns = found.columns()
         rows = [[escape(value_text(row[name])) for name in columns] for row in found.rows()]
         return _table(caption, columns, rows, text_columns=len(columns))
-    rows = [[f"{row['write_order_id']:,}", _headers(row["headers"]), _body(row["body"])] for row in found.rows()]
+    rows = [[str(row["write_order_id"]), _headers(row["headers"]), _body(row["body"])] for row in found.rows()]
     return _table(caption, ["ID", "headers", "body"], rows, text_columns=3)
 
 

@@ -132,7 +132,7 @@ def event_of(letter: Event) -> Event:
     """
     if _holds_rows(letter):
         raise SchemaError(
-            f"the dead letter {letter.write_order_id:,} holds rows of a typed channel, and an event channel can't "
+            f"the dead letter {letter.write_order_id} holds rows of a typed channel, and an event channel can't "
             "take them; replay it to a typed channel"
         )
     return Event(letter.body, without_reason(letter.headers))
@@ -152,7 +152,7 @@ def table_of(letters: Sequence[Event], schema: pa.Schema) -> pa.Table:
 
 
 def _rows_of(letter: Event, schema: pa.Schema) -> list[pa.RecordBatch]:
-    name = f"the dead letter {letter.write_order_id:,}"
+    name = f"the dead letter {letter.write_order_id}"
     if not _holds_rows(letter):
         raise SchemaError(f"{name} is an event, and a typed channel can't take it; replay it to an event channel")
     try:

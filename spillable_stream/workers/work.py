@@ -74,7 +74,7 @@ class Work:
 
     def __str__(self) -> str:
         """Return the events for a message."""
-        return f"the event {self.last_id:,}" if self.count == 1 else f"the events {self.first_id:,} to {self.last_id:,}"
+        return f"the event {self.last_id}" if self.count == 1 else f"the events {self.first_id} to {self.last_id}"
 
 
 class Deferred(NamedTuple):

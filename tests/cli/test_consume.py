@@ -139,10 +139,10 @@ def test_a_take_into_a_file_whose_commit_fails_says_what_is_not_taken_of_what_it
 @pytest.mark.parametrize(
     ("store", "before", "after", "said"),
     [
-        ("", INTERRUPT, "pass", f"the group 'g' takes the event 1,001 next{UNTAKEN}"),
-        ("", "pass", INTERRUPT, "the group 'g' takes the event 1,501 next\n"),
-        ("object+file://", INTERRUPT, "pass", f"the group 'g' takes the event 1,001 next{UNKNOWN}"),
-        ("object+file://", "pass", INTERRUPT, "the group 'g' takes the event 1,501 next\n"),
+        ("", INTERRUPT, "pass", f"the group 'g' takes the event 1001 next{UNTAKEN}"),
+        ("", "pass", INTERRUPT, "the group 'g' takes the event 1501 next\n"),
+        ("object+file://", INTERRUPT, "pass", f"the group 'g' takes the event 1001 next{UNKNOWN}"),
+        ("object+file://", "pass", INTERRUPT, "the group 'g' takes the event 1501 next\n"),
     ],
     ids=["before a commit", "after a commit", "before a commit in a store", "after a commit in a store"],
 )

@@ -51,6 +51,25 @@ def test_a_description_has_everything(tmp_path: Path) -> None:
     assert said["options"]["retention_ms"] == 5000 and said["channel"] == uuid and said["files"]["data"] == 1
 
 
+def test_a_channel_is_named_as_it_was_given(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(full.parent)
+    assert run("describe", full.name).stdout.splitlines()[0].split() == ["channel:", full.name]
+    for verb in ("describe", "stats"):
+        assert json.loads(run(verb, full.name, "--json").stdout)["path"] == full.name
+
+
+def test_ids_are_plain_digits_to_copy_and_counts_are_not(path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, *numbered(1, 3000))
+        take(channel, 1500, "audit")
+    for verb in ("describe", "stats"):
+        said = run(verb, path).stdout
+        assert "IDs:           1501 to 3000\n" in said
+        assert "group:         audit at 1500, 1,500 behind\n" in said
+    assert run("groups", "list", path).stdout.splitlines()[1].split()[:3] == ["audit", "1500", "1,500"]
+    assert "takes the event 1501 next" in run("groups", "seek", path, "audit", "1501").stdout
+
+
 def sources(path: Path, *more: object) -> dict[str, tuple[object, str, str]]:
     said = json.loads(run("describe", path, "--options", "--json", *more).stdout)["options"]
     return {name: (o["value"], o["source"], o["note"]) for name, o in said.items()}

@@ -65,7 +65,7 @@ class ClientNumbers:
                 first = next(iter(failures.values()))
                 where = ", ".join(failures)
                 raise DeliveryError(
-                    f"batch {number:,} of {client} is not in {where}: {first}. Send it again", failures, tuple(stored)
+                    f"batch {number} of {client} is not in {where}: {first}. Send it again", failures, tuple(stored)
                 ) from first
             self._processor.optional_puts.put(
                 routed.optional, lambda name: self._put_optional(routed, name, client, number)
@@ -89,7 +89,7 @@ class ClientNumbers:
             last, was_skipped = state.producers.last(client), state.producers.was_skipped(client, number)
         if was_skipped:
             raise ProducerSequenceError(
-                f"batch {number:,} of {client} comes after batch {last:,} and is not in {name}: nothing was stored. A "
+                f"batch {number} of {client} comes after batch {last} and is not in {name}: nothing was stored. A "
                 "client's numbers must grow; send these events under the next one"
             )
         return last
