@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
-from spillable_stream.errors import CorruptionError, DataLossError
-from spillable_stream.format.file_names import log_name
+from spillable_stream.counted import counted
+from spillable_stream.errors import CorruptionError, DataLossError, TornTailWarning
+from spillable_stream.format.file_names import Tier, log_name
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.head_page import NO_TIER, TierEnd
 from spillable_stream.format.record import FileHeader
@@ -27,7 +30,7 @@ from spillable_stream.log.chain import (
 )
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.frames import FrameScanner, LocatedFrame, frame_before, whole_frame
-from spillable_stream.log.tail import cut_torn_tail, find_tail, is_reused, refuse, torn_bytes
+from spillable_stream.log.tail import Tail, cut_torn_tail, find_tail, is_reused, refuse, torn_bytes
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.file import File
@@ -220,4 +223,14 @@ def recover(
         tail = find_tail(file, wal.seed(last), offset, floor, refuse, lambda found: apply(last, found))
         cut_torn_tail(file, tail, wal.tier)
         wal.policy.sync_new(file)  # a roll may have been killed before that
+    if tail.torn_bytes and wal.tier is Tier.DISK:
+        _warn_of_torn_tail(path, tail)  # last: where a filter raises it, the next open finds the file cut
     return RecoveredLog(Position(last, tail.end), tail.torn_bytes)
+
+
+def _warn_of_torn_tail(path: Path, tail: Tail) -> None:
+    message = (
+        f"what {path} had after offset {tail.end}, {counted(tail.torn_bytes, 'byte')}, did not count: a transaction "
+        "that was never acknowledged"
+    )
+    warnings.warn(TornTailWarning(message), stacklevel=3)

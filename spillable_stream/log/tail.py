@@ -11,12 +11,11 @@ behind it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 from spillable_stream.counted import counted
-from spillable_stream.errors import CorruptionError, TornTailWarning
+from spillable_stream.errors import CorruptionError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.packing import MALFORMED
@@ -139,12 +138,6 @@ def cut_torn_tail(file: File, tail: Tail, tier: Tier) -> None:
     # Nobody knows of a sync of the last append that failed, after which another one syncs nothing: it is written again.
     if tail.synced < tail.end:
         file.write(tail.synced, [file.read(tail.synced, tail.end - tail.synced)])
-    if tail.torn_bytes and tier is Tier.DISK:
-        message = (
-            f"what {file.path} has after offset {tail.end}, {counted(tail.torn_bytes, 'byte')}, does not count: a "
-            "transaction that was never acknowledged"
-        )
-        warnings.warn(TornTailWarning(message), stacklevel=3)
     if tail.torn_bytes or tail.is_reused or tier is Tier.MEMORY:  # zeros that are preallocated stay
         file.truncate(tail.end)
 

@@ -218,6 +218,15 @@ def test_the_second_open_changes_nothing(path: Path, open_channel: Open) -> None
     assert log_file(path).read_bytes() == once
 
 
+def test_a_warning_that_a_filter_raises_leaves_nothing_to_heal(path: Path, open_channel: Open) -> None:
+    tear_second_commit(path, open_channel, kept_bytes=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(TornTailWarning, match="had after offset"):
+            reopened(path)
+        assert contents(path) == [b"first"]
+
+
 def test_a_file_whose_creation_was_cut_short_is_removed(path: Path, open_channel: Open) -> None:
     with open_channel() as channel:
         put(channel, b"first")

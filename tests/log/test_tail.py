@@ -167,7 +167,7 @@ def test_a_torn_append_in_a_file_that_was_used_again_is_cut_and_reported(
     with file.open("r+b") as opened:
         opened.seek(end.offset)
         opened.write(b"".join(bytes(b) for b in encode(frame, seed, 99, 99, 1))[:200])
-    with pytest.warns(TornTailWarning, match=f"has after offset {end.offset}, "):
+    with pytest.warns(TornTailWarning, match=f"had after offset {end.offset}, "):
         channel = open_channel()
     put(channel, b"after")
     assert take(channel, 10_000)[-2:] == [b"last", b"after"]

@@ -16,6 +16,7 @@ __all__ = [
     "file_size_bytes",
     "machine_free_bytes",
     "parent_of",
+    "warn_if_less",
     "warn_of",
 ]
 
@@ -69,26 +70,39 @@ def byte_capacity(fs: FileSystem, options: ChannelOptions) -> int:
     return found if found >= _SMALLEST_BYTES else 0
 
 
-def choose_byte_capacity(fs: FileSystem, options: ChannelOptions, path: Path) -> int:
-    """Return `byte_capacity`, and warn if it is less than the option ``byteCapacity``.
+def choose_byte_capacity(fs: FileSystem, options: ChannelOptions) -> int:
+    """Return `byte_capacity`.
 
     Args:
         fs: the file system.
         options: the channel's options.
-        path: the channel's directory.
 
     Raises:
         StorageError: the file system has no room for a memory tier.
     """
-    parent, found, wanted = parent_of(options), byte_capacity(fs, options), options.byte_capacity or 0
+    parent, found = parent_of(options), byte_capacity(fs, options)
     if not found:
         why = "is missing"
         if fs.exists(parent):
             why = f"has {fs.free_bytes(parent):,} bytes free, but a memory tier takes {_SMALLEST_BYTES:,} or more"
         raise StorageError(f"{parent} {why}; set {named('memoryDir')} to another directory")
-    if found < wanted:
-        warn_of(path, f"{named('byteCapacity')} is {wanted:,}, but {parent} has {found:,} bytes free: it takes those")
     return found
+
+
+def warn_if_less(chosen_bytes: int, options: ChannelOptions, path: Path) -> None:
+    """Warn if a memory tier was created with less than the option ``byteCapacity``, which is then all that was free.
+
+    Args:
+        chosen_bytes: what `choose_byte_capacity` returned.
+        options: the channel's options.
+        path: the channel's directory.
+    """
+    wanted = options.byte_capacity or 0
+    if chosen_bytes < wanted:
+        parent = parent_of(options)
+        warn_of(
+            path, f"{named('byteCapacity')} is {wanted:,}, but {parent} had {chosen_bytes:,} bytes free: it takes those"
+        )
 
 
 def warn_of(path: Path, what: str) -> None:

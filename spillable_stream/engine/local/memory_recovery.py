@@ -248,10 +248,15 @@ class MemoryRecovery:
 
     def _record(self, state: ChannelState, end: Position, loss: MemoryLoss) -> Position:
         """Warn of a loss, append its record to the disk tier, and return the new end."""
-        _warn_of_loss(self._layout.path, loss)  # before it is recorded: rather twice than never
         plan = AppendPlan(state, Tier.DISK, start=end.offset)
         Control(FrameType.LOST, loss.record()).plan(plan)
-        return self._tiers.disk.append_unpublished(end, plan.entries)
+        record = functools.partial(self._tiers.disk.append_unpublished, end, plan.entries)
+        try:
+            _warn_of_loss(self._layout.path, loss)  # before it is recorded: rather twice than never
+        except MemoryLossWarning:  # a filter raises it, so the loss is known, and the next open need not fail
+            record()
+            raise
+        return record()
 
 
 def _knows_more(header: FileHeader | None, end: Position) -> bool:

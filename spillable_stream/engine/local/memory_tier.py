@@ -10,7 +10,7 @@ from functools import partial
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local.local_log import LocalLog
-from spillable_stream.engine.local.memory_capacity import choose_byte_capacity, warn_of
+from spillable_stream.engine.local.memory_capacity import choose_byte_capacity, warn_if_less, warn_of
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.take_requests import PrepareOnDisk
 from spillable_stream.errors import StorageError
@@ -94,7 +94,7 @@ class MemoryTier:
     def _open(self) -> None:
         log, follower = self._log, self._follower
         try:
-            byte_capacity = choose_byte_capacity(log.fs, follower.state.options, log.layout.path)
+            byte_capacity = choose_byte_capacity(log.fs, follower.state.options)
         except StorageError as e:
             self.refuse(e)
             return
@@ -108,13 +108,16 @@ class MemoryTier:
         try:
             log.tiers.memory.create_first_file(partial(log.memory_image, follower), memory_file_id(generation, 1))
         except StorageError as e:
-            self.refuse(e)
             follower.catch_up()
             self._reserve(generation, byte_capacity, follower.state.last_id, token="")  # no tier that could be lost
+            follower.catch_up()
+            self.refuse(e)
+            return
         follower.catch_up()
+        warn_if_less(byte_capacity, follower.state.options, log.layout.path)
 
     def refuse(self, cause: StorageError) -> None:
-        """Do without the memory tier for a while, because it could not be written, and warn."""
+        """Do without the memory tier for a while, because it could not be written; warn last: a filter may raise it."""
         self._refused_at, self._refused_for = time.monotonic(), cause
         with contextlib.suppress(StorageError):
             self._keep_spares(0)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from spillable_stream.engine.local.memory_capacity import file_size_bytes
 from spillable_stream.errors import MemoryTierWarning
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.filesystem import FileSystem
-from tests.support.events import put
+from tests.support.events import put, take
 
 Open = Callable[..., Channel]
 
@@ -44,9 +45,22 @@ def test_the_default_byte_capacity_follows_what_is_free_and_is_capped(
 def test_a_byte_capacity_beyond_what_is_free_is_warned_of(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     channel = open_channel(memory_capacity=10, byte_capacity=1 << 40)
     monkeypatch.setattr(FileSystem, "free_bytes", lambda self, path: 50 << 20)
-    with pytest.warns(MemoryTierWarning, match="has 52,428,800 bytes free: it takes those"):
+    with pytest.warns(MemoryTierWarning, match="had 52,428,800 bytes free: it takes those"):
         put(channel, b"x")
     assert channel.stats().drain_order == [1]
+
+
+def test_a_warning_that_a_filter_raises_fails_one_put_and_leaves_the_tier_in_use(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(memory_capacity=10, byte_capacity=1 << 40)
+    monkeypatch.setattr(FileSystem, "free_bytes", lambda self, path: 50 << 20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(MemoryTierWarning):
+            put(channel, b"refused")
+        put(channel, b"next")
+    assert channel.stats().drain_order == [1] and take(channel, 2) == [b"next"]
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,20 @@ def test_the_loss_is_reported_once_and_remembered(path: Path, open_channel: Open
         channel.close(checkpoint=True)
 
 
+def test_a_warning_that_a_filter_raises_is_raised_once_and_the_loss_is_remembered(
+    path: Path, open_channel: Open
+) -> None:
+    kill_spilled(open_channel)
+    lose_memory(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(MemoryLossWarning):
+            open_channel()
+        channel = open_channel()
+    assert channel.stats().lost == ((1, 10), (36, 38))
+    assert list(ids(channel)) == list(range(11, 36))
+
+
 def test_open_handles_say_that_memory_was_removed(path: Path, open_channel: Open) -> None:
     channel = open_channel(**OPTIONS)
     put(channel, b"x")
