@@ -80,8 +80,8 @@ CELLS ?=
 PYTHONS ?=
 TESTS ?=
 JOBS ?= 2
-test-matrix: java ## Run the tests on each Spark and Python; CELLS="spark4.0-py3.11", PYTHONS="3.11 3.13", TESTS=tests/spark for some
-	$(PYTHON) scripts/test_matrix.py --pythons "$(PYTHONS)" --tests "$(TESTS)" --jobs $(JOBS) $(CELLS)
+test-matrix: java ## Run the tests on each Spark and Python; CELLS="spark4.0-py3.11", PYTHONS="3.11 3.13", TESTS=tests/spark for some, WITHOUT_SLOW=1
+	$(PYTHON) scripts/test_matrix.py --pythons "$(PYTHONS)" --tests "$(TESTS)" $(if $(WITHOUT_SLOW),--without-slow) --jobs $(JOBS) $(CELLS)
 
 demo: java $(STAMP) ## Run the demo
 	.venv/bin/python demo/run.py

@@ -1,6 +1,6 @@
 """Run the tests in every cell of the matrix: a Spark and a Python, each pair in a virtual environment of its own.
 
-python scripts/test_matrix.py [--pythons "3.11 3.13"] [--tests tests/spark] [--jobs N] [CELL ...]
+python scripts/test_matrix.py [--pythons "3.11 3.13"] [--tests tests/spark] [--without-slow] [--jobs N] [CELL ...]
 
 A cell is a file requirements-matrix/sparkX.Y-pyA.B.txt, whose pins replace those of requirements-dev.txt. Its
 environment is kept in .matrix/CELL. Python A.B is $PYTHON_A_B, or pythonA.B in PATH, or pyenv's newest. One that is
@@ -22,7 +22,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CELLS = ROOT / "requirements-matrix"
 ENVIRONMENTS = ROOT / ".matrix"
-MARKED = ["-m", "not crash and (spark or not slow)"]  # all of Spark's, and else as `make test`
+MARKED = "not crash and (spark or not slow)"  # all of Spark's, and else as `make test`
+FAST = "not crash and not slow"
 ROW = "{:18} {:>8} {:>8} {:>8} {:>7} {:>7} {:>8} {:>8}"
 
 
@@ -37,6 +38,7 @@ def main() -> int:
     parser.add_argument("cells", nargs="*", metavar="CELL", help=f"default: {' '.join(cells)}")
     parser.add_argument("--pythons", default="", help='only the cells of these, such as "3.11 3.13"')
     parser.add_argument("--tests", default="", help='only these, such as "tests/spark tests/test_docs.py"')
+    parser.add_argument("--without-slow", action="store_true", help="leave out Spark's slow tests, too")
     parser.add_argument("--jobs", default="2", help="pytest processes; each has a Spark of its own (default: 2)")
     given = parser.parse_args()
     if unknown := set(given.cells) - set(cells):
@@ -50,7 +52,7 @@ def main() -> int:
     for cell in wanted:
         print(f"\n== {cell}", flush=True)
         try:
-            passed, row = tested(cell, given.tests.split(), given.jobs)
+            passed, row = tested(cell, given.tests.split(), given.jobs, FAST if given.without_slow else MARKED)
         except CellError as e:
             print(f"{cell}: {e}", file=sys.stderr, flush=True)
             passed, row = False, f"{cell:18} {e}"
@@ -63,14 +65,15 @@ def main() -> int:
     return int(status)
 
 
-def tested(cell: str, tests: list[str], jobs: str) -> tuple[bool, str]:
-    """Test a cell; return whether it passed, and its row of the table."""
+def tested(cell: str, tests: list[str], jobs: str, marked: str) -> tuple[bool, str]:
+    """Run the tests with certain marks in a cell; return whether it passed, and its row of the table."""
     environment = ENVIRONMENTS / cell
     python = installed(cell, environment)
     report = environment / "report.xml"
     report.unlink(missing_ok=True)
     began = time.monotonic()
-    command = [python, "-m", "pytest", "-q", *MARKED, *tests, "-n", jobs, "--dist", "loadfile", f"--junitxml={report}"]
+    command = [python, "-m", "pytest", "-q", "-m", marked, *tests, "-n", jobs, "--dist", "loadfile"]
+    command.append(f"--junitxml={report}")
     done = subprocess.run(command, cwd=ROOT, env=clean_environment())
     if not report.exists():
         raise CellError(f"pytest ended with status {done.returncode} and no report")
