@@ -10,6 +10,7 @@ import typer
 
 from spillable_stream.errors import OptionError
 from spillable_stream.names import check_group
+from spillable_stream.option_names import keyword_of
 from spillable_stream.quantities import DURATION_RANGE, duration_seconds
 from spillable_stream.shown_value import shown
 
@@ -46,19 +47,40 @@ def refuse_empty(wanted: str) -> Callable[[_Path], _Path]:
 A_CHANNEL = "a channel's directory, or its address in a store"
 """What to give instead of an empty path of a channel."""
 
-_refuse_empty_path: Any = refuse_empty(A_CHANNEL)
+_refuse_empty: Any = refuse_empty(A_CHANNEL)
+
+
+def _channel_path(value: Any) -> Any:
+    """Return the path of a channel, or several, unless one is empty, or an option that lacks its ``-o``.
+
+    Raises:
+        typer.BadParameter: a channel would be created in a directory called like an option.
+    """
+    for path in _refuse_empty(value) if isinstance(value, list) else [_refuse_empty(value)]:
+        name, equals, _ = path.partition("=")
+        if equals and _is_option(name):
+            raise typer.BadParameter(
+                f"{shown(path)} is an option: give a path, and -o {path} where the verb has -o; or ./{path} for a "
+                "directory of this name"
+            )
+    return value
+
+
+def _is_option(name: str) -> bool:
+    from spillable_stream.options import CHANNEL, OPTIONS  # no other path needs the table
+
+    return keyword_of(name) in {option.keyword for option in OPTIONS if CHANNEL in option.scopes}
+
 
 ChannelPath = Annotated[
     str,
-    typer.Argument(
-        metavar="PATH", callback=_refuse_empty_path, help="The channel's directory, or its address in a store."
-    ),
+    typer.Argument(metavar="PATH", callback=_channel_path, help="The channel's directory, or its address in a store."),
 ]
 ChannelPaths = Annotated[
     list[str],
     typer.Argument(
         metavar="PATH…",
-        callback=_refuse_empty_path,
+        callback=_channel_path,
         help="The channels: directories, addresses in a store, or patterns, in quotes: '/data/orders-*'.",
     ),
 ]

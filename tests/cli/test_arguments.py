@@ -69,6 +69,24 @@ def test_nonsense_is_refused_with_status_2_and_no_term_of_python(
         assert not Path("o.csv").exists()
 
 
+@pytest.mark.parametrize("verb", ["create", "put", "top --once"])
+@pytest.mark.parametrize("path", ["memoryCapacity=1000", "retention_ms=5"])
+def test_an_option_that_lacks_its_o_becomes_no_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run(*verb.split(), path)
+    assert done.exit_code == 2 and "is an option" in done.output and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", ["./memoryCapacity=1000", "date=2026-01-31"])
+def test_a_directory_may_have_an_equals_sign_in_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("create", path).exit_code == 0 and (tmp_path / path / "channel.json").exists()
+
+
 @pytest.mark.parametrize("verb", ["dead-letters list c -g", "take c -g", "groups create c"])
 @pytest.mark.parametrize("name", ["", "a/b", "..", "\n"])
 def test_what_can_not_be_a_group_is_refused(
