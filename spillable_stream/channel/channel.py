@@ -35,6 +35,7 @@ from spillable_stream.objects.location import channel_path
 from spillable_stream.option_types import ChannelKeywords, ChannelOptions, StoredOptions
 from spillable_stream.progress import OnProgress
 from spillable_stream.quantities import Duration, Size
+from spillable_stream.shown_value import shown
 from spillable_stream.storage.filesystem import FileSystem, given_file_system
 
 if TYPE_CHECKING:
@@ -606,4 +607,6 @@ def _letters(
         return None
     if isinstance(dead_letter, Channel):
         return lambda: (dead_letter, False)
+    if not isinstance(dead_letter, (str, os.PathLike)):
+        raise OptionError(f"dead_letter must be a Channel, or the path of one, not {shown(dead_letter)}")
     return lambda: (Channel(dead_letter), True)

@@ -143,6 +143,7 @@ class Load:
         name: by which ID the channel remembers the load (`load_name`); "" for one that can't be run again.
         ttl: the events' ttl, in seconds; None for none.
         deliver_after: in how many seconds the events are due; None for now.
+        called: what messages call the input.
 
     Attributes:
         stored: how many events it has stored.
@@ -158,7 +159,9 @@ class Load:
         name: str = "",
         ttl: float | None = None,
         deliver_after: float | None = None,
+        called: str = "the input",
     ) -> None:
+        self._called = called
         self._deliver_after = deliver_after
         self.name: str = name
         self.stored: int = 0
@@ -254,9 +257,8 @@ class Load:
 
     def _changed(self, how: str, last: int) -> ProducerSequenceError:
         return ProducerSequenceError(
-            f"the input of the load {self.name!r} has changed since {self._channel.path} stored "
-            f"{counted(last, 'row')} of it: {how}. Nothing more was stored. Restore the input, or load what "
-            "it is now under another --name"
+            f"{self._called} has changed since {self._channel.path} stored {counted(last, 'row')} of it: {how}. "
+            "Nothing more was stored. Restore it, or load what it is now under another --name"
         )
 
     # ── what is not ─────────────────────────────────────────────────────────────────────────────

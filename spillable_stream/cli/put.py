@@ -215,7 +215,8 @@ def _load(
 
     is_again = file != STANDARD_INPUT and os.path.isfile(file)  # a pipe has other rows the next time
     numbered = load_name(file, name) if is_again or name is not None else ""
-    return Load(channel, source, _as_events(channel, source), numbered, ttl, deliver_after)
+    called = file if name is None else f"the input of the load {name!r}"
+    return Load(channel, source, _as_events(channel, source), numbered, ttl, deliver_after, called)
 
 
 def _as_events(channel: Channel, source: Input) -> Callable[[pa.RecordBatch], pa.RecordBatch]:

@@ -194,7 +194,7 @@ class WriteAheadLog:
         took = time.monotonic() - started
         if took > _SLOW_SYNC_SECONDS:
             _log.warning(
-                "syncing %s took %.1f s; the disk is slow or overloaded",
+                "syncing %s took %.1f s; the disk is slow or overloaded, or this process was suspended",
                 file.path,
                 took,
                 extra=fields(file=file.path, seconds=took),

@@ -82,8 +82,8 @@ class Calls:
         if left.most:
             alone = sum(count_of(suspect.ranges) for suspect in self._suspects)
             _log.warning(
-                "the former worker was killed, or could not say how it ended; %s called alone now",
-                counted(alone, "event", "are"),
+                "the former worker was killed, or could not say how it ended%s",
+                f"; {counted(alone, 'event', 'are')} called alone now" if alone else "",
                 extra=self._about | fields(count=alone),
             )
 

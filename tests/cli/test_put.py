@@ -27,6 +27,16 @@ from tests.lab.size import sized
 from tests.support.command_line import bodies, run, start
 
 
+@pytest.mark.parametrize("name", [None, "day-1"])
+def test_a_file_that_changed_is_named_as_the_user_knows_it(path: Path, tmp_path: Path, name: str | None) -> None:
+    file, given = tmp_path / "app.log", [] if name is None else ["--name", name]
+    for content in (b"a\nb", b"a\nb and more\n"):
+        file.write_bytes(content)
+        done = run("put", path, file, *given)
+    called = file if name is None else f"the input of the load {name!r}"
+    assert done.exit_code == 1 and f"ProducerSequenceError: {called} has changed since" in done.stderr
+
+
 def test_a_line_is_an_event_and_a_missing_channel_is_created(path: Path, tmp_path: Path) -> None:
     file = tmp_path / "app.log"
     file.write_bytes(b"one\ntwo\n")

@@ -119,6 +119,17 @@ def test_a_note_that_cannot_be_written_holds_no_call_back(caplog: pytest.LogCapt
     assert "nobody knows by which event: the disk is full" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("suspects", "said"),
+    [([], "how it ended"), ([Suspect([(3, 3)], 1)], "how it ended; 1 event is called alone now")],
+)
+def test_the_log_says_how_many_events_are_called_alone_where_any_is(
+    caplog: pytest.LogCaptureFixture, suspects: list[Suspect], said: str
+) -> None:
+    calls_after(Unfinished(100, [], suspects), Notes())
+    assert caplog.messages[-1].endswith(said)
+
+
 # ── attempts that failed ────────────────────────────────────────────────────────────────────────
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,13 @@ def test_a_dead_letter_channel_that_is_the_channel_itself_is_refused(tmp_path: P
                 channel.worker("g", print, dead_letter=itself)
             assert set(_open_channels) == before and error, "a handle that was opened for it is closed"
         assert not channel.stats().groups and not channel.stats().workers
+
+
+def test_a_dead_letter_channel_that_is_neither_a_channel_nor_a_path_is_named(tmp_path: Path) -> None:
+    wrong: Any = 5
+    refused = pytest.raises(OptionError, match=r"^dead_letter must be a Channel, or the path of one, not 5$")
+    with Channel(tmp_path / "c", minimum_required_space=0) as channel, refused:
+        channel.worker("g", print, dead_letter=wrong)
 
 
 def test_a_typed_dead_letter_channel_is_refused(tmp_path: Path) -> None:
