@@ -40,8 +40,8 @@ __all__ = [
 EVENT_SCHEMA = pa.schema([pa.field("headers", pa.map_(pa.string(), pa.string())), pa.field("body", pa.binary())])
 
 FRAME_BYTES = 2 << 20
-"""How large the frames of a large batch are. A read takes whole ones, and each costs something; but the bytes of one that
-fits no cache come from memory three times: to be read, to be verified, and to be used."""
+"""How large the frames of a large batch are. A read takes whole ones, and each costs something; but the bytes of one
+that fits no cache come from memory three times: to be read, to be verified, and to be used."""
 
 FAR_FRAME_BYTES = 1 << 20
 """How large they are in an object store, where a task downloads a whole frame for one event of it."""
