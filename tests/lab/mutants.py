@@ -352,7 +352,7 @@ def miss_the_original() -> list[Patch]:
     """A copy takes the directories of its original, which is there, for its own."""
     return [
         patch(m, "is_original_elsewhere", lambda real: lambda *_: False)
-        for m in (directory_ownership, claim, memory_directory)
+        for m in (directory_ownership, memory_directory)
     ]
 
 
