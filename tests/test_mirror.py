@@ -27,6 +27,7 @@ SCENARIOS = {
     "cli/test_put_rows": "`spillable put` of rows: columns, types, delimiters and codes",
     "flow/sinks/test_hdfs_crashes": "files of an HDFS sink after crashes, failures and interrupts",
     "flow/sinks/test_on_s3": "files of sinks on an S3",
+    "flow/test_handing_over": "what a source holds as its channel fails, or its file changes",
     "flow/test_agent_reload": "changed files of an agent that runs",
     "flow/sources/test_taildir_copies": "growing files that are renamed, copied and truncated",
     "flow/sources/test_taildir_restarts": "where a source of growing files begins again",

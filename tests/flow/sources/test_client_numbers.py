@@ -71,7 +71,7 @@ def test_an_optional_channel_gets_a_number_once_or_not_at_all(tmp_path: Path, ca
         said = [r.args for r in caplog.records if "the optional channel" in r.getMessage()]
         assert said == [
             ("source", "may", "1 event", "it is full"),
-            ("source", "may", "1 event", "for the reason above"),
+            ("source", "may", "1 event", "it is full"),
         ]
         assert (bodies(must), bodies(may)) == ([b"1", b"2", b"3"], [b"1", b"2"])
 
