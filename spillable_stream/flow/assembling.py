@@ -74,7 +74,7 @@ class Assembling:
             return self._close(self._done)
         self._done.add_done_callback(self._close)
         _log.warning(
-            "%s, and is closed when that ends; if the process ends before, what only its memory has is lost",
+            "%s; what that opens is closed when it ends, and if the process ends before, what only memory has is lost",
             self._under_way,
             extra=fields(component=self.name),
         )
