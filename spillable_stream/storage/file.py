@@ -93,14 +93,18 @@ class File:
     Args:
         path: the file.
         descriptor: its open file descriptor, which this object then owns.
+
+    Attributes:
+        path: the file.
+        descriptor: its descriptor, for calls that need one; -1 once it is closed. `fileno` says that.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
         # Closes it once, whoever asks. If an interrupt ends `__del__`, the end of the reference asks, in C, where no
         # interrupt comes.
         self._closing = map(os.close, [descriptor])
-        self._fd = descriptor
-        self.path = path
+        self.descriptor: int = descriptor
+        self.path: Path = path
         self._name = os.fsencode(path)
         self._raw_identity: RawIdentity | None = None  # cached by is_in_place
         _open_files[id(self)] = weakref.ref(self, functools.partial(next, self._closing))
@@ -111,23 +115,23 @@ class File:
         Raises:
             ChannelClosedError: the file was closed, or this is a forked child.
         """
-        if self._fd < 0:
+        if self.descriptor < 0:
             raise _closed(self.path)
-        return self._fd
+        return self.descriptor
 
     def is_closed(self) -> bool:
         """Tell whether the file was closed, by `close` or because this process is a forked child."""
-        return self._fd < 0
+        return self.descriptor < 0
 
     def size(self) -> int:
         """Return the size in bytes."""
         with named("reading the size of", self):
-            return os.fstat(self._fd).st_size
+            return os.fstat(self.descriptor).st_size
 
     def identity(self) -> FileIdentity:
         """Return the file's identity, even if its path leads to another file by now; see `FileSystem.identity`."""
         with named("looking at", self):
-            found = os.fstat(self._fd)
+            found = os.fstat(self.descriptor)
             return FileIdentity(found.st_dev, found.st_ino)
 
     def is_in_place(self) -> bool:
@@ -137,7 +141,7 @@ class File:
         """
         if self._raw_identity is None:
             with named("looking at", self):
-                self._raw_identity = raw_identity_in(os.fstat(self._fd))
+                self._raw_identity = raw_identity_in(os.fstat(self.descriptor))
         try:
             return raw_identity_of(self._name) == self._raw_identity
         except FileNotFoundError:
@@ -148,7 +152,7 @@ class File:
     def is_linked(self) -> bool:
         """Tell whether the file is open and still has a name."""
         try:
-            return os.fstat(self._fd).st_nlink > 0
+            return os.fstat(self.descriptor).st_nlink > 0
         except OSError as e:
             if e.errno != errno.EBADF:
                 raise _failed("looking at", self, e) from e
@@ -157,7 +161,7 @@ class File:
     def link_count(self) -> int:
         """Return how many names lead to the file."""
         with named("looking at", self):
-            return os.fstat(self._fd).st_nlink
+            return os.fstat(self.descriptor).st_nlink
 
     def read(self, offset: int, size: int) -> bytes:
         """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file."""
@@ -170,9 +174,9 @@ class File:
         """
         buffer = pa.allocate_buffer(size) if size > _SMALL_BYTES else pa.py_buffer(bytearray(size))
         try:
-            got = more = os.preadv(self._fd, (buffer,), offset)
+            got = more = os.preadv(self.descriptor, (buffer,), offset)
             while more and got < size:
-                more = os.preadv(self._fd, (memoryview(buffer)[got:],), offset + got)
+                more = os.preadv(self.descriptor, (memoryview(buffer)[got:],), offset + got)
                 got += more
         except OSError as e:
             raise _failed("reading", self, e) from e
@@ -184,7 +188,7 @@ class File:
         try:
             for i in range(0, len(buffers), _IOV_MAX):
                 part = buffers[i : i + _IOV_MAX]
-                written, size = os.pwritev(self._fd, part, end), sum(map(len, part))
+                written, size = os.pwritev(self.descriptor, part, end), sum(map(len, part))
                 if written < size:
                     self._write_rest(end, part, written)
                 end += size
@@ -202,7 +206,7 @@ class File:
             if not views:
                 return
             views[0] = views[0][written:]
-            written = os.pwritev(self._fd, views, offset)
+            written = os.pwritev(self.descriptor, views, offset)
 
     def copy_from(self, source: File, size: int) -> None:
         """Write the first ``size`` bytes of another file to the beginning of this one."""
@@ -213,7 +217,7 @@ class File:
         """Allocate blocks and extend the size ahead of later writes; a no-op if the file system does not support it."""
         with named("preallocating", self):
             try:
-                os.posix_fallocate(self._fd, offset, size)
+                os.posix_fallocate(self.descriptor, offset, size)
             except OSError as e:
                 if e.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                     raise
@@ -221,17 +225,17 @@ class File:
     def truncate(self, size: int) -> None:
         """Cut or extend the file to ``size`` bytes."""
         with named("truncating", self):
-            os.ftruncate(self._fd, size)
+            os.ftruncate(self.descriptor, size)
 
     def start_sync(self, offset: int, size: int) -> None:
         """Ask the kernel to start writing bytes to the medium, so that a later `sync` waits less. It is only a hint."""
         if (start := _sync_file_range()) is not None:
-            start(self._fd, offset, size, _SYNC_FILE_RANGE_WRITE)
+            start(self.descriptor, offset, size, _SYNC_FILE_RANGE_WRITE)
 
     def sync(self) -> None:
         """Return once the data, and the metadata needed to read it back, are on the medium."""
         try:
-            os.fdatasync(self._fd)
+            os.fdatasync(self.descriptor)
         except OSError as e:
             raise _failed("syncing", self, e) from e
         except ValueError as e:  # Python rejects the descriptor -1
@@ -243,8 +247,8 @@ class File:
         It makes a system call. Reading a mapping would kill the process (SIGBUS) if the disk were gone.
         """
         try:
-            data = os.pread(self._fd, size, 0)
-            while len(data) < size and (more := os.pread(self._fd, size - len(data), len(data))):
+            data = os.pread(self.descriptor, size, 0)
+            while len(data) < size and (more := os.pread(self.descriptor, size - len(data), len(data))):
                 data += more
             return data
         except OSError as e:
@@ -253,9 +257,9 @@ class File:
     def store(self, offset: int, data: bytes) -> None:
         """Write a few bytes for other processes to `load`. They need not survive a crash."""
         try:
-            written = os.pwrite(self._fd, data, offset)
+            written = os.pwrite(self.descriptor, data, offset)
             while written < len(data):
-                written += os.pwrite(self._fd, data[written:], offset + written)
+                written += os.pwrite(self.descriptor, data[written:], offset + written)
         except OSError as e:
             raise _failed("writing", self, e) from e
 
@@ -267,8 +271,8 @@ class File:
         found: list[tuple[int, int]] = []
         try:
             while True:
-                start = os.lseek(self._fd, start, os.SEEK_DATA)
-                found.append((start, os.lseek(self._fd, start, os.SEEK_HOLE)))
+                start = os.lseek(self.descriptor, start, os.SEEK_DATA)
+                found.append((start, os.lseek(self.descriptor, start, os.SEEK_HOLE)))
                 start = found[-1][1]
         except OSError as e:
             if e.errno == errno.ENXIO:  # nothing but a hole is left
@@ -280,18 +284,18 @@ class File:
     def drop_read_ahead(self, start: int) -> None:
         """Drop clean pages from ``start`` on, so that `data_ranges` recognizes preallocated space again."""
         with contextlib.suppress(OSError, AttributeError):
-            os.posix_fadvise(self._fd, start, 0, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(self.descriptor, start, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         """Close the file. Closing it twice is fine."""
-        if self._fd >= 0:
+        if self.descriptor >= 0:
             with forking:
-                self._fd = -1
+                self.descriptor = -1
                 next(self._closing, None)
                 _open_files.pop(id(self), None)
 
     def __del__(self) -> None:
-        if getattr(self, "_fd", -1) >= 0:
+        if getattr(self, "descriptor", -1) >= 0:
             with contextlib.suppress(OSError):
                 self.close()
 

@@ -73,9 +73,12 @@ class FileLock:
             )
         mode = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
         try:
-            fcntl.flock(self.file.fileno(), mode)
+            fcntl.flock(self.file.descriptor, mode)
         except BlockingIOError:
             return False
+        except ValueError:  # Python rejects the descriptor -1
+            self.file.fileno()
+            raise
         except OSError as e:
             if e.errno in _UNSUPPORTED:
                 raise LockUnsupportedError(
@@ -183,7 +186,11 @@ class FileLock:
     def release(self) -> None:
         """Release the lock."""
         self._held_shared = None
-        fcntl.flock(self.file.fileno(), fcntl.LOCK_UN)
+        try:
+            fcntl.flock(self.file.descriptor, fcntl.LOCK_UN)
+        except ValueError:  # as above
+            self.file.fileno()
+            raise
 
     def write_holder(self, text: str) -> None:
         """Write a note into the lock file for processes that find the lock taken; a full disk leaves it without one."""

@@ -290,7 +290,7 @@ def test_puts_over_drained_files_allocate_nothing_and_cut_nothing_but_ends(open_
 
 @pytest.mark.parametrize(
     ("options", "work", "most"),
-    [({}, "put", 185), ({}, "take", 257), (MEMORY, "put", 206), (MEMORY, "take", 274)],
+    [({}, "put", 145), ({}, "take", 215), (MEMORY, "put", 170), (MEMORY, "take", 238)],
     ids=["disk-put", "disk-take", "memory-put", "memory-take"],
 )
 def test_python_does_as_much_for_a_thousand_events_as_for_one(
@@ -313,15 +313,15 @@ def test_python_does_as_much_for_a_thousand_events_as_for_one(
 def test_a_transaction_makes_few_calls_whose_arguments_are_unpacked(
     open_channel: Open, options: dict[str, int]
 ) -> None:
-    """Such a call takes Python five times as long. Left are the lock's, a put's one, and a take's three."""
+    """Such a call takes Python five times as long. Left are a take's three."""
     channel, events = open_channel(checkpoint_interval=10**9, **options), batch(1)
     warm(channel, events)
     leave_out_what_comes_with_time(channel)
-    assert unpacking_calls(lambda: put(channel, events)) <= 2
-    assert unpacking_calls(lambda: take(channel, 1)) <= 4
+    assert unpacking_calls(lambda: put(channel, events)) == 0
+    assert unpacking_calls(lambda: take(channel, 1)) <= 3
 
 
-@pytest.mark.parametrize(("options", "most"), [({}, 23), (MEMORY, 35)], ids=["disk", "memory"])
+@pytest.mark.parametrize(("options", "most"), [({}, 20), (MEMORY, 32)], ids=["disk", "memory"])
 def test_each_transaction_of_a_group_makes_few_calls_and_neither_a_block_nor_a_record_of_its_own(
     open_channel: Open, options: dict[str, int], most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,14 +342,14 @@ def test_a_put_in_a_store_makes_few_calls_however_many_events_it_has(far: ss.Cha
     put(far, batch(1))
     leave_out_what_comes_with_time(far)
     counts = [python_calls(lambda n=events: put(far, batch(n))) for events in (1, 1_000)]
-    assert counts[1] <= counts[0] <= 202
+    assert counts[1] <= counts[0] <= 184
 
 
 def test_each_transaction_of_a_group_in_a_store_makes_few_calls(
     far: ss.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(far, batch(1))
-    require_cheap_groups(far, 21, monkeypatch)
+    require_cheap_groups(far, 19, monkeypatch)
 
 
 def require_cheap_groups(channel: ss.Channel, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,7 +407,7 @@ def test_a_put_that_fills_a_fifth_of_a_file_of_memory_costs_half_as_much_again(
     for _ in range(20):
         count += python_calls(lambda: put(channel, events))
         take(channel, events.num_rows)
-    assert count <= 20 * 290
+    assert count <= 20 * 250
 
 
 @pytest.mark.parametrize("options", [{}, MEMORY], ids=["disk", "memory"])
@@ -421,7 +421,7 @@ def test_python_does_half_as_much_to_follow_a_transaction(open_channel: Open, op
     for work in (lambda: put(channel, events), lambda: take(channel, 1_000)):
         work()
         counts.append(python_calls(lambda: other.follower.follow() and None))
-    assert max(counts) <= 99
+    assert max(counts) <= 93
 
 
 @pytest.mark.parametrize("options", [{}, MEMORY], ids=["disk", "memory"])
