@@ -415,4 +415,4 @@ def test_after_an_interrupted_put_memory_needs_no_new_file(tmp_path: Path) -> No
             with fs.failing(lambda call: call.name == "create" and call.file.startswith("memory-")):
                 assert take(channel, 1) == [b"a"], f"interrupted at {number}"
                 put(channel, b"c")
-    assert number > 30
+    assert number > 20
