@@ -20,6 +20,8 @@ __all__ = ["arrow_schema", "check_read_schema", "creation_schema", "naming_membe
 # pyarrow before 20 can't cast a struct back once its parts were nullable.
 _SPARKS_STRUCTS = {b"variant", b"geometry", b"geography"}
 
+_NOT_IN_ARROW = (PySparkException, ValueError)  # the second for nulls that can't be null, as those of `array()`
+
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema that Spark demands of batches with this ``StructType``, bit for bit.
@@ -29,7 +31,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     """
     try:
         return _to_arrow(schema)
-    except PySparkException:
+    except _NOT_IN_ARROW:
         for field in schema:
             _require_arrow(field)
         raise
@@ -38,7 +40,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 def _require_arrow(field: StructField) -> None:
     try:
         _to_arrow(StructType([field]))
-    except PySparkException as e:
+    except _NOT_IN_ARROW as e:
         raise SchemaError(
             f"the column {field.name!r} has the type {field.dataType.simpleString()}, which Spark can't exchange with "
             "Python: cast it to another, or leave it out"

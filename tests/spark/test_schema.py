@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -72,13 +73,25 @@ def test_a_decimal_whose_scale_spark_does_not_have_is_read_with_as_many_digits_o
     assert found.column(0).to_pylist() == column.to_pylist()
 
 
+@pytest.mark.parametrize(
+    "of",
+    [
+        T.YearMonthIntervalType(),
+        T.ArrayType(T.NullType(), containsNull=False),  # of array()
+        T.MapType(T.NullType(), T.NullType(), valueContainsNull=False),  # of map()
+        T.StructType([T.StructField("x", T.ArrayType(T.NullType(), containsNull=False))]),
+    ],
+    ids=lambda of: of.simpleString(),
+)
 @pytest.mark.parametrize("how", [arrow_schema, lambda s: ss.Channel("never/made", schema=s)], ids=["sink", "Channel"])
 def test_a_type_of_spark_that_arrow_does_not_have_is_refused_with_its_column(
-    how: Callable[[T.StructType], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: Callable[[T.StructType], object], of: T.DataType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    schema = T.StructType([T.StructField("n", T.LongType()), T.StructField("v", T.YearMonthIntervalType())])
-    with pytest.raises(SchemaError, match="the column 'v' has the type interval year to month, which Spark can't"):
+    schema = T.StructType([T.StructField("n", T.LongType()), T.StructField("v", of)])
+    with pytest.raises(
+        SchemaError, match=rf"the column 'v' has the type {re.escape(of.simpleString())}, which Spark can't exchange"
+    ):
         how(schema)
     assert not list(tmp_path.iterdir())
 
