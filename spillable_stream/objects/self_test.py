@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,7 @@ from spillable_stream.call_threads import CallThreads
 from spillable_stream.errors import UnsafeStoreError
 from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.directory_store import remove_made
+from spillable_stream.objects.interruptible import left_after
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
 
 __all__ = ["CHECKS", "FULL_RACES", "QUICK_RACES", "StoreVerdict", "check_store", "one_test", "require_sound"]
@@ -35,6 +36,8 @@ FULL_RACES = 200
 _THREADS = 8
 _CONFLICTS = 5  # in a row, before "nobody could create it" is a fault
 _LIMITED_SECONDS = 30.0  # for which a creation is tried again: Google takes one change of an object a second
+_MOST_UNANSWERED = 2
+_CLEAN_UP_SECONDS = 5.0  # after an interrupt
 _LAST_SECONDS = 1.0  # for writers that are under way at an interrupt, before the objects are deleted
 _NOT_FOUND = "it does not return an object that was just created"
 _NOT_CREATED = "it does not create an object that is not there"
@@ -83,8 +86,13 @@ def check_store(store: Store, *, races: int = QUICK_RACES, threads: int = _THREA
         check.race(races)
         check.read_what_was_written()
         check.create_over_what_is_there()
-    finally:
+    except Exception:
         check.clean_up()
+        raise
+    except BaseException:  # an interrupt, perhaps of a wait for a store that is silent
+        left_after(_CLEAN_UP_SECONDS, check.clean_up)
+        raise
+    check.clean_up()
     return StoreVerdict(store.root, races, threads, check.winners, tuple(dict.fromkeys(check.faults)))
 
 
@@ -163,10 +171,18 @@ class _Check:
         self._expect(key, b"second", "it does not return an object that was created where another one was deleted")
 
     def clean_up(self) -> None:
-        """Delete all objects, and directories that were made for them, as far as the store allows."""
+        """Delete all objects, and directories that were made for them, as far as the store allows.
+
+        One that is away is not asked for each of them: each answer may take a minute.
+        """
+        unanswered = 0
         for key in self._keys:
-            with suppress(StoreError):
+            try:
                 self._store.delete(key)
+            except StoreError as e:
+                unanswered += not e.is_lasting
+                if unanswered == _MOST_UNANSWERED:
+                    break
         remove_made(self._store)
 
     def _new_key(self) -> str:

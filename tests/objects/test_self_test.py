@@ -18,6 +18,7 @@ import pytest
 
 from spillable_stream.call_threads import CallThreads
 from spillable_stream.errors import UnsafeStoreError
+from spillable_stream.objects import self_test
 from spillable_stream.objects.cloud_store import CloudStore
 from spillable_stream.objects.directory_store import DirectoryStore
 from spillable_stream.objects.location import Location
@@ -170,6 +171,35 @@ def test_a_store_that_is_asked_too_often_for_all_of_a_race_is_not_judged() -> No
     with pytest.raises(StoreError) as raised:
         check_store(store)
     assert raised.value.is_limited and not store.inner.objects
+
+
+def test_a_store_that_went_away_is_not_asked_to_delete_all_that_was_created() -> None:
+    def go_away(request: Request) -> Fault | None:
+        return Fault.LOST if request.number > 40 else None
+
+    store = FaultyStore(MemoryStore(), go_away)
+    with pytest.raises(StoreError):
+        check_store(store)
+    assert store.counts["delete"] == 3, "one of them by a test"
+
+
+def test_an_interrupt_does_not_wait_for_a_silent_store_to_delete_what_was_created(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(self_test, "_CLEAN_UP_SECONDS", 0.0)
+    silence = threading.Event()
+
+    def interrupt(request: Request) -> Fault | None:
+        if request.kind == "create":
+            raise KeyboardInterrupt
+        silence.wait(60)
+        return None
+
+    store = FaultyStore(MemoryStore(), interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        check_store(store)
+    assert not silence.is_set()
+    silence.set()
 
 
 def test_whichever_request_fails_all_that_was_created_is_deleted() -> None:
