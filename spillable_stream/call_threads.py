@@ -9,13 +9,13 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
-__all__ = ["CallThreads", "Work", "made", "make", "nothing", "settled"]
+__all__ = ["CallThreads", "Work", "made", "make", "nothing", "settled", "wait_for"]
 
 _T = TypeVar("_T")
 
@@ -155,9 +155,9 @@ class CallThreads:
             try:
                 results = {number: call() for number, call in enumerate(calls) if number not in begun}
             except Exception:
-                wait(begun.values())
+                wait_for(begun.values())
                 raise
-            wait(begun.values())
+            wait_for(begun.values())
         except BaseException:
             for future in begun.values():
                 future.cancel()
@@ -203,13 +203,21 @@ def settled(
     try:
         for done, call in zip(begun, calls, strict=True):
             begin(done, call)
-        while wait(begun, _POLL_SECONDS).not_done:  # with no limit, a signal right before it would be handled after it
-            pass
+        wait_for(begun)
     except BaseException:
         for done in begun:
             done.cancel()
         raise
     return begun
+
+
+def wait_for(begun: Collection[Future[_T]]) -> None:
+    """Wait until all these have ended.
+
+    Not in one wait without a limit: a signal that comes right before Python begins that is handled when it is over.
+    """
+    while wait(begun, _POLL_SECONDS).not_done:
+        pass
 
 
 def make(call: Callable[[], _T], done: Future[_T]) -> None:

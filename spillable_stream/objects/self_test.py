@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import secrets
 import threading
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 
 from spillable_stream.block_value import block_value
-from spillable_stream.call_threads import CallThreads
+from spillable_stream.call_threads import CallThreads, wait_for
 from spillable_stream.errors import UnsafeStoreError
 from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.directory_store import remove_made
@@ -225,7 +225,7 @@ class _Check:
             for content in contents:
                 begun.append(threads.begin(partial(self._try, start, key, content)))
             start.set()
-            wait(begun)
+            wait_for(begun)
         except BaseException:
             for attempt in begun:
                 attempt.cancel()
