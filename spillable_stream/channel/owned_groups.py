@@ -112,7 +112,7 @@ class OwnedGroups:
     def close(self) -> None:
         """Give up the groups when the handle is closed; the caller has the mutex. Raises what `Consumer.close` does."""
         with ExitStack() as stack:  # all of them, also after one that fails
-            for consumer in self.consumers.values():
+            for consumer in reversed(self.consumers.values()):
                 stack.callback(consumer.close)
 
     def leave(self) -> None:
