@@ -495,6 +495,7 @@ class Channel(Generic[EventT]):
         The last handle to be closed, among all processes, moves what is in memory to disk and removes the memory tier.
         With a spool, it ships what is in the spool, for about 10 seconds at most, and leaves the rest there. A loss of
         events that waits to be told (`UnsafeStoreError`) stays in the log of this process: a close does not raise it.
+        An interrupt (Ctrl-C) is raised when the handle is closed; a second one leaves the rest to the next call.
 
         Args:
             checkpoint: whether to create a checkpoint; ``checkpointOnClose`` decides by default.
@@ -505,7 +506,15 @@ class Channel(Generic[EventT]):
             StorageError: the disk refused; the handle is closed, and what was in memory still is.
             TransactionStateError: this thread is inside of a call, as a signal handler or a finalizer may be.
         """
-        self._open.close(checkpoint=checkpoint, flush=flush)
+        try:
+            self._open.close(checkpoint=checkpoint, flush=flush)
+        except SpillableError:
+            raise
+        except BaseException:  # of a signal handler: a handle that is closed by half would keep all others out
+            if self._open.is_left:  # but for a spool, which ships no more
+                flush = False
+            self._open.close(checkpoint=checkpoint, flush=flush)
+            raise
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
