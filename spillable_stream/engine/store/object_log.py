@@ -79,6 +79,7 @@ class ObjectLog:
         recovery: "": there are no recoveries.
         losses: returns how many losses and repairs this handle has met: after each, an ID may be another event's.
         last_requests: what a close asks of the store.
+        is_held_here: tells whether this thread keeps others from appending, as an interrupt may have left it.
         untold_loss: what keeps a loss that no call could raise for the next one.
         checkpoint_number: the slot of the newest checkpoint that is known; 0 if none is.
     """
@@ -117,6 +118,7 @@ class ObjectLog:
         self.writer: str = f"{os.uname().nodename} pid {os.getpid()}"
         self.losses: Callable[[], int] = lambda: self._known.losses
         self._lock = HandleLock(location, lock_timeout_seconds)
+        self.is_held_here: Callable[[], bool] = lambda: self._lock.is_mine
         self._known = KnownSlots(self.slots, self.cache, self.pace)
         self._looks = ObjectLooks(self.slots, self._known, self._presence, self.checkpoints, self._lock)
         self._appending = Appending(self.slots, self.writer, Backoff(_COMMIT_TIMEOUT_SECONDS))

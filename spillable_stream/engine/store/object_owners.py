@@ -82,6 +82,7 @@ class ObjectOwners:
         self._follower = follower
         self._appender = appender
         self._last_requests = log.last_requests
+        self._is_held_here = log.is_held_here
         self._untold_loss = log.untold_loss
         self._forget_notes = forget_notes
         # Weak: what an interrupt left without a consumer must not be answered for.
@@ -207,7 +208,9 @@ class ObjectOwners:
     def give_up(self, owned: ObjectOwnership) -> None:
         """Own a group no more, and say so; a failure is logged, and so is a store that does not answer soon."""
         self.forget(owned)
-        if not self._last_requests.are_answered(partial(self._say_given_up, owned)):
+        if self._is_held_here():  # another thread would wait for this one; here it is refused at once
+            self._say_given_up(owned)
+        elif not self._last_requests.are_answered(partial(self._say_given_up, owned)):
             self._warn_of(owned, "the store does not answer")
 
     def _say_given_up(self, owned: ObjectOwnership) -> None:
