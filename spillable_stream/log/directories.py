@@ -134,8 +134,7 @@ class Directories:
         if first and (moved or owner.next or (owner.home, owner.inode) != self._here()):
             self._take_along(owner)
         if first:
-            for role in self._others:
-                self._others[role].share()
+            self._share_others()
 
     def _read(self, role: str, lock: FileLock) -> DirectoryOwner:
         """Return the record in a locked owner file.
@@ -176,6 +175,7 @@ class Directories:
         """
         if self._is_exchanged and self._home is not None:
             self._take_along(self._read(HOME, self._home), with_exchanged=True)
+            self._share_others()
             self._is_exchanged = False
 
     def _take_along(self, owner: DirectoryOwner, *, with_exchanged: bool = False) -> None:
@@ -190,10 +190,8 @@ class Directories:
         moving = replace(owner, next=token, home=home, inode=inode)
         self._write_home(moving)
         for role, directory in self._layout.directories().items():
-            new, found = (
-                DirectoryOwner(self._layout.channel, role, token, home, inode),
-                self._read(role, self._others[role]),
-            )
+            new = DirectoryOwner(self._layout.channel, role, token, home, inode)
+            found = self._read(role, self._others[role])
             if self._is_outside(directory):
                 self._fs.sync_parents(directory)
             elif with_exchanged or found.token in owner.tokens():
@@ -223,6 +221,11 @@ class Directories:
         """
         if not lock.try_acquire():
             raise ChannelBusyError(f"{lock.path.parent} is being opened by another process; try again")
+
+    def _share_others(self) -> None:
+        """Let other handles hold the directories too; the channel's own is what this one still holds alone."""
+        for lock in self._others.values():
+            lock.share()
 
     def share(self) -> bool:
         """Share the channel after holding it alone; false if another handle took it alone in between."""

@@ -384,6 +384,17 @@ def test_a_directory_in_the_channel_that_was_exchanged_has_the_token_of_the_othe
     assert owner_of(path / "data").token == owner_of(path).token not in ("another", before)
 
 
+@pytest.mark.usefixtures("settles_soon")
+def test_another_handle_joins_the_one_that_has_settled_an_exchange(tmp_path: Path) -> None:
+    path = tmp_path / "channel"
+    Channel(path, minimum_required_space=0).close()
+    write_owner(FS, path / "data", replace(owner_of(path / "data"), token="another"))
+    with Channel(path, create=False) as first, Channel(path, create=False) as second:
+        put(first, b"a")
+        put(second, b"b")
+    assert first_bytes(path) == [b"a", b"b"]
+
+
 def test_a_move_does_not_give_its_token_to_a_directory_that_was_exchanged_before_an_open_has_read_it(
     tmp_path: Path,
 ) -> None:
