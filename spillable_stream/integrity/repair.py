@@ -22,7 +22,7 @@ Killed in between, the channel is as it was, or refused, and the next repair doe
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -52,7 +52,7 @@ from spillable_stream.log.identity_file import require_directory, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.log.staged_file import copy_to_disk
-from spillable_stream.log.unproven_directories import require_claimable, require_claimed
+from spillable_stream.log.unproven_directories import require_claimable, require_claimed, unowned_directories
 from spillable_stream.log.wal import Entry
 from spillable_stream.objects.location import Location, channel_path
 from spillable_stream.progress import Meter, OnProgress
@@ -130,7 +130,7 @@ def repair(
         inspection = examine(fs, path, meter)
         for found in owners.all():
             inspection.findings.add(found)
-        report = report_of(inspection)
+        report = report_of(inspection, copies.path if copies is not None else None)
         if not report.healthy:
             _require_repairable(path, inspection.unrepairable)
             copies = copies or RepairCopies(fs, inspection.layout)
@@ -141,20 +141,21 @@ def repair(
         return report
 
 
-def _own_again(fs: FileSystem, path: Path, findings: Findings, claimed: Collection[Path]) -> RepairCopies | None:
-    """Make all directories proven to be the channel's.
+def _own_again(fs: FileSystem, path: Path, findings: Findings, claimed: frozenset[Path]) -> RepairCopies | None:
+    """Make all directories proven to be the channel's, and those that are claimed known by its token.
 
     Args:
         fs: the file system.
         path: the channel's directory.
         findings: what proves no directory is added.
-        claimed: the directories without an owner file that become the channel's, too.
+        claimed: the directories that become the channel's by somebody's word, too.
 
     Returns:
-        The copies of the owner files as they were; None if all directories are proven.
+        The copies of the owner files as they were; None if none was changed.
     """
     layout, _ = find_identity(fs, path, Findings())
-    if not check_owners(fs, layout, findings, claimed) and fs.exists(path / OWNER_FILE):
+    is_unproven = check_owners(fs, layout, findings, claimed) or not fs.exists(path / OWNER_FILE)
+    if not is_unproven and not claimed.intersection(unowned_directories(fs, layout)):
         return None
     kept: list[RepairCopies] = []
 

@@ -15,12 +15,20 @@ from spillable_stream import Channel, CorruptionError, DataLossError, ForeignDir
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.identity_file import read_identity, write_identity
-from spillable_stream.log.owner_file import OWNER_FILE
+from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, read_owner, write_owner
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import contents, contents_of_copy, fill, first_bytes, snapshot, spread
-from tests.support.damage import flip
+from tests.support.damage import flip, log_file
 from tests.support.events import numbered, peek, put
 from tests.support.mounts import NEEDS_MOUNTS, unmount
+
+FS = FileSystem()
+
+
+def owner_of(directory: Path) -> DirectoryOwner:
+    found = read_owner(FS, directory)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("missing", [["d0"], ["d1"], ["d0", "d1"], ["images"]])
@@ -106,7 +114,7 @@ def test_a_channel_of_the_first_releases_is_not_given_an_empty_directory_either(
     path = spread(tmp_path)
     for file in tmp_path.rglob(OWNER_FILE):
         file.unlink()
-    write_identity(FileSystem(), replace(read_identity(FileSystem(), path), owned=False))
+    write_identity(FS, replace(read_identity(FS, path), owned=False))
     away = unmount(tmp_path / "d0")
     with pytest.raises(ForeignDirectoryError, match=r"/d0, a directory of the channel .*, has no owner\.json"):
         repair(path)
@@ -308,6 +316,21 @@ def test_a_data_directory_in_the_channel_of_an_older_state_costs_no_event_in_sil
     assert repair(path, claim=path / "data").loss.lost == ((1, 105),) and verify(path).healthy
 
 
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_claimed_directory_in_the_channel_needs_no_second_claim(path: Path, is_damaged: bool) -> None:
+    """It kept its token, so the report of the repair said that it would change nothing."""
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"a")
+    write_owner(FS, path / "data", replace(owner_of(path / "data"), token="another"))
+    if is_damaged:
+        flip(log_file(path), 40)
+    report = repair(path, claim=path / "data")
+    assert report.unrepairable == "" and report.unowned == ()
+    assert owner_of(path / "data").token == owner_of(path).token
+    found = verify(path)
+    assert found.healthy and found.unowned == ()
+
+
 @pytest.mark.parametrize("damaged", ["channel", "disk"])
 def test_a_damaged_owner_file_makes_no_older_state_the_newest(tmp_path: Path, damaged: str) -> None:
     """A repair took the disk that had come back, and gave up what was put since."""
@@ -352,7 +375,7 @@ def of_the_first_releases(path: Path) -> Path:
     """Make a channel one without owner files, as the first releases created it."""
     for file in path.parent.rglob(OWNER_FILE):
         file.unlink()
-    write_identity(FileSystem(), replace(read_identity(FileSystem(), path), owned=False))
+    write_identity(FS, replace(read_identity(FS, path), owned=False))
     return path
 
 
