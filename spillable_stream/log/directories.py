@@ -21,6 +21,7 @@ from pathlib import Path
 from spillable_stream.errors import (
     ChannelBusyError,
     ChannelClosedError,
+    DiskSpaceError,
     ForeignDirectoryError,
 )
 from spillable_stream.log.claim import make_missing, own_backup
@@ -172,9 +173,18 @@ class Directories:
         """Give all directories a new token if one inside of the channel has another: the log has proven that one.
 
         It was exchanged, such as by a disk that is mounted again. The one in its place before fits no more from now on.
+        A full disk leaves that to the next open: takes may make room there.
         """
         if self._is_exchanged and self._home is not None:
-            self._take_along(self._read(HOME, self._home), with_exchanged=True)
+            try:
+                self._take_along(self._read(HOME, self._home), with_exchanged=True)
+            except DiskSpaceError as e:
+                if not self.are_in_place():
+                    raise
+                path = self._layout.path
+                _log.warning(
+                    "the directories of %s keep their tokens until the next open: %s", path, e, extra=fields(path)
+                )
             self._share_others()
             self._is_exchanged = False
 

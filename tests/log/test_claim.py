@@ -14,6 +14,7 @@ from spillable_stream import (
     ChannelBusyError,
     ChannelClosedError,
     DataLossError,
+    DiskSpaceError,
     ForeignDirectoryError,
     StorageError,
 )
@@ -35,7 +36,7 @@ from spillable_stream.log.unproven_directories import unowned_directories
 from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import first_bytes, snapshot, spread
-from tests.support.events import put
+from tests.support.events import put, take
 from tests.support.fake_files import DeadDirectory, DyingFileSystem
 from tests.support.mounts import unmount
 
@@ -393,6 +394,39 @@ def test_another_handle_joins_the_one_that_has_settled_an_exchange(tmp_path: Pat
         put(first, b"a")
         put(second, b"b")
     assert first_bytes(path) == [b"a", b"b"]
+
+
+class FullDirectory(FileSystem):
+    """A file system on which one directory has no room for an owner file."""
+
+    def __init__(self, directory: Path) -> None:
+        self._full = directory / OWNER_FILE
+
+    def write_atomically(self, path: Path, data: bytes) -> None:
+        if path == self._full:
+            raise DiskSpaceError(f"{path}: the disk is full")
+        super().write_atomically(path, data)
+
+
+@pytest.mark.usefixtures("settles_soon")
+@pytest.mark.parametrize("full", ["channel", "channel/data", "d1", "channel/checkpoint"])
+def test_an_open_on_a_full_disk_leaves_an_exchange_to_the_next_one(tmp_path: Path, full: str) -> None:
+    """Takes make room there; the open was refused, as of each channel that 0.1.0 had moved."""
+    path = tmp_path / "channel"
+    directories = [str(path / "data"), str(tmp_path / "d1")]
+    with Channel(path, data_dirs=directories, minimum_required_space=0) as channel:
+        put(channel, b"a")
+    write_owner(FS, path / "data", replace(owner_of(path / "data"), token="another"))
+    with (
+        Channel(path, create=False, fs=FullDirectory(tmp_path / full)) as channel,
+        Channel(path, create=False) as other,
+    ):
+        put(other, b"b")
+        assert take(channel, 10) == [b"a", b"b"]
+    Channel(path, create=False).close()
+    owners = [owner_of(Path(directory)) for directory in (path, path / "checkpoint", *directories)]
+    assert len({owner.token for owner in owners}) == 1
+    assert not any(owner.next for owner in owners)
 
 
 def test_a_move_does_not_give_its_token_to_a_directory_that_was_exchanged_before_an_open_has_read_it(
