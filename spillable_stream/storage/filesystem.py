@@ -153,8 +153,10 @@ class FileSystem:
             return
         with named("creating the directory", path):
             self.make_directory(path.parent)
-            with contextlib.suppress(FileExistsError):
+            try:
                 self.access.make_directory(path)
+            except FileExistsError:  # another process was faster, unless it is no directory
+                _require_directory(path)
         self.sync_directory(path.parent)
 
     def require_place(self, path: Path) -> None:
@@ -165,9 +167,7 @@ class FileSystem:
         """
         with named("creating the directory", path):
             there = next(p for p in (path, *path.parents) if os.path.lexists(p))
-            if not os.path.isdir(there):
-                is_file = os.path.exists(there)
-                raise OSError(errno.ENOTDIR, f"{there} is a {'file' if is_file else 'link that leads nowhere'}")
+            _require_directory(there)
             if not os.access(there, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
                 number = errno.EROFS if os.statvfs(there).f_flag & os.ST_RDONLY else errno.EACCES
                 raise OSError(number, os.strerror(number))
@@ -350,6 +350,17 @@ class FileSystem:
         with named("reading the size of the file system of", path):
             found = os.statvfs(path)
             return found.f_blocks * found.f_frsize
+
+
+def _require_directory(path: Path) -> None:
+    """Prove that what is at a path is a directory.
+
+    Raises:
+        OSError: it is not.
+    """
+    if not os.path.isdir(path):
+        is_file = os.path.exists(path)
+        raise OSError(errno.ENOTDIR, f"{path} is a {'file' if is_file else 'link that leads nowhere'}")
 
 
 def given_file_system(fs: FileSystem | None) -> FileSystem:

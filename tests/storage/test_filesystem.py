@@ -38,6 +38,15 @@ def test_directories_are_private_and_synced_into_their_parents(tmp_path: Path) -
     assert [c.file for c in fs.calls] == [tmp_path.name, "a", "b"]
 
 
+def test_a_file_in_the_place_of_a_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name, what in (("file", "file"), ("link", "link that leads nowhere")):
+        for directory in (tmp_path / name, tmp_path / name / "a" / "b"):
+            with pytest.raises(StorageError, match=f"failed: {tmp_path / name} is a {what}"):
+                FS.make_directory(directory)
+
+
 def test_every_directory_above_is_synced_as_far_as_that_is_possible(tmp_path: Path) -> None:
     fs = FaultyFileSystem()
     (tmp_path / "a").mkdir()
