@@ -23,7 +23,7 @@ from spillable_stream.log.directory_ownership import (
 from spillable_stream.log.identity_file import layout_of, read_identity
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner
-from spillable_stream.log.unproven_directories import require_claimable, require_claimed
+from spillable_stream.log.unproven_directories import require_claimable, require_claimed, unowned_directories
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["check_owners", "find_identity", "usual_layout", "why_unclaimed"]
@@ -87,7 +87,7 @@ def _layout_of_owner(fs: FileSystem, path: Path) -> Layout | None:
 def check_owners(fs: FileSystem, layout: Layout, findings: Findings, claimed: Collection[Path] = ()) -> bool:
     """Add the directories to the findings that are not proven to be the channel's, and tell whether there are any.
 
-    Channels of the first releases have no owner files until they are opened.
+    Channels of the first releases have no owner files until they are opened: their directories have to be there.
 
     Args:
         fs: the file system.
@@ -97,7 +97,7 @@ def check_owners(fs: FileSystem, layout: Layout, findings: Findings, claimed: Co
             that has no owner file is left alone unless it is one of them.
     """
     if not layout.owned:
-        return False
+        return _check_directories(fs, layout, findings)
     before, owner = len(findings.all()), None
     for role, directory in {HOME: layout.path, **layout.directories()}.items():
         try:
@@ -116,6 +116,14 @@ def check_owners(fs: FileSystem, layout: Layout, findings: Findings, claimed: Co
             if backup in claimed or fs.exists(backup / OWNER_FILE):
                 _check_owner_of_backup(fs, layout, backup, findings)
     return len(findings.all()) > before
+
+
+def _check_directories(fs: FileSystem, layout: Layout, findings: Findings) -> bool:
+    """Add the directories that are missing, without which no open gives owner files to any; tell whether some are."""
+    missing = [directory for directory in unowned_directories(fs, layout) if not fs.exists(directory)]
+    for directory in missing:
+        findings.damage(directory, _unproven(directory, "it is missing") + ". Its disk may not be mounted")
+    return bool(missing)
 
 
 def _check_owner_of_backup(fs: FileSystem, layout: Layout, backup: Path, findings: Findings) -> None:

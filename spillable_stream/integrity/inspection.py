@@ -184,9 +184,10 @@ class _Inspector:
         )
 
     def _are_files_missing(self) -> bool:
-        """Tell whether something is damaged that is not there, but for the memory tier."""
+        """Tell whether something is damaged that is not there, but for the memory tier and the checkpoints."""
         damaged = (f.path for f in self._findings.all() if f.severity is Severity.DAMAGE)
-        return any(not self._fs.is_file(p) and self._layout.memory not in (p, p.parent) for p in damaged)
+        apart = {self._layout.memory, self._layout.checkpoint_dir}.difference(self._layout.data_dirs)
+        return any(not self._fs.is_file(p) and apart.isdisjoint((p, p.parent)) for p in damaged)
 
     # ── replaying ───────────────────────────────────────────────────────────────────────────────
 

@@ -67,5 +67,5 @@ def _is_own(fs: FileSystem, layout: Layout, file_id: int) -> bool:
 def _foreign(layout: Layout, directory: Path, why: str) -> ForeignDirectoryError:
     return ForeignDirectoryError(
         f"{directory} is not proven to be a directory of the channel {layout.path}: {why}. Is its disk mounted? If so, "
-        "run 'spillable verify'"
+        f"run 'spillable verify {layout.path}'"
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, CorruptionError, DataLossError, ForeignDirectoryError, OptionError, StorageError
+from spillable_stream.integrity.findings import Severity
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.identity_file import read_identity, write_identity
@@ -398,6 +399,24 @@ def test_a_data_directory_of_the_first_releases_that_never_had_a_file_may_be_emp
     report = verify(path)
     assert report.healthy and report.unrepairable == "" and report.unowned == ()
     assert first_bytes(path) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("name", ["d0", "images"])
+def test_a_directory_of_the_first_releases_that_is_missing_is_found_and_given_up_if_it_is_claimed(
+    tmp_path: Path, name: str
+) -> None:
+    """The open refused it, and told to run a verify, which found the channel healthy."""
+    path, missing = with_an_empty_data_directory(tmp_path), tmp_path / name
+    missing.rmdir()
+    with pytest.raises(ForeignDirectoryError, match=f"{missing} is not proven .* missing.* 'spillable verify {path}'"):
+        Channel(path, create=False)
+    report = verify(path)
+    assert [(found.path, found.severity) for found in report.findings] == [(missing, Severity.DAMAGE)]
+    assert f"'spillable repair {path} --claim {missing}'" in report.unrepairable
+    with pytest.raises(ForeignDirectoryError, match=f"--claim {missing}"):
+        repair(path)
+    repair(path, claim=missing)
+    assert verify(path).healthy and first_bytes(path) == [b"a", b"b"]
 
 
 def test_other_damage_of_such_a_channel_is_repaired(tmp_path: Path) -> None:
