@@ -155,7 +155,7 @@ class FileSystem:
             self.make_directory(path.parent)
             try:
                 self.access.make_directory(path)
-            except FileExistsError:  # another process was faster, unless it is no directory
+            except FileExistsError:  # another process was faster, or it is a file
                 _require_directory(path)
         self.sync_directory(path.parent)
 
