@@ -70,7 +70,8 @@ def test_a_header_without_a_value_is_refused_and_nothing_is_stored(place: Path) 
         assert channel.stats().last_id == 0
 
 
-def test_a_channel_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_channel_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # else an agent a1 of this user may be found
     run("tap", tmp_path / "none", status=2)
     run("send", tmp_path / "none", status=2)
     run("tap", "a1:r1", status=2)
