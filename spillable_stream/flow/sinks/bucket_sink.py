@@ -126,14 +126,14 @@ class BucketSink(BatchSink):
         self._failed = None
         self._naming.begin(self.name)
         self._consumer = None
-        root = _root(found.path) if found.is_local else None
-        if root is None or self._place is None or self._place.path != root:
-            self._place = OutputDirectory(root) if root is not None else None
+        before, self._place = self._place, OutputDirectory.of_pattern(found.path) if found.is_local else None
         if self._place is not None:
+            if before is not None and before.path == self._place.path:
+                self._place = before
             self._place.make()
         self._notes = BucketNotes(
             self.name,
-            self._notes_directory(found),
+            self._home() if self._place is None else self._place.path,
             channel,
             self.consumer_group,
             self.written,
@@ -143,11 +143,9 @@ class BucketSink(BatchSink):
         self._is_opened = True
         self._notes.recover()
 
-    def _notes_directory(self, found: Resolved) -> Path:
-        if not found.is_local:
-            return Path(self.system.get("spillable.data.dir", "~/.local/share/spillable-stream")).expanduser()
-        base = Path(found.path.partition("%")[0])
-        return base if found.path.endswith("/") or "%" not in found.path else base.parent
+    def _home(self) -> Path:
+        """Return where on this host the note is of files that are elsewhere."""
+        return Path(self.system.get("spillable.data.dir", "~/.local/share/spillable-stream")).expanduser()
 
     def close(self) -> None:
         """Close the files, and commit what they have; see `Sink.close`."""
@@ -168,6 +166,8 @@ class BucketSink(BatchSink):
 
     def process(self) -> Status:
         """Take and write a batch; see `Sink.process`."""
+        if self._place is not None:
+            self._place.require()
         if not self._appends:
             self._own()
         self._undo_failed()
@@ -205,10 +205,20 @@ class BucketSink(BatchSink):
                 raise StorageError(f"{self.name}: {self.trouble}")
         return parts
 
-    def _new(self, place: str) -> OpenFile:
-        if self._place is not None:
-            self._place.require()
-        return self._made.new(place)
+    def _at(self, place: str) -> OpenFile | None:
+        """Return the open file of a place, if there is one, and nobody has removed or renamed it."""
+        file = self._open.get(place)
+        if file is None or file.appended is None or file.appended.is_there:
+            return file
+        _log.warning(
+            "%s: %s is gone, and what comes goes to a new file",
+            self.name,
+            file.in_use,
+            extra=fields(component=self.name, file=file.in_use),
+        )
+        self._open.forget(file)
+        file.appended.close()
+        return None
 
     def _create(self, file: OpenFile) -> None:
         self._made.create(file)
@@ -221,10 +231,10 @@ class BucketSink(BatchSink):
         batch, noted = AppendedBatch(taken.ranges), self._notes.last
         try:
             for part in self._divide(taken.batch, taken.ids):
-                before = self._open.get(part.place)
+                before = self._at(part.place)
                 for file, events, _, size in self._open.pieces(part):
                     if file is None:
-                        file = self._new(part.place)
+                        file = self._made.new(part.place)
                         batch.fresh.append(file)
                         if before is not None:
                             self._ending.append(before)
@@ -380,7 +390,7 @@ class BucketSink(BatchSink):
             try:
                 if (before := self._open.get(place)) is not None:
                     self._finish(before)
-                file = self._new(place)
+                file = self._made.new(place)
                 self._notes.write_open([*self._open, file])
                 self._create(file)
             except BaseException:
@@ -470,9 +480,3 @@ class BucketSink(BatchSink):
 
     def _warn_of_failed(self, text: str, path: str) -> None:
         _log.warning("%s: %s", self.name, text, extra=fields(component=self.name, file=path))
-
-
-def _root(path: str) -> Path:
-    """Return the directory of a path that is the same for all events: up to the first escape."""
-    before, escape, _ = path.partition("%")
-    return Path(before.rpartition("/")[0] if escape else before)

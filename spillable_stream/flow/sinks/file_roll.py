@@ -121,6 +121,7 @@ class FileRoll(BatchSink):
 
     def write(self, taken: Taken) -> None:
         """Write a batch; see `BatchSink.write`."""
+        self._place.require()
         self._cut_failed()
         data = self._serializer.encode(taken.batch)
         file = self._current()
@@ -171,6 +172,14 @@ class FileRoll(BatchSink):
 
     def _current(self) -> OutputFile:
         """Return the open file, a new one if it is time."""
+        if self._file is not None and not self._file.is_there:
+            _log.warning(
+                "%s: %s is gone, and what comes goes to a new file",
+                self.name,
+                self._file.path,
+                extra=fields(component=self.name, file=self._file.path),
+            )
+            self._end_file()
         if self._file is not None and time.monotonic() - self._began >= self._roll_seconds:
             self._end_file()
         if self._file is None:
@@ -188,7 +197,6 @@ class FileRoll(BatchSink):
         return self._file
 
     def _new_file(self) -> OutputFile:
-        self._place.require()
         while True:
             self._count += 1
             series = time.strftime("%Y%m%d%H%M%S", time.localtime(self.now())) if self._by_time else str(self._series)

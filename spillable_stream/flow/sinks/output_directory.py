@@ -9,6 +9,7 @@ from pathlib import Path
 
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.durable_file import make_directory
+from spillable_stream.system_errors import storage_error
 
 __all__ = ["OutputDirectory"]
 
@@ -23,6 +24,16 @@ class OutputDirectory:
     def __init__(self, path: Path) -> None:
         self.path: Path = path
         self._was_there = False
+
+    @classmethod
+    def of_pattern(cls, path: str) -> OutputDirectory:
+        """Return the directory that the files of all events are in, or below.
+
+        Args:
+            path: a path that may have escapes, such as ``/out/%Y/x``: what is above its first one is the directory.
+        """
+        before, escape, _ = path.partition("%")
+        return cls(Path(before[: before.rfind("/") + 1] if escape else before))
 
     def make(self) -> None:
         """Create the directory if it is missing, the first time; later, prove that it is there.
@@ -39,9 +50,13 @@ class OutputDirectory:
         """Prove that the directory is there, before something is created in it or below it.
 
         Raises:
-            StorageError: it is gone.
+            StorageError: it is gone, or its disk can't say.
         """
-        if not self.path.exists():
+        try:
+            is_there = self.path.exists()
+        except OSError as e:
+            raise storage_error(f"can't look at {self.path}, where the sink writes", e, "check its disk") from e
+        if not is_there:
             raise StorageError(
                 f"{self.path}, where the sink writes, is gone; its disk may not be mounted. Mount it; or, if all that "
                 "was in there may be gone, create the directory"

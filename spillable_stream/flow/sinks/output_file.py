@@ -57,6 +57,11 @@ class OutputFile:
             raise storage_error(f"can't write {self.path}", e, "check the disk") from e
 
     @property
+    def is_there(self) -> bool:
+        """Whether it still is at its path; else somebody removed or renamed it, and nobody may find what is written."""
+        return self._descriptor.is_at(self.path)
+
+    @property
     def size_bytes(self) -> int:
         """How many bytes were written, whether they count or not."""
         return self._end

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,3 +84,76 @@ def test_a_sink_that_gets_another_directory_creates_it(
     before.close()
     opened(channel, SINKS[kind](tmp_path / "other"), before).close()
     assert (tmp_path / "other" / "out").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("path", "directory"),
+    [("/out", "/out"), ("/out/", "/out"), ("/out/%Y/x", "/out"), ("/out/x%Y/", "/out"), ("/%Y/x", "/"), ("%Y", ".")],
+)
+def test_the_directory_of_a_path_with_escapes_is_the_one_above_the_first_of_them(path: str, directory: str) -> None:
+    assert OutputDirectory.of_pattern(path).path == Path(directory)
+
+
+@pytest.mark.parametrize("kind", SINKS)
+def test_the_note_is_in_the_directory(open_channel: Callable[..., Channel], tmp_path: Path, kind: str) -> None:
+    """That of /out/%Y/x was beside /out: on another disk than the files, or where the user may not write."""
+    channel = open_channel()
+    put(channel, b"a")
+    sink = opened(channel, SINKS[kind](tmp_path))
+    sink.process()
+    sink.close()
+    assert [p.parent for p in tmp_path.rglob(".spillable-a1.k1.note")] == [tmp_path / "out"]
+
+
+def test_a_directory_that_its_disk_cannot_tell_of_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(path: Path) -> bool:
+        raise OSError(errno.EIO, "Input/output error")
+
+    directory = OutputDirectory(tmp_path)
+    directory.make()
+    monkeypatch.setattr(Path, "exists", fails)
+    with pytest.raises(StorageError, match=r"can't look at .*, where the sink writes \(Input/output error\)"):
+        directory.require()
+
+
+def bodies(out: Path) -> str:
+    return "".join(sorted(p.read_text() for p in out.iterdir() if not p.name.endswith(".note")))
+
+
+APPENDING: dict[str, Callable[[Path], Sink]] = {
+    "file_roll": SINKS["file_roll"],
+    "hdfs": lambda base: Hdfs(f"file://{base}/out", file_type="DataStream", roll_count=0, roll_size=0),
+}
+
+
+@pytest.mark.parametrize("kind", APPENDING)
+@pytest.mark.parametrize("is_directory", [True, False], ids=["directory", "file"])
+def test_what_comes_when_somebody_has_removed_the_open_file_goes_to_another_one(
+    open_channel: Callable[..., Channel],
+    tmp_path: Path,
+    kind: str,
+    is_directory: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The removed file took it, the take was committed, and nobody ever found it."""
+    channel, out = open_channel(), tmp_path / "out"
+    put(channel, b"a")
+    sink = opened(channel, APPENDING[kind](tmp_path))
+    sink.process()
+    (written,) = (p for p in out.iterdir() if not p.name.endswith(".note"))
+    if is_directory:
+        shutil.rmtree(out)
+    else:
+        written.unlink()
+    put(channel, b"b")
+    if is_directory:
+        with pytest.raises(StorageError, match=GONE):
+            sink.process()
+        assert not out.exists() and channel.stats().groups["default"].lag == 1
+        out.mkdir()
+    sink.process()
+    assert f"{written} is gone, and what comes goes to a new file" in caplog.text
+    put(channel, b"c")
+    sink.process()
+    sink.close()
+    assert bodies(out) == "b\nc\n" and channel.stats().groups["default"].lag == 0
