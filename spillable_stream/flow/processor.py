@@ -379,7 +379,8 @@ class ChannelProcessor:
                 numbered, claim = self._numbers.numbered(name, number, routed.note), self._numbers.claim_in(name)
             self.puts.put(routed, name, part, numbered, claim, may_wait=not is_optional)
         except Exception as e:
-            routed.is_in_doubt |= not (says_nothing_stored(e) or isinstance(e, TOO_LARGE))
+            if not (says_nothing_stored(e) or isinstance(e, TOO_LARGE)):
+                routed.in_doubt.add(name)
             return e
         if number is not None and self._numbers is not None:
             self._numbers.stored(name, number)

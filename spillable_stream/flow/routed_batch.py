@@ -45,7 +45,7 @@ class RoutedBatch:
 
     Attributes:
         done: the channels that have theirs.
-        is_in_doubt: whether a channel may have its part that did not say so.
+        in_doubt: the channels that may have theirs, and did not say so.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class RoutedBatch:
         self.note: bytes = note
         self.times: Mapping[str, RowTimes] = times or {}
         self.done: set[str] = set()
-        self.is_in_doubt: bool = False
+        self.in_doubt: set[str] = set()
         self._divide = divide
         self._is_begun = is_begun
 
@@ -78,7 +78,12 @@ class RoutedBatch:
     @property
     def is_nowhere(self) -> bool:
         """Whether no channel has any of it, for sure."""
-        return self.is_divisible and not self.is_in_doubt
+        return self.is_divisible and not self.in_doubt
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether a channel that must have its part is not known to have it."""
+        return not self.required.keys() <= self.done
 
     def divide_again(self) -> None:
         """Route its events again, because the channels changed; no channel may have any of them.
@@ -101,6 +106,7 @@ class RoutedBatch:
             lost += self.required[name].num_rows
         self.required = {name: part for name, part in self.required.items() if name not in names}
         self.optional = {name: part for name, part in self.optional.items() if name not in names}
+        self.in_doubt -= {*names}
         return lost
 
     def optional_halves(self, name: str) -> list[RoutedBatch]:

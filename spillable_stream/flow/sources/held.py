@@ -99,25 +99,34 @@ def put_unstored(source: SourceBase, processor: BatchProcessor, stopping: thread
             piece.counters = source.counters
             source.counters.received(piece.batch.num_rows)
         _adopt(source, processor, piece)
-    events = _events(pieces)
+    events = _events(piece for piece in pieces if piece.routed is None or piece.routed.is_incomplete)
     if (why := _put_pieces(source, processor, pieces, stopping)) is not None:
         if not source.unstored.put_back(pieces, why):
             _say_lost(source, _events(pieces), why)
         return False
-    _log.warning(
-        "%s: %s stored now, which a channel had refused before the source was started again",
-        source.name,
-        counted(events, "event", "are"),
-        extra=fields(component=source.name, count=events),
-    )
+    if events:
+        _log.warning(
+            "%s: %s stored now, which a channel had refused before the source was started again",
+            source.name,
+            counted(events, "event", "are"),
+            extra=fields(component=source.name, count=events),
+        )
     return True
 
 
 def _adopt(source: SourceBase, processor: BatchProcessor, piece: HeldPiece) -> None:
     """Let a processor deliver what another one has put into some of the channels, or may have."""
-    if piece.routed is None or not isinstance(processor, ChannelProcessor):
+    routed = piece.routed
+    if routed is None or not isinstance(processor, ChannelProcessor):
         return
-    if piece.routed.is_in_doubt:
+    was_in_doubt, lost = bool(routed.in_doubt), processor.adopt(routed)
+    if routed.is_nowhere:  # the channel that may have it is gone, and others get all of it
+        piece.routed = None
+    elif lost and was_in_doubt and not routed.in_doubt:
+        _say_missed(source, lost, "may be lost: a storage failure hit the channel, which the source has no more")
+    elif lost:
+        _say_lost(source, lost, "the source has their channel no more, and others have what came with them")
+    if was_in_doubt and (piece.routed is None or routed.in_doubt):
         events = piece.batch.num_rows
         _log.warning(
             "%s: %s put again, and may come twice: a storage failure left it open whether a channel has them",
@@ -125,8 +134,6 @@ def _adopt(source: SourceBase, processor: BatchProcessor, piece: HeldPiece) -> N
             counted(events, "event", "are"),
             extra=fields(component=source.name, count=events),
         )
-    if lost := processor.adopt(piece.routed):
-        _say_lost(source, lost, "the source has their channel no more, and others have what came with them")
 
 
 def lose_unstored(source: SourceBase) -> None:
@@ -150,7 +157,11 @@ def _leave(source: SourceBase, pieces: Iterable[HeldPiece], why: str) -> None:
 
 
 def _say_lost(source: SourceBase, events: int, why: str) -> None:
-    text = f"{counted(events, 'event', 'are')} not stored, and lost: {why}"
+    _say_missed(source, events, f"{'is' if events == 1 else 'are'} not stored, and lost: {why}")
+
+
+def _say_missed(source: SourceBase, events: int, what: str) -> None:
+    text = f"{counted(events, 'event')} {what}"
     source.miss(text)
     _log.error("%s: %s", source.name, text, extra=fields(component=source.name, count=events))
 
