@@ -60,7 +60,12 @@ _RULES = (
         lambda k: _file_type(k) == "sequencefile",
         "hdfs.fileType = DataStream or CompressedStream",
     ),
-    _Rule(("hdfs",), ("hdfs.writeFormat",), lambda k: _file_type(k) != "sequencefile", "hdfs.fileType = SequenceFile"),
+    _Rule(
+        ("hdfs",),
+        ("hdfs.writeFormat",),
+        lambda k: _file_type(k) != "sequencefile" and str(k.get("write_format", "")).lower() != "text",  # many write it
+        "hdfs.fileType = SequenceFile",
+    ),
 )
 
 

@@ -36,10 +36,15 @@ HDFS = ("type = hdfs", "hdfs.path = /x")
         ("hdfs.inUseSuffix = .x", ("hdfs.emptyInUseSuffix = true",), ""),
         ("serializer = TEXT", (), "hdfs.fileType = DataStream"),
         ("serializer.appendNewline = false", (), "hdfs.fileType = DataStream"),
-        ("hdfs.writeFormat = Text", ("hdfs.fileType = DataStream",), ""),
+        ("hdfs.writeFormat = Writable", ("hdfs.fileType = DataStream",), ""),
     ],
 )
 def test_a_property_of_a_sink_that_does_nothing_is_found(line: str, with_it: tuple[str, ...], switch: str) -> None:
     (found,) = idle(sink(*HDFS, line, *with_it))
     assert found.startswith(f"{line.partition(' ')[0]} does nothing without ")
     assert not idle(sink(*HDFS, line, *([switch] if switch else [])))
+
+
+def test_text_is_no_idle_format_of_a_file_that_is_text_anyway() -> None:
+    """Most files for Flume write both, and the advice was to write another type of file."""
+    assert not idle(sink(*HDFS, "hdfs.fileType = DataStream", "hdfs.writeFormat = Text"))
