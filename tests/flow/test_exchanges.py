@@ -38,6 +38,11 @@ def changed(place: Path, running: flow.Agent) -> None:
     write(place, CONFIGURATION.replace("checkpointDir = {dir}/c2", "checkpointDir = {dir}/c3"))
 
 
+def begin(running: flow.Agent, builds: HeldBuilds) -> None:
+    """Wait until the agent assembles what has changed; a short wait may be over before it looks at the files."""
+    wait_until(lambda: not running.wait(0.001) and builds.hangs.is_set())
+
+
 def test_a_wait_ends_in_time_though_a_changed_file_is_assembled_from_a_disk_that_hangs(
     place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -45,11 +50,10 @@ def test_a_wait_ends_in_time_though_a_changed_file_is_assembled_from_a_disk_that
     with agent(place) as running:
         builds = HeldBuilds(monkeypatch)
         changed(place, running)
-        assert not running.wait(0.001)
-        assert builds.hangs.wait(60)
-        for _ in range(2):
-            assert not running.wait(0.001)
-        assert caplog.text.count("the changed configuration of the agent a1 is still being assembled after 0 s") == 1
+        begin(running, builds)
+        said = "the changed configuration of the agent a1 is still being assembled after 0 s"
+        wait_until(lambda: not running.wait(0.001) and said in caplog.text)
+        assert not running.wait(0.001) and caplog.text.count(said) == 1
         log(place, "1")
         wait_until(lambda: written(place, "out2") == ["1"])
         assert not running.stop(), "what is being opened is not closed yet"
@@ -63,8 +67,7 @@ def test_files_that_were_assembled_beside_what_runs_no_more_are_assembled_again(
     with agent(place) as running:
         builds = HeldBuilds(monkeypatch)
         changed(place, running)
-        running.wait(0.001)
-        assert builds.hangs.wait(60)
+        begin(running, builds)
         monkeypatch.undo()
         assert running.reload()
         of_reload = running.channels["c2"].channel
@@ -84,6 +87,6 @@ def test_files_for_which_there_is_no_thread_are_refused_and_the_agent_runs_as_it
         before = running.channels["c2"]
         changed(place, running)
         with no_threads():
-            running.wait(0.001)
-        assert "the changed configuration is refused" in caplog.text and "can't start" in caplog.text
+            wait_until(lambda: not running.wait(0.001) and "the changed configuration is refused" in caplog.text)
+        assert "can't start" in caplog.text
         assert running.channels["c2"] is before
