@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 
 from spillable_stream.call_threads import make
 from spillable_stream.flow.closing import closes
@@ -18,6 +18,7 @@ __all__ = ["Assembling"]
 _log = log_of("spillable_stream.flow")
 
 _LONG_SECONDS = 15.0  # as long as an agent waits for what it starts
+_LAST_SECONDS = 1.0  # for which a drop waits: nearly all are over by then, and a stop has not failed
 
 
 class Assembling:
@@ -70,6 +71,8 @@ class Assembling:
 
     def drop(self) -> bool:
         """Close what it has opened, and tell whether all of it is closed; if it is not over, as soon as that is."""
+        if not self.hangs():
+            wait([self._done], _LAST_SECONDS)
         if self.is_over:
             return self._close(self._done)
         self._done.add_done_callback(self._close)
