@@ -116,7 +116,7 @@ class ChannelProcessor:
         self.puts: PartPuts = PartPuts(self._channels)
         checked_times = self._checked_times({} if times is None else times)
         rejects = None if dead_letter is None else self._name_of(dead_letter)
-        aside = self.selector.never_required() - {rejects}
+        self._aside = aside = self.selector.never_required() - {rejects}
         self.optional_puts: OptionalPuts = OptionalPuts(called, aside, self.puts, self.left_out)
         text("division", division)
         self._numbers = None if producer is None else BatchNumbers(producer, self._channels, aside, division)
@@ -339,12 +339,15 @@ class ChannelProcessor:
     def adopt(self, routed: RoutedBatch) -> int:
         """Take over a batch of another processor that could not deliver it, to deliver it to the channels of this one.
 
+        What is an optional channel by now need not take its part.
+
         Args:
             routed: the batch; some channels have their parts, or may have them.
 
         Returns:
             How many events are in parts of required channels that this processor does not have.
         """
+        routed.let_off(self._aside)
         return routed.without_channels({*routed.required, *routed.optional} - self._channels.keys())
 
     def hanging(self) -> list[Channel]:

@@ -95,6 +95,15 @@ class RoutedBatch:
         self.required, self.optional, self.times = again.required, again.optional, again.times
         self.result, self.note = again.result, again.note
 
+    def let_off(self, names: Collection[str]) -> None:
+        """Let some channels do without their parts.
+
+        Args:
+            names: the channels' names.
+        """
+        self.optional = {**self.optional, **{name: part for name, part in self.required.items() if name in names}}
+        self.required = {name: part for name, part in self.required.items() if name not in names}
+
     def without_channels(self, names: Collection[str]) -> int:
         """Forget the parts of some channels; return how many events the required ones of them do not have.
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from spillable_stream.flow.interceptors.headers import Static
 from spillable_stream.flow.interceptors.regex_filter import RegexFilter
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.routed_batch import Processed, RoutedBatch
-from spillable_stream.flow.selectors import Multiplexing
+from spillable_stream.flow.selectors import Multiplexing, Replicating
 from spillable_stream.flow.sources.base import SourceBase
 from spillable_stream.flow.sources.event_columns import events_of
 from spillable_stream.flow.sources.held import lose_unstored, put_held, put_unstored
@@ -208,21 +209,45 @@ def test_a_batch_that_only_a_channel_may_have_that_is_gone_is_put_where_the_sour
     source, stopping = SourceBase(), threading.Event()
     stopping.set()
     with Channel(tmp_path / "b", minimum_required_space=0) as b:
-        failed = failed_while_it_puts(tmp_path / "a", source, stopping)
-        assert put_unstored(source, ChannelProcessor({"b": b}), threading.Event())
+        failed = failed_while_it_puts(tmp_path / "failed", source, stopping)
+        assert put_unstored(source, ChannelProcessor({"other": b}), threading.Event())
         assert take(b) == [b"x"]
         failed.close()
     assert "1 event is put again, and may come twice" in caplog.text and "1 event is stored now" in caplog.text
     assert not source.missed
 
 
-def failed_while_it_puts(path: Path, source: SourceBase, stopping: threading.Event) -> Channel:
-    """Return a channel whose storage failed as the source put, so that the source holds a batch in doubt."""
+def test_a_batch_does_not_wait_for_a_channel_that_became_optional(tmp_path: Path) -> None:
+    """Its source stood still, though somebody had made the channel optional for that."""
+    source, stopping = SourceBase(), threading.Event()
+    stopping.set()
+    with Channel(tmp_path / "a", minimum_required_space=0) as a:
+        failed = failed_while_it_puts(tmp_path / "b", source, stopping, {"a": a})
+        channels = {"a": a, "b": failed}
+        with ChannelProcessor(channels, selector=Replicating(optional=["b"])) as processor:
+            assert put_unstored(source, processor, stopping)
+            assert processor.left_out.events == 1
+        assert take(a) == [b"x"]
+        failed.close()
+    assert not source.missed
+
+
+def failed_while_it_puts(
+    path: Path, source: SourceBase, stopping: threading.Event, others: Mapping[str, Channel] = {}
+) -> Channel:
+    """Return a channel whose storage failed as the source put, so that the source holds a batch in doubt.
+
+    Args:
+        path: where the channel is.
+        source: the source.
+        stopping: is set.
+        others: the channels of the source that work.
+    """
     with broken_disk(path) as disk:
         failed = Channel(path, minimum_required_space=0)
         put(failed, b"before")
         disk.breaks(calls=(*SYNCS, "open"))
-        assert not put_held(source, ChannelProcessor({"a": failed}), BATCH, stopping)
+        assert not put_held(source, ChannelProcessor({**others, "b": failed}), BATCH, stopping)
     return failed
 
 
