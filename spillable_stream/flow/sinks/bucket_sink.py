@@ -211,7 +211,7 @@ class BucketSink(BatchSink):
         if file is None or file.appended is None or file.appended.is_there:
             return file
         _log.warning(
-            "%s: %s is gone, and what comes goes to a new file",
+            "%s: %s is gone, and later events go to a new file",
             self.name,
             file.in_use,
             extra=fields(component=self.name, file=file.in_use),

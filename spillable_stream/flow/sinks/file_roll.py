@@ -174,7 +174,7 @@ class FileRoll(BatchSink):
         """Return the open file, a new one if it is time."""
         if self._file is not None and not self._file.is_there:
             _log.warning(
-                "%s: %s is gone, and what comes goes to a new file",
+                "%s: %s is gone, and later events go to a new file",
                 self.name,
                 self._file.path,
                 extra=fields(component=self.name, file=self._file.path),

@@ -45,6 +45,6 @@ def test_a_property_of_a_sink_that_does_nothing_is_found(line: str, with_it: tup
     assert not idle(sink(*HDFS, line, *([switch] if switch else [])))
 
 
-def test_text_is_no_idle_format_of_a_file_that_is_text_anyway() -> None:
+def test_text_as_the_format_of_a_file_that_is_text_anyway_is_not_found() -> None:
     """Most files for Flume write both, and the advice was to write another type of file."""
     assert not idle(sink(*HDFS, "hdfs.fileType = DataStream", "hdfs.writeFormat = Text"))

@@ -105,7 +105,9 @@ def test_the_note_is_in_the_directory(open_channel: Callable[..., Channel], tmp_
     assert [p.parent for p in tmp_path.rglob(".spillable-a1.k1.note")] == [tmp_path / "out"]
 
 
-def test_a_directory_that_its_disk_cannot_tell_of_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_cannot_say_whether_the_directory_is_there_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(path: Path) -> bool:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -128,7 +130,7 @@ APPENDING: dict[str, Callable[[Path], Sink]] = {
 
 @pytest.mark.parametrize("kind", APPENDING)
 @pytest.mark.parametrize("is_directory", [True, False], ids=["directory", "file"])
-def test_what_comes_when_somebody_has_removed_the_open_file_goes_to_another_one(
+def test_later_events_go_to_a_new_file_when_somebody_has_removed_the_open_one(
     open_channel: Callable[..., Channel],
     tmp_path: Path,
     kind: str,
@@ -152,7 +154,7 @@ def test_what_comes_when_somebody_has_removed_the_open_file_goes_to_another_one(
         assert not out.exists() and channel.stats().groups["default"].lag == 1
         out.mkdir()
     sink.process()
-    assert f"{written} is gone, and what comes goes to a new file" in caplog.text
+    assert f"{written} is gone, and later events go to a new file" in caplog.text
     put(channel, b"c")
     sink.process()
     sink.close()
