@@ -9,7 +9,6 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import NoReturn
 
 from spillable_stream.errors import (
     ChannelClosedError,
@@ -107,7 +106,7 @@ class CommitLock:
                 "is stuck"
             )
         if self._holding is not None:
-            self._refuse_holder()
+            self._require_over()
         self._holding = had
         self._block = weakref.ref(block, self._abandoned)
         if self._closed:
@@ -124,7 +123,10 @@ class CommitLock:
             raise _unusable(f"the channel failed and must be opened again: {self.failed}")
 
     def _abandoned(self, block: weakref.ref[_Block]) -> None:
-        """Release the lock of a block that is gone, since an interrupt ended `_Block.__exit__` before it began."""
+        """Release the lock of a block that is gone, since an interrupt ended `_Block.__exit__` before it began.
+
+        Where another thread collected it, only the holder can, which does when it comes again (`_require_over`).
+        """
         if block is self._block:
             self.let_go()
 
@@ -135,7 +137,11 @@ class CommitLock:
             "open the channel where it is now"
         )
 
-    def _refuse_holder(self) -> NoReturn:
+    def _require_over(self) -> None:
+        """Refuse this thread, which holds the lock already, unless its block is gone: then release the lock."""
+        if self._block is not None and self._block() is None:
+            self.let_go()
+            return
         raise TransactionStateError(
             f"this thread holds {self.layout.lock} already: a signal handler, a finalizer (__del__) or a handler of "
             "warnings or logging came in between; let another thread do that"
@@ -192,7 +198,7 @@ class CommitLock:
         """
         with contextlib.nullcontext() if forked else self._thread_lock:
             if not forked and self._holding is not None:
-                self._refuse_holder()
+                self._require_over()
             self._closed = True
             self._lock.close()
             self.head.close()

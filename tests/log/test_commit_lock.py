@@ -67,6 +67,20 @@ def test_an_interrupt_anywhere_in_a_block_outside_of_a_commit_leaves_the_lock_fr
     assert number > 20
 
 
+def test_a_block_that_another_thread_collected_is_over_for_the_thread_that_held_the_lock(open_channel: Open) -> None:
+    """An error that refers to itself ends in whichever thread collects garbage, and only the holder can release it."""
+    channel, other = open_channel(), open_channel()
+    lock = channel.engine().log.lock
+    for use in (lambda: put(channel, b"x"), channel.close):
+        block = [lock.locked(1)]
+        block[0].__enter__()
+        collector = threading.Thread(target=block.clear)
+        collector.start()
+        collector.join()
+        use()
+        put(other, b"y")
+
+
 def _put(channel: Channel, failed: list[BaseException]) -> None:
     try:
         put(channel, b"y")
