@@ -16,7 +16,6 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.options_by_storage import refuse_unfit_options
 from spillable_stream.engine.put_request import Put
-from spillable_stream.engine.requests import Request
 from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.store.object_checkpointing import ObjectCheckpointing
 from spillable_stream.engine.store.object_delays import ObjectStaging, StagedDelayObjects, write_delayed
@@ -206,9 +205,9 @@ class _Segments:
     def found(self, segment: SegmentRef) -> SegmentRef:
         return segment
 
-    def prepare(self, request: Request, plan: AppendPlan, file_id: int, end: int) -> None:
+    def prepare(self, request: Put, plan: AppendPlan, file_id: int, end: int) -> None:
         """Refuse a put whose objects a collector may have removed by now, or may remove before anybody reads them."""
-        if not isinstance(request, Put) or not (request.segments or request.delayed) or request.done(plan):
+        if not (request.segments or request.delayed) or request.done(plan):
             return
         held = request.delayed.runs if isinstance(request.delayed, StagedDelayObjects) else ()
         for name in [*(segment.name for segment in request.segments), *(run.name for run in held)]:
