@@ -113,6 +113,7 @@ class AppendPlan:
         put_events, put_bytes = self.put_events, self.put_bytes
         overflow, repeated, next_side_file = self.overflow, self._repeated, self.next_side_file
         settled, recovery = self.settled.copy() if self.settled else None, self._unsaid_recovery
+        positions = self.positions.copy() if self.positions else None
         delays = self.delays.mark() if self.delays else None
         try:
             return plan_request(self)
@@ -122,6 +123,7 @@ class AppendPlan:
             self.put_events, self.put_bytes = put_events, put_bytes
             self.overflow, self._repeated, self.next_side_file = overflow, repeated, next_side_file
             self.settled, self._unsaid_recovery = settled or set(), recovery
+            self.positions = positions or {}
             if delays is not None:
                 delays()
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from spillable_stream import Channel, TransactionCapacityError
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.commit_on_behalf import finish_takes
+from spillable_stream.engine.group_owners import KeptPosition
 from spillable_stream.engine.put_request import Put
+from spillable_stream.engine.take_requests import Take
 from spillable_stream.errors import EventTooLargeError, StateTooLargeError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.commit_record import CommitRecord, SegmentRef
@@ -130,6 +133,21 @@ def test_a_request_that_fails_half_way_leaves_nothing_in_the_plan() -> None:
     assert (plan.next_id, plan.next_transaction, plan.overflow) == (2, 2, False)
     assert (plan.put_events, len(plan.entries)) == (1, 2)
     assert plan.attempt(Put([Frame.of(FrameType.PUT, b"three", 1)]).plan).first_id == first.last_id + 1
+
+
+def test_a_take_that_fails_has_no_position_to_be_kept() -> None:
+    plan = AppendPlan(ChannelState(ChannelOptions(), [b"schema"]))
+    kept, failed = (cast(KeptPosition, object()) for _ in range(2))
+    plan.attempt(Take("kept", [(1, 1)], position=kept).plan)
+
+    def fail(plan: AppendPlan) -> CommitResult:
+        for group in ("kept", "failed"):
+            Take(group, [(2, 2)], position=failed).plan(plan)
+        raise StateTooLargeError("the third")
+
+    with pytest.raises(StateTooLargeError, match="the third"):
+        plan.attempt(fail)
+    assert plan.positions == {"kept": kept}
 
 
 def recoveries_of(plan: AppendPlan) -> list[str]:
