@@ -22,6 +22,7 @@ from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.dues import dues_frame
 from spillable_stream.format.file_names import Tier, disk_segment, in_memory
 from spillable_stream.format.frame import Frame
+from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.log import disk_space
 from spillable_stream.log.staged_file import StagedFileWriter
 from tests.support.delays import deliveries_of
@@ -130,6 +131,9 @@ def test_a_batch_that_is_over_needs_no_staged_file(open_channel: Open) -> None:
     channel = open_channel(minimum_required_space=2**60)
     channel.engine().state.sinks["query"] = 5
     prepare(channel, Put([], [SegmentRef("segment.query.5." + "0" * 32, 1, 100, 50)], ("query", 5)))
+    batch = NumberedBatch("producer", Numbers(3, 3, 7))
+    channel.engine().state.producers.record("producer", batch.numbers, (1, 1), in_memory=False)
+    prepare(channel, Put([], [SegmentRef("segment." + "0" * 32, 1, 100, 50)], producer=batch))
 
 
 def test_takes_need_neither_room_nor_files(open_channel: Open) -> None:
