@@ -61,6 +61,23 @@ def test_what_is_appended_is_in_the_log_and_in_the_state_at_once(open_channel: O
     assert peek(other) == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("tier", Tier)
+def test_what_is_appended_to_a_new_file_is_in_the_state_at_once(open_channel: Open, tier: Tier) -> None:
+    """A group's next append would use its IDs again."""
+    channel = open_channel(memory_capacity=1000, byte_capacity=4 << 20)
+    put(channel, b"a")
+    engine, appender = channel.engine(), channel.engine().appender
+    with appender.committing():
+        before = appender.reserve_room(tier, 10_000)
+        start = appender.reserve_room(tier, 1 << 30)
+        assert start.file_id > before.file_id
+        plan = AppendPlan(engine.state, tier, start=start.offset)
+        put_of(channel, b"b").plan(plan)
+        assert appender.append(plan, start)
+        assert engine.state.last_id == 2
+    assert peek(channel) == [b"a", b"b"]
+
+
 def test_syncs_and_bytes_of_the_disk_tier_are_counted(open_channel: Open) -> None:
     channel = open_channel()
     appender, counters = channel.engine().appender, channel.engine().counters
