@@ -8,12 +8,17 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel
+from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.put_request import Put
+from spillable_stream.engine.requests import COMMIT_BYTES
 from spillable_stream.errors import ProducerSequenceError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.commit_record import SegmentRef
+from spillable_stream.format.frame import Frame, FrameType, encode_all
 from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.log.staged_file import StagedFileWriter
+from spillable_stream.option_types import ChannelOptions
+from spillable_stream.state.channel_state import ChannelState
 
 
 def staged(channel: Channel, query: str, batch: int) -> SegmentRef:
@@ -61,3 +66,11 @@ def test_a_producers_batch_that_was_cut_on_another_number_is_refused(open_channe
         commit(Put(frames, producer=NumberedBatch("p", Numbers(4, 8)), follows=3))
     commit(Put(frames, producer=NumberedBatch("p", Numbers(6, 8)), follows=5))
     assert channel.stats().producers == {"p": 8} and channel.stats().channel_size == 2
+
+
+def test_room_is_made_for_all_that_is_appended_and_little_more() -> None:
+    request = Put([Frame.of(FrameType.PUT, bytes(size), 1) for size in range(1000)])
+    plan = AppendPlan(ChannelState(ChannelOptions(), [b"schema"]))
+    request.plan(plan)
+    size_bytes = sum(map(len, encode_all(plan.entries, 0)))
+    assert size_bytes <= request.size_bytes() <= size_bytes + COMMIT_BYTES + 7 * len(request.frames)
