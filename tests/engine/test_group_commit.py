@@ -285,6 +285,29 @@ def test_a_thread_that_was_interrupted_as_it_was_to_lead_keeps_nobody_waiting(mo
 # ── errors and interrupts anywhere ──────────────────────────────────────────────────────────────
 
 
+def test_who_came_meanwhile_is_woken_when_the_lead_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause that heals an interrupt would be its latency."""
+    monkeypatch.setattr(group_commit, "_HEALED_SECONDS", 3600.0)
+    log, waits = Log(), threading.Event()
+    commits, wait = GroupCommit(lambda group: commit(group)), Ticket.wait
+    second = threading.Thread(target=commits.submit, args=(Sized(2),), daemon=True)
+
+    def wait_seen(ticket: Ticket, timeout_seconds: float) -> None:
+        waits.set()
+        wait(ticket, timeout_seconds)
+
+    def commit(group: list[Ticket]) -> None:
+        if not log.groups:
+            second.start()
+            waits.wait(_WAIT_SECONDS)
+        log.commit(group)
+
+    monkeypatch.setattr(Ticket, "wait", wait_seen)
+    commits.submit(Sized(1))
+    second.join(_WAIT_SECONDS)
+    assert log.groups == [[1], [2]]
+
+
 def test_a_request_whose_size_cannot_be_told_fails_alone() -> None:
     class Unsized(Sized):
         def size_bytes(self) -> int:
