@@ -46,11 +46,11 @@ def _import() -> None:
 def _serve(asked: socket.socket) -> list[str]:
     """Fork at each request; return in the forks only, with the arguments of Python that each is to have."""
     tests = os.getppid()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the process of tests ends, and so does this one
+    on_ctrl_c = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the process of tests, not by a terminal
     gc.collect()
     gc.freeze()
     while True:
-        request, files, _, _ = socket.recv_fds(asked, LARGE, 3)
+        request, files, _, _ = socket.recv_fds(asked, LARGE, 4)
         if not request:
             os._exit(0)
         arguments, directory, environment = json.loads(request)
@@ -58,12 +58,16 @@ def _serve(asked: socket.socket) -> list[str]:
             importlib.import_module(behind)
         between = os.fork()
         if between == 0:
+            between = os.getpid()
             if os.fork():
                 os._exit(0)
-            while os.getppid() != tests:  # it takes in those whose parents end
+            while os.getppid() == between:
                 time.sleep(0.0001)
+            if os.getppid() != tests:  # which takes in those whose parents end, unless it has ended itself
+                os._exit(1)
+            signal.signal(signal.SIGINT, on_ctrl_c)
             _become(files, directory, environment)
-            asked.send(str(os.getpid()).encode())
+            os.write(files[-1], str(os.getpid()).encode())
             asked.detach()
             os.closerange(3, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)
             return arguments  # type: ignore[no-any-return]
@@ -74,12 +78,14 @@ def _serve(asked: socket.socket) -> list[str]:
 
 def _become(files: list[int], directory: str, environment: dict[str, str]) -> None:
     """Take what whoever starts a process gives it."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(directory)
+    own, given = (env.get("PYTHONPATH", "").split(os.pathsep) for env in (os.environ, environment))
+    if given != own:
+        sys.path[1:] = [*given, *(path for path in sys.path[1:] if path not in (*given, *own))]
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None
-    for number, file in enumerate(files):
+    for number, file in enumerate(files[:3]):
         os.dup2(file, number)
         _open_stream(number, is_unbuffered=bool(os.environ.get("PYTHONUNBUFFERED")))
 

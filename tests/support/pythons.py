@@ -23,16 +23,9 @@ from tests.support.python_server import LARGE
 __all__ = ["Popen", "run"]
 
 _ROOT = Path(__file__).parents[2]
-_SERVER_PROGRAM = Path(__file__).with_name("python_server.py")
-_AS_USUAL = (
-    True,
-    None,
-    None,
-    None,
-    -1,
-    False,
-    -1,
-)  # of what `subprocess` says last: signals, groups, user, umask, session
+_SERVER = "tests.support.python_server"
+# Of what `subprocess` says last: signals, group, groups, user, umask, session, process group.
+_AS_USUAL = (True, None, None, None, -1, False, -1)
 _READ_LATER = ("PYTEST_", "PYSPARK_", "SPARK_", "PYTHONUNBUFFERED", "TMPDIR", "XDG_RUNTIME_DIR")
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -48,14 +41,14 @@ class Popen(subprocess.Popen[AnyStr]):
         """Do what `subprocess.Popen` has it do: start the process, and close what is the process's."""
         pipes = (p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
         is_usual = not (executable or preexec_fn or pass_fds or shell) and close_fds and others == _AS_USUAL
-        environment = dict(os.environ if env is None else env)
-        if not is_usual or not _server.can_run(args, environment):
+        environment, directory = dict(os.environ if env is None else env), os.fspath(cwd or os.getcwd())
+        if not is_usual or not os.path.isdir(directory) or not _server.can_run(args, environment):
             return super()._execute_child(  # type: ignore[misc, no-any-return]
                 args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell,
                 *pipes, *others,
             )  # fmt: skip
         files = [given if given >= 0 else own for own, given in enumerate((p2cread, c2pwrite, errwrite))]
-        self.pid = _server.fork(args, cwd or os.getcwd(), environment, files)
+        self.pid = _server.fork(args, directory, environment, files)
         self._child_created = True
         return self._close_pipe_fds(*pipes)  # type: ignore[attr-defined, no-any-return]
 
@@ -82,7 +75,7 @@ class _Server:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._client = -1
-        self._environment: dict[str, str] = {}
+        self._environment = dict(os.environ)  # of now: a test may have another one for a while
         self._connection: socket.socket
 
     def can_run(self, command: Any, environment: dict[str, str]) -> bool:
@@ -100,29 +93,49 @@ class _Server:
         return environment.get("PYTHONPATH") in paths and _seen(environment) == _seen(self._environment)
 
     def fork(self, command: Any, directory: Any, environment: dict[str, str], files: list[int]) -> int:
-        """Return the ID of a process that is a child of this one."""
+        """Return the ID of a process that is a child of this one.
+
+        Raises:
+            ChildProcessError: the server failed. The next process has another one.
+        """
         arguments = [os.fsdecode(argument) for argument in command[1:]]
         request = json.dumps([arguments, os.fsdecode(directory), environment]).encode()
         assert len(request) < LARGE
         with self._lock:
-            _take_in_orphans(True)
             try:
-                socket.send_fds(self._connection, [request], files)
-                return int(self._connection.recv(64))
+                _take_in_orphans(True)
+                found = self._ask(request, files)
+            except ConnectionError:
+                found = b""
             finally:
                 _take_in_orphans(False)
+            if not found:
+                self._client = -1
+                raise ChildProcessError(f"no Python could be forked for {arguments}; standard error may say why")
+        return int(found)
+
+    def _ask(self, request: bytes, files: list[int]) -> bytes:
+        """Return the answer; the pipe is of this request alone, so one that nobody waits for is taken for no other."""
+        reading, writing = os.pipe()
+        with open(reading, "rb") as answer:
+            try:
+                socket.send_fds(self._connection, [request], [*files, writing])
+            finally:
+                os.close(writing)
+            return answer.read()
 
     def _start(self) -> None:
-        self._client, self._environment = os.getpid(), dict(os.environ)
         self._connection, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
             self._process = subprocess.Popen(
-                [sys.executable, _SERVER_PROGRAM, str(other.fileno())],
+                [sys.executable, "-m", _SERVER, str(other.fileno())],
+                cwd=_ROOT,  # whose package it imports
                 env={**self._environment, "JE_ARROW_MALLOC_CONF": "background_thread:false"},  # a thread is in no fork
                 pass_fds=[other.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
+        self._client = os.getpid()
 
 
 def _seen(environment: dict[str, str]) -> dict[str, str]:

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support import pythons
 from tests.support.waiting import wait_until
 
+ROOT = Path(__file__).parents[2]
 SAYS_WHAT_IT_IS = """
 import os, signal, sys, threading
 print(sys.argv, sys.path, __name__, os.getcwd(), os.getppid(), os.getpgrp(), os.getsid(0), os.environ.get("MINE"))
@@ -92,17 +94,81 @@ def test_what_a_fork_could_not_be_is_a_new_python(options: list[str], variables:
     assert done.stdout == "False\n"
 
 
-def test_what_forks_ends_with_the_process_that_asked_it() -> None:
-    program = """
-import os, sys
+def test_a_directory_that_is_missing_is_an_error_as_with_a_new_python(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        pythons.run([sys.executable, "-c", ""], cwd=tmp_path / "missing")
+
+
+FORKED = """
+import os, signal, subprocess, sys
 from pathlib import Path
+sys.path.insert(0, ROOT)
 from tests.support import pythons
-pythons.run([sys.executable, "-c", ""], check=True)
-print(Path(f"/proc/self/task/{os.getpid()}/children").read_text())
-os.kill(os.getpid(), 9)
+
+def run(program="import sys; print('spillable_stream' in sys.modules)", by=pythons):
+    return by.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+def server():
+    (found,) = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return int(found)
+""".replace("ROOT", repr(str(ROOT)))
+
+
+def said(program: str, **options: Any) -> str:
+    """Return what a new process of tests prints."""
+    done = subprocess.run([sys.executable, "-c", FORKED + program], capture_output=True, text=True, **options)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.stdout
+
+
+def test_the_environment_of_the_first_test_that_starts_a_python_keeps_no_other_from_a_fork() -> None:
+    program = "os.environ['OF_A_TEST'] = ''\nrun()\ndel os.environ['OF_A_TEST']\nprint(run())"
+    assert said(program).split() == ["True"]
+
+
+def test_where_no_path_says_which_package_it_is_that_of_these_tests() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    program = f"""
+os.environ["PYTHONPATH"] = {str(ROOT)!r}
+asked = "import sys, spillable_stream, tests; print(sys.path, spillable_stream.__file__, tests.__file__)"
+print(run(), run(asked) == run(asked, subprocess))
 """
-    root = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run([sys.executable, "-u", "-c", program], env=environment, capture_output=True, text=True)
-    (server,) = done.stdout.split()
-    wait_until(lambda: not Path(f"/proc/{server}").exists())
+    assert said(program, env=environment).split() == ["True", "True"]
+
+
+def test_where_ctrl_c_is_ignored_it_is_so_in_a_fork() -> None:
+    program = "signal.signal(signal.SIGINT, signal.SIG_IGN)\nprint(run('import signal; print(signal.getsignal(2))'))"
+    assert said(program).split() == [str(signal.SIG_IGN.value)]
+
+
+def test_after_an_interrupt_the_next_fork_is_the_one_that_was_asked_for() -> None:
+    program = """
+run()
+os.kill(server(), signal.SIGSTOP)
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+signal.setitimer(signal.ITIMER_REAL, 0.1)
+try:
+    run("print('interrupted')")
+except KeyboardInterrupt:
+    os.kill(server(), signal.SIGCONT)
+    print(run("print('asked for')"))
+"""
+    assert said(program) == "asked for\n\n"
+
+
+def test_what_forks_and_was_killed_is_started_again() -> None:
+    program = """
+run()
+os.kill(server(), 9)
+try:
+    run()
+except ChildProcessError as e:
+    print(e, run())
+"""
+    found = said(program)
+    assert found.startswith("no Python could be forked for ['-c', ") and found.endswith(" True\n\n")
+
+
+def test_what_forks_ends_with_the_process_that_asked_it() -> None:
+    found = int(said("run()\nprint(server(), flush=True)\nos.kill(os.getpid(), 9)"))
+    wait_until(lambda: not Path(f"/proc/{found}").exists())
