@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ _LONG = (
 _PAGES, _RECIPES = "tests/test_docs.py", "tests/crash/"  # each starts what it needs
 _TOGETHER = ("tests/crash/test_spark_kill.py", "tests/crash/test_system_calls.py")  # each has what takes long to make
 _MACHINE = "::runTest"  # how the test of one of hypothesis's state machines ends: with all examples it takes a minute
-_SHORT_SECONDS = 0.1
+_SHOWN_SECONDS = 0.005  # what `--durations` shows at least, by default
 _SLOW = re.compile(r"\bmark\.(slow|crash)\b")
 
 
@@ -65,23 +66,24 @@ class OneOfEach(LoadFileScheduling):
 def say_less(config: pytest.Config) -> None:
     """Have a process that runs tests not tell when each begins, nor that its fixtures were made and removed in no time.
 
-    To tell it takes longer than many a test. Only a verbose terminal and a report in XML show it, and have it.
+    To tell it takes longer than many a test. Only a verbose terminal and a report in XML show it, and have it. So does
+    whoever runs a version of xdist that tells it in another way.
     """
     if config.option.xmlpath or config.option.verbose > 0 or not hasattr(config, "workerinput"):
         return
-    (worker,) = (plugin for plugin in config.pluginmanager.get_plugins() if hasattr(plugin, "sendevent"))
-    send = worker.sendevent
-
-    def send_what_is_shown(name: str, **said: Any) -> None:
-        if name != "logstart" and not (name == "testreport" and _is_dull(said["data"])):
-            send(name, **said)
-
-    worker.sendevent = send_what_is_shown
+    shown_seconds = _SHOWN_SECONDS if config.option.durations_min is None else config.option.durations_min
+    for worker in (plugin for plugin in config.pluginmanager.get_plugins() if hasattr(plugin, "sendevent")):
+        worker.sendevent = partial(_send_what_is_shown, worker.sendevent, shown_seconds)
 
 
-def _is_dull(report: dict[str, Any]) -> bool:
+def _send_what_is_shown(send: Callable[..., None], shown_seconds: float, name: str, **said: Any) -> None:
+    if name != "logstart" and not (name == "testreport" and _is_dull(said["data"], shown_seconds)):
+        send(name, **said)
+
+
+def _is_dull(report: dict[str, Any], shown_seconds: float) -> bool:
     is_of_test = report["when"] == "call" or report["outcome"] != "passed"
-    return not is_of_test and report["duration"] < _SHORT_SECONDS and not report["sections"]
+    return not is_of_test and report["duration"] < shown_seconds and not report["sections"]
 
 
 @cache

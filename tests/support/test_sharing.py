@@ -99,7 +99,7 @@ REPORTS = [
 def told(**options: object) -> list[str]:
     """Return what is told of these reports by a run with some options."""
     worker = Worker()
-    option = SimpleNamespace(**{"xmlpath": None, "verbose": -1, **options})
+    option = SimpleNamespace(**{"xmlpath": None, "verbose": -1, "durations_min": None, **options})
     plugins = SimpleNamespace(get_plugins=lambda: [object(), worker])
     say_less(SimpleNamespace(option=option, workerinput={}, pluginmanager=plugins))  # type: ignore[arg-type]
     worker.sendevent("logstart")
@@ -112,6 +112,20 @@ def told(**options: object) -> list[str]:
 def test_what_nothing_shows_is_not_told() -> None:
     shown = ["made slowly", "made with output", "skipped", "passed", "failed", "not removed"]
     assert told() == [*shown, "logfinish"]
+
+
+def test_what_the_slowest_ones_are_shown_from_is_told() -> None:
+    assert "made slowly" in told(durations_min=6.0) and "made slowly" not in told(durations_min=7.0)
+    assert "made" in told(durations_min=0.001)
+
+
+def test_a_version_of_xdist_that_tells_in_another_way_tells_all() -> None:
+    config = SimpleNamespace(
+        option=SimpleNamespace(xmlpath=None, verbose=-1, durations_min=None),
+        workerinput={},
+        pluginmanager=SimpleNamespace(get_plugins=lambda: [object()]),
+    )
+    say_less(config)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("options", [{"xmlpath": "report.xml"}, {"verbose": 1}])
