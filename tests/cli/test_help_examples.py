@@ -51,6 +51,8 @@ ENDED_BY_CTRL_C = {"agent": {0, 130}}
 MADE_BY = {"create", "restore"}
 """They make `/data/orders`, so it is not there before."""
 
+QUOTED, FOR_A_SHELL = re.compile(r"'[^']*'|\"[^\"$`]*\""), re.compile(r"[|&;<>()$`*?~#]|\[")
+
 
 def examples() -> list[tuple[str, str]]:
     """Return the verbs with their examples."""
@@ -102,9 +104,12 @@ def started(place: Path, command: str) -> subprocess.Popen[bytes]:
         "TMPDIR": str(place),
     }
     files = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    if "|" not in command:
-        arguments = [sys.executable, "-m", "spillable_stream", *shlex.split(placed(place, command))[1:]]
-        return pythons.Popen(arguments, cwd=place, env=environment, **files)
+    if not FOR_A_SHELL.search(QUOTED.sub("", command)):
+        program, *arguments = shlex.split(placed(place, command))
+        assert program == "spillable"
+        return pythons.Popen(
+            [sys.executable, "-m", "spillable_stream", *arguments], cwd=place, env=environment, **files
+        )
     environment["PATH"] = f"{place}/bin:{os.environ['PATH']}"
     return subprocess.Popen(placed(place, command), shell=True, cwd=place, env=environment, **files)
 

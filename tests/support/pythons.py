@@ -3,7 +3,7 @@
 `Popen` and `run` are those of `subprocess`, and so are the processes: children of this one, with the files, directory
 and environment that they are given. They differ from new ones in this: they have one seed of hashes, the package is
 imported, and ``/proc`` shows the command of what forked them. Where a Python may see more of a difference it is a new
-one. A test of imports, or of the order of calls at the exit, needs `subprocess`.
+one. `docs/contributing.md` says which tests need `subprocess`.
 """
 
 from __future__ import annotations
