@@ -8,6 +8,7 @@ one. `docs/contributing.md` says which tests need `subprocess`.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import json
 import os
@@ -110,7 +111,7 @@ class _Server:
             finally:
                 _take_in_orphans(False)
             if not found:
-                self._client = -1
+                self._end()
                 raise ChildProcessError(f"no Python could be forked for {arguments}; standard error may say why")
         return int(found)
 
@@ -136,6 +137,14 @@ class _Server:
                 stdout=subprocess.DEVNULL,
             )
         self._client = os.getpid()
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        if self._client == os.getpid():
+            self._client = -1
+            self._connection.close()
+            self._process.kill()  # a child that the tests left may have the connection, too
+            self._process.wait()
 
 
 def _seen(environment: dict[str, str]) -> dict[str, str]:

@@ -116,8 +116,10 @@ def server():
 
 def said(program: str, **options: Any) -> str:
     """Return what a new process of tests prints."""
-    done = subprocess.run([sys.executable, "-c", FORKED + program], capture_output=True, text=True, **options)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    done = subprocess.run(
+        [sys.executable, "-W", "default", "-c", FORKED + program], capture_output=True, text=True, **options
+    )
+    assert done.returncode in (0, -signal.SIGKILL) and not done.stderr, done.stderr
     return done.stdout
 
 
