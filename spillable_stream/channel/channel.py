@@ -322,6 +322,7 @@ class Channel(Generic[EventT]):
 
         Raises:
             GroupOwnedError: a live consumer owns it.
+            LockTimeoutError: a call of another thread for it has not ended in time; new ones are refused. Repeat it.
             OptionError: the channel has no group of this name; the message names those that it has.
             ReadonlyChannelError: the handle only looks.
         """

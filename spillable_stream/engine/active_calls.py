@@ -103,7 +103,7 @@ class ActiveCalls:
             if time.monotonic() >= until and (under_way := sorted(set(list(self.threads.values())))):
                 raise LockTimeoutError(
                     f"{call} of {self.of} has waited {timeout_seconds:g} s for {' and '.join(under_way)} of another "
-                    "thread; its storage may be slow, or not answer. New calls are refused; close it again once that "
-                    "has ended"
+                    "thread; its storage may be slow, or not answer. New calls are refused; repeat the call that "
+                    "waited once that one has ended"
                 )
             time.sleep(_POLL_SECONDS)

@@ -17,10 +17,12 @@ from spillable_stream import (
     ChannelClosedError,
     DataLossError,
     GroupOwnedError,
+    LockTimeoutError,
     OptionError,
     ReadonlyChannelError,
     TransactionStateError,
 )
+from spillable_stream.engine import active_calls
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
 from tests.support import pythons
@@ -182,6 +184,25 @@ def test_a_group_that_the_handle_owns_is_dropped_and_can_be_owned_again(kept: Ch
     with pytest.raises(ChannelClosedError, match="dropped or given up"):
         former.claim(1)
     assert open_channel().consumer("g", owner_timeout_seconds=0.05).group == "g"
+
+
+def test_a_group_whose_calls_do_not_end_is_dropped_by_the_next_call_once_they_have(
+    kept: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(active_calls, "LONG_SECONDS", 0.01)
+    kept.engine().lock_timeout_seconds = 0.01
+    may_end, began = threading.Event(), threading.Event()
+    calls = kept.consumer("g").active_calls
+    taking = threading.Thread(target=calls.run, args=("a take", lambda: began.set() or may_end.wait()))
+    taking.start()
+    assert began.wait(60)
+    with pytest.raises(LockTimeoutError, match="repeat the call that waited once that one has ended"):
+        kept.drop_group("g")
+    assert "g" in kept.stats().groups
+    may_end.set()
+    taking.join()
+    kept.drop_group("g")
+    assert "g" not in kept.stats().groups
 
 
 def test_a_handle_that_lost_a_group_says_so_once_and_owns_it_again_once_the_other_is_closed(
