@@ -46,6 +46,8 @@ that fits no cache come from memory three times: to be read, to be verified, and
 FAR_FRAME_BYTES = 1 << 20
 """How large they are in an object store, where a task downloads a whole frame for one event of it."""
 
+_MOST_QUARTERS = 5  # of that: rows are not of one size, and what is a little too large has no frame more for its rest
+
 _LARGE_BYTES = 256 << 10  # below, validating the whole buffers is cheaper than copying the slice
 _last_demands: tuple[pa.Schema | None, list[int], list[int]] = None, [], []  # of one schema
 _INDEX = "__index_level_"  # as Arrow names the columns of an index of pandas that has no name
@@ -102,10 +104,9 @@ def encode_batch(
     if not _last_plain.equals(batch.schema):
         batch = _without_others(batch)
     # The size of the whole buffers is cheap to compute, and an upper bound of a slice's size.
-    if rows > 1 and batch.get_total_buffer_size() > frame_bytes < batch.nbytes:
-        step = max(1, rows * frame_bytes // batch.nbytes)
-        if step < rows:
-            return _encode_pieces(batch, step, schema_id, compression, ttl_us, dues, frame_bytes)
+    if rows > 1 and 4 * batch.get_total_buffer_size() > _MOST_QUARTERS * frame_bytes < 4 * batch.nbytes:
+        pieces = -(-batch.nbytes // frame_bytes)
+        return _encode_pieces(batch, -(-rows // pieces), schema_id, compression, ttl_us, dues, frame_bytes)
     options = pa.ipc.IpcWriteOptions(compression=_COMPRESSIONS[compression]) if compression != "none" else None
     try:
         payload = batch.serialize() if options is None else _serialize(batch, options)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -85,6 +87,16 @@ def test_rows_of_uneven_size_are_halved_until_they_fit(monkeypatch: pytest.Monke
     frames = list(encode_batch(batch))
     assert len(frames) > 1
     assert decoded(batch).equals(pa.Table.from_batches([batch]))
+
+
+@pytest.mark.parametrize("frame_bytes", [FRAME_BYTES, FAR_FRAME_BYTES])
+def test_a_large_batch_of_rows_of_any_sizes_is_cut_into_no_small_frames(frame_bytes: int) -> None:
+    """Each frame costs a reader, and is a block of the index."""
+    sizes = random.Random(7)
+    batch = pa.record_batch({"x": [bytes(sizes.randrange(2000)) for _ in range(20_000)]})
+    frames = encode_batch(batch, frame_bytes=frame_bytes)
+    assert min(len(frame.payload) for frame in frames) > frame_bytes / 2
+    assert max(len(frame.payload) for frame in frames) < 1.3 * frame_bytes
 
 
 def test_one_event_that_no_frame_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
