@@ -18,9 +18,10 @@ query that can be started again has a name, and its checkpoint is under that; ta
 the commit. One that is not on a file system of the driver's host is left to the store that it is in; so are offsets
 that Spark writes late (``asyncProgressTrackingEnabled``).
 
-It also shows that a driver hung while another one took its place: the batch is in ``commits``, or the query's ID is
-another one. Spark would fail that driver right after its commit. A sink that has the batch would skip it, too; but by
-then the query may write to another sink, or be another query.
+It also shows that a driver hung while another one took its place: the batch is in ``commits``, or a later one, since
+Spark keeps the last hundred only; or the query's ID is another one. Spark would fail that driver right after its
+commit. A sink that has the batch would skip it, too; but by then the query may write to another sink, or be another
+query.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ class SparkCheckpoint:
         directory = self.directory(checkpoints)
         if directory is None:
             return
-        if (directory / "commits" / str(batch_id)).exists():
-            what = f"another driver of the query {query} has finished its batch {batch_id}"
+        if (finished := _last_finished(directory)) >= batch_id:
+            what = f"another driver of the query {query} has finished its batch {finished}"
         elif (there := _query_in(directory)) not in ("", query):
             what = f"it is the checkpoint of the query {there} by now, and no longer that of {query}"
         else:
@@ -109,6 +110,13 @@ class SparkCheckpoint:
 
 NOWHERE = SparkCheckpoint()
 """The checkpoint of a query whose place nothing says."""
+
+
+def _last_finished(directory: Path) -> int:
+    """Return the last batch that Spark has noted as done; -1 where there is none, or nothing says it."""
+    with contextlib.suppress(OSError):
+        return max((int(name) for name in os.listdir(directory / "commits") if name.isdecimal()), default=-1)
+    return -1
 
 
 def _query_in(directory: Path) -> str:

@@ -123,6 +123,22 @@ def test_a_driver_that_hung_stores_nothing_once_the_next_one_has_finished_its_ba
     assert (checkpoint / NOTE).read_text() == noted
 
 
+def test_a_driver_that_hung_until_spark_has_cleaned_its_batch_from_the_checkpoint_stores_nothing(
+    tmp_path: Path, checkpoint: Path
+) -> None:
+    """Spark keeps what it wrote of the last batches only (``spark.sql.streaming.minBatchesToRetain``)."""
+    (checkpoint / "metadata").write_text('{"id":"query"}')
+    (checkpoint / "commits").mkdir()
+    for name in ("9", "10", ".10.crc", ".11.8e1c.tmp"):
+        (checkpoint / "commits" / name).touch()
+    writer = WAYS["a path"](tmp_path, SparkCheckpoint(str(checkpoint)))
+    with pytest.raises(ss.CheckpointMismatchError, match="another driver of the query query has finished its batch 10:"):
+        commit(writer, 8, "a run")
+    assert bodies(tmp_path / "one") == []
+    commit(writer, 11, "a run")
+    assert bodies(tmp_path / "one") == ROWS
+
+
 def test_a_driver_that_hung_stores_nothing_once_its_checkpoint_is_another_querys(
     tmp_path: Path, checkpoint: Path
 ) -> None:
