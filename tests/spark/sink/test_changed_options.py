@@ -132,7 +132,9 @@ def test_a_driver_that_hung_until_spark_has_cleaned_its_batch_from_the_checkpoin
     for name in ("9", "10", ".10.crc", ".11.8e1c.tmp"):
         (checkpoint / "commits" / name).touch()
     writer = WAYS["a path"](tmp_path, SparkCheckpoint(str(checkpoint)))
-    with pytest.raises(ss.CheckpointMismatchError, match="another driver of the query query has finished its batch 10:"):
+    with pytest.raises(
+        ss.CheckpointMismatchError, match="another driver of the query query has finished its batch 10:"
+    ):
         commit(writer, 8, "a run")
     assert bodies(tmp_path / "one") == []
     commit(writer, 11, "a run")
