@@ -511,10 +511,13 @@ class Channel(Generic[EventT]):
             self._open.close(checkpoint=checkpoint, flush=flush)
         except SpillableError:
             raise
-        except BaseException:  # of a signal handler: a handle that is closed by half would keep all others out
+        except BaseException as e:  # of a signal handler: a handle that is closed by half would keep all others out
             if self._open.is_left:  # but for a spool, which ships no more
                 flush = False
-            self._open.close(checkpoint=checkpoint, flush=flush)
+            try:
+                self._open.close(checkpoint=checkpoint, flush=flush)
+            except SpillableError as failed:  # the interrupt is what a program waits for
+                e.add_note(f"{self.path} could not be closed as it should: {failed}")
             raise
 
     def __reduce__(self) -> NoReturn:

@@ -87,6 +87,23 @@ def test_a_close_that_an_interrupt_hits_is_completed_unless_it_has_not_begun(
     assert number > {"disk": 300, "store": 60, "store behind a spool": 25}[place]
 
 
+def test_an_interrupt_amid_a_close_is_raised_though_the_disk_then_refuses(path: Path) -> None:
+    """Or a program that expects errors of its disk at a close goes on, as if nobody had pressed Ctrl-C."""
+    fs = FaultyFileSystem()
+    channel = Channel(path, fs=fs, memory_capacity=10)
+    put(channel, b"x")
+    interrupts = Interrupts(1, "/active_calls.py", handler=_raise_interrupt, error=ZeroDivisionError)
+    with fs.failing(lambda call: call.name == "write"), pytest.raises(KeyboardInterrupt) as raised:
+        interrupts.run(channel.close)
+    assert "could not be closed as it should" in "".join(raised.value.__notes__)
+    with Channel(path) as again:
+        assert peek(again) == [b"x"]
+
+
+def _raise_interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("step", [13, pytest.param(7, marks=pytest.mark.slow)])
 def test_an_interrupt_amid_a_close_leaves_no_group_owned_in_a_store(
