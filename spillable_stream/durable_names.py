@@ -14,11 +14,14 @@ __all__ = ["sync_directory", "sync_names"]
 
 def sync_directory(path: Path) -> None:
     """Return once a directory's entries are on the medium; raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    opened: list[int] = []
+    closing = map(os.close, opened)
     try:
-        os.fsync(descriptor)
+        # Opened and noted in one call, which is C's: an interrupt between the two would leave it open.
+        opened.extend(map(os.open, (path,), (os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC,)))
+        os.fsync(opened[0])
     finally:
-        os.close(descriptor)
+        next(closing, None)
 
 
 def sync_names(path: Path, sync: Callable[[Path], None], is_durable: Callable[[Path], bool]) -> None:

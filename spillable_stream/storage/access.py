@@ -25,8 +25,14 @@ class Access:
     mode: int = PRIVATE_MODE
     group: int | None = None
 
-    def open_or_make(self, path: Path, flags: int, *, exclusive: bool) -> int:
-        """Open a file, created if missing, and return its descriptor.
+    def open_or_make(self, path: Path, flags: int, opened: list[int], *, exclusive: bool) -> None:
+        """Open a file, created if missing.
+
+        Args:
+            path: the file.
+            flags: how to open it.
+            opened: gets its descriptor, in the call that opens it: no interrupt comes between. The caller closes it.
+            exclusive: whether a file that exists is refused.
 
         Raises:
             OSError: the system refused, or the file exists and ``exclusive`` is set.
@@ -34,19 +40,16 @@ class Access:
         owner = _other_owner(path.parent)
         while True:
             try:
-                descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, self.mode & 0o666)
+                opened.extend(map(os.open, (path,), (flags | os.O_CREAT | os.O_EXCL,), (self.mode & 0o666,)))
             except FileExistsError:
                 if exclusive:
                     raise
                 with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                    return os.open(path, flags)
+                    opened.extend(map(os.open, (path,), (flags,)))
+                    return
             else:
-                try:
-                    self._settle(descriptor, owner, self.mode & 0o666)
-                except BaseException:
-                    os.close(descriptor)
-                    raise
-                return descriptor
+                self._settle(opened[0], owner, self.mode & 0o666)
+                return
 
     def make_directory(self, path: Path, owner_of: Path | None = None) -> None:
         """Create a directory. It is closed to other users until it has its group.
@@ -74,11 +77,14 @@ class Access:
         Raises:
             OSError: the system refused, or the path is not a directory.
         """
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        opened: list[int] = []
+        closing = map(os.close, opened)
         try:
-            self._settle(descriptor, owner, self.mode)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            opened.extend(map(os.open, (path,), (flags,)))  # in one call, as `open_or_make`
+            self._settle(opened[0], owner, self.mode)
         finally:
-            os.close(descriptor)
+            next(closing, None)
 
     def _settle(self, descriptor: int, owner: tuple[int, int] | None, mode: int) -> None:
         """Change owner, group and mode of a new file or directory, each only if the system's default is wrong."""

@@ -8,7 +8,7 @@ import errno
 import functools
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -93,16 +93,17 @@ class File:
     Args:
         path: the file.
         descriptor: its open file descriptor, which this object then owns.
+        closing: closes the descriptor at its first step, and does nothing at others; None to make one.
 
     Attributes:
         path: the file.
         descriptor: its descriptor, for calls that need one; -1 once it is closed. `fileno` says that.
     """
 
-    def __init__(self, path: Path, descriptor: int) -> None:
+    def __init__(self, path: Path, descriptor: int, closing: Iterator[None] | None = None) -> None:
         # Closes it once, whoever asks. If an interrupt ends `__del__`, the end of the reference asks, in C, where no
         # interrupt comes.
-        self._closing = map(os.close, [descriptor])
+        self._closing = closing or map(os.close, [descriptor])
         self.descriptor: int = descriptor
         self.path: Path = path
         self._name = os.fsencode(path)

@@ -70,14 +70,22 @@ class FileSystem:
         """
         flags = (os.O_RDONLY if readonly else os.O_RDWR) | os.O_CLOEXEC | os.O_NOFOLLOW
         flags |= os.O_NONBLOCK  # opening a planted pipe must not wait for its other end
-        with named("creating" if create else "opening", path, may_be_missing=not create):
-            with forking:
-                made = self.access.open_or_make(path, flags, exclusive=exclusive) if create else os.open(path, flags)
-                file = File(path, made)
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                file.close()
-                raise OSError(errno.EINVAL, "it is not a regular file")
-            return file
+        opened: list[int] = []
+        closing = map(os.close, opened)
+        try:
+            with named("creating" if create else "opening", path, may_be_missing=not create):
+                with forking:
+                    if create:
+                        self.access.open_or_make(path, flags, opened, exclusive=exclusive)
+                    else:
+                        opened.extend(map(os.open, (path,), (flags,)))
+                    file = File(path, opened[0], closing)
+                if not stat.S_ISREG(os.fstat(opened[0]).st_mode):
+                    raise OSError(errno.EINVAL, "it is not a regular file")
+                return file
+        except BaseException:  # also an interrupt, between any two calls
+            next(closing, None)
+            raise
 
     def list_files(self, directory: Path) -> list[str]:
         """Return the names of files and of all symbolic links in a directory, sorted; none if it is missing."""

@@ -14,25 +14,31 @@ from tests.lab.users import NEEDS_USERS
 GROUP = 65000
 
 
+def _open_or_make(access: Access, path: Path, *, exclusive: bool = True) -> None:
+    opened: list[int] = []
+    access.open_or_make(path, os.O_RDWR, opened, exclusive=exclusive)
+    os.close(opened[0])
+
+
 def test_a_new_file_and_a_new_directory_get_the_mode(tmp_path: Path) -> None:
     access = Access(0o750)
-    os.close(access.open_or_make(tmp_path / "file", os.O_RDWR, exclusive=True))
+    _open_or_make(access, tmp_path / "file")
     access.make_directory(tmp_path / "directory")
     assert [stat.S_IMODE((tmp_path / n).stat().st_mode) for n in ("file", "directory")] == [0o640, 0o750]
 
 
 def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     (tmp_path / "file").touch(0o644)
-    os.close(Access(0o770).open_or_make(tmp_path / "file", os.O_RDWR, exclusive=False))
+    _open_or_make(Access(0o770), tmp_path / "file", exclusive=False)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
     with pytest.raises(FileExistsError):
-        Access().open_or_make(tmp_path / "file", os.O_RDWR, exclusive=True)
+        _open_or_make(Access(), tmp_path / "file")
 
 
 @NEEDS_USERS
 def test_what_is_created_gets_the_group(tmp_path: Path) -> None:
     access = Access(0o770, GROUP)
-    os.close(access.open_or_make(tmp_path / "file", os.O_RDWR, exclusive=True))
+    _open_or_make(access, tmp_path / "file")
     access.make_directory(tmp_path / "directory")
     assert [(tmp_path / n).stat().st_gid for n in ("file", "directory")] == [GROUP, GROUP]
 

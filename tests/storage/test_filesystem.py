@@ -3,6 +3,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
+from itertools import count
 from pathlib import Path
 from unittest import mock
 
@@ -11,6 +13,7 @@ import pytest
 from spillable_stream.errors import StorageError
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.fake_files import FaultyFileSystem, nth
+from tests.support.interrupts import Interrupts
 
 FS = FileSystem()
 
@@ -155,3 +158,36 @@ def test_what_is_at_a_path_is_said_in_words_and_a_link_is_not_followed(tmp_path:
     said = {"file": "a file", "link": "a symbolic link", "pipe": "a named pipe", ".": "a directory", "missing": ""}
     assert {name: FileSystem().kind(tmp_path / name) for name in said} == said
     assert FileSystem().kind(Path("/dev/null")) == "a device"
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_an_interrupt_amid_an_open_leaves_no_descriptor_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, create: bool
+) -> None:
+    """Or a session that is interrupted often runs out of them, and a lock that has one is held for good."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # of interrupts while something is freed
+    monkeypatch.setattr(os, "open", lambda *given, real=os.open: opened.append(real(*given)) or opened[-1])
+    opened: list[int] = []
+    (tmp_path / "there").touch()
+    for number in count(1):
+        opened.clear()
+        path = tmp_path / (f"new-{number}" if create else "there")
+        interrupts = Interrupts(number, "spillable_stream/storage/")
+        interrupts.run(lambda path=path: FileSystem().open(path, create=create).close())  # type: ignore[misc]
+        for descriptor in opened:
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(descriptor)
+        if not interrupts.hit:
+            break
+    assert number > 10
+
+
+def test_an_interrupt_amid_the_sync_of_a_directory_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    for number in count(1):
+        interrupts = Interrupts(number, "durable_names.py")
+        interrupts.run(lambda: FileSystem().sync_directory(tmp_path))
+        if not interrupts.hit:
+            break
+    assert os.listdir("/proc/self/fd") == before
+    assert number > 3
