@@ -38,7 +38,7 @@ def create(
     channel_name: _Name = None,
     schema: _Schema = None,
 ) -> None:
-    """Create a channel. One that exists is left alone.
+    """Create a channel. Where there is one, it is left as it is, and refused.
 
     An option is taken from -o, then from the file, then from the environment (SPILLABLE_MEMORY_CAPACITY), and has its
     default otherwise.
