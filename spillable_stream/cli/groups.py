@@ -44,6 +44,7 @@ def list_groups(path: ChannelPath, as_json: AsJson = False) -> None:
     from rich.table import Table
 
     from spillable_stream.channel.channel import Channel
+    from spillable_stream.engine.worker_statuses import said_owner
 
     with ending(path, as_json), Channel(path, create=False, readonly=True) as channel:
         found = channel.stats().groups
@@ -54,7 +55,9 @@ def list_groups(path: ChannelPath, as_json: AsJson = False) -> None:
             return
         table = Table("group", "position", "lag", "in flight", "last owner", box=None)
         for name, group in found.items():
-            table.add_row(name, str(group.position), f"{group.lag:,}", f"{group.in_flight:,}", owners[name] or "-")
+            table.add_row(
+                name, str(group.position), f"{group.lag:,}", f"{group.in_flight:,}", said_owner(owners[name]) or "-"
+            )
         width = None if sys.stdout.isatty() else _FILE_WIDTH
         Console(width=width, markup=False, emoji=False).print(table)  # an owner's note is anything
 

@@ -9,6 +9,7 @@ import gc
 import threading
 import weakref
 
+from spillable_stream.engine.worker_statuses import said_owner
 from spillable_stream.errors import GroupOwnedError
 from spillable_stream.storage.lock import process_note
 
@@ -90,7 +91,7 @@ def refusal_here(group: str, path: object, note: str, otherwise: str) -> GroupOw
     if found is None:
         return None
     return GroupOwnedError(
-        f"the group {group!r} of {path} is owned by {note}, which is this process: the thread "
+        f"the group {group!r} of {path} is owned by {said_owner(note)}, which is this process: the thread "
         f"{found.thread.name!r} took with another handle of the channel. Close that handle first{otherwise}",
         note,
     )

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel
-from spillable_stream.engine.worker_statuses import WORKER_MARK
+from spillable_stream import Channel, GroupOwnedError
+from spillable_stream.engine.worker_statuses import WORKER_MARK, said_owner
 from tests.support.events import put, take
+from tests.support.forks import in_child
 
 
 @pytest.mark.parametrize("place", ["{}/orders", "object+file://{}/orders"])
@@ -67,3 +68,40 @@ def test_a_group_without_a_worker_is_dropped_as_before(place: str, tmp_path: Pat
         take(channel, 1, "g")
         channel.drop_group("g")
         assert "g" not in channel.stats().groups
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_refusal_says_of_a_worker_that_it_is_one_and_not_what_it_notes_for_the_next_one(
+    tmp_path: Path, elsewhere: bool
+) -> None:
+    with Channel(tmp_path / "orders") as channel, Channel(tmp_path / "orders") as other:
+        owner = channel.consumer("g", note=f"{WORKER_MARK}1002 events; calls 5-9,12; failed 1-2x1").owner
+
+        def refused() -> None:
+            for call in (lambda: other.consumer("g", owner_timeout_seconds=0), lambda: other.seek("g", "latest")):
+                with pytest.raises(GroupOwnedError, match=r" since \S+, a worker[,;] ") as caught:
+                    call()
+                assert caught.value.owner == owner
+                assert "1-2x1" not in str(caught.value)
+
+        if elsewhere:
+            in_child(refused)
+        else:
+            refused()
+
+
+@pytest.mark.parametrize(
+    ("note", "said"),
+    [
+        ("", ""),
+        ("pid 7 on host since then", "pid 7 on host since then"),
+        ("pid 7 on host since then, for a test", "pid 7 on host since then, for a test"),
+        (
+            "pid 7 on host since then, a worker that stopped; failed 1x1",
+            "pid 7 on host since then, a worker that stopped",
+        ),
+        (f"pid 7 on host since then, {WORKER_MARK}5 events", "pid 7 on host since then, a worker"),
+    ],
+)
+def test_an_owner_is_said_in_words(note: str, said: str) -> None:
+    assert said_owner(note) == said

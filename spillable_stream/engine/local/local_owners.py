@@ -18,6 +18,7 @@ from spillable_stream.engine.groups import existing_group, has_stayed
 from spillable_stream.engine.local.local_log import LocalLog
 from spillable_stream.engine.local.position_hint import PositionHint
 from spillable_stream.engine.process_owners import ProcessOwner, is_of_this_process, refusal_here
+from spillable_stream.engine.worker_statuses import said_owner
 from spillable_stream.errors import CommitOutcomeUnknownError, GroupOwnedError, SpillableError, StorageError
 from spillable_stream.log.layout import Layout, require_name_of_lock
 from spillable_stream.names import is_name
@@ -168,7 +169,7 @@ class LocalOwners:
                     owner = lock.read_holder()
                     here = refusal_here(group, layout.path, owner, ", take with it, or use another group")
                     raise here or GroupOwnedError(
-                        f"the group {group!r} of {layout.path} is owned by {owner or 'another process'}; "
+                        f"the group {group!r} of {layout.path} is owned by {said_owner(owner) or 'another process'}; "
                         f"waited {timeout_seconds:g} s. Stop it, or use another group",
                         owner,
                     )
@@ -218,7 +219,8 @@ class LocalOwners:
             return GroupOwnedError(
                 f"another process or thread changes the group {group!r} of {path}, or owns it; try again"
             )
-        return GroupOwnedError(f"the group {group!r} of {path} is owned by {owner}; stop it first{otherwise}", owner)
+        said = f"the group {group!r} of {path} is owned by {said_owner(owner)}; stop it first{otherwise}"
+        return GroupOwnedError(said, owner)
 
     def look(self, group: str) -> OwnerSeen:
         return look_for_owner(self._log.fs, self._log.layout, group)

@@ -31,6 +31,7 @@ from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.one_look import look_again, one_look
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.process_owners import is_nobodys, refusal_here
+from spillable_stream.engine.worker_statuses import said_owner
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.store.object_log import ObjectLog
 from spillable_stream.engine.store.object_ownership import (
@@ -345,7 +346,7 @@ class _Waiting:
     def _owned(self, known: OwnerRecord) -> GroupOwnedError:
         path = self._owners.path
         return refusal_here(self._group, path, known.note, ", or use it") or GroupOwnedError(
-            f"the group {self._group!r} of {path} is owned by {known.note}, which answers; stop it, or "
+            f"the group {self._group!r} of {path} is owned by {said_owner(known.note)}, which answers; stop it, or "
             "use another group",
             known.note,
         )
