@@ -77,7 +77,8 @@ def due_ms(deliver_after: Duration | None, deliver_at: datetime | None, now_ms: 
         now_ms: the time, in milliseconds since 1970.
 
     Raises:
-        OptionError: both are given; one is no such value; or it is more than a year from now.
+        OptionError: both are given; one is no such value; it is more than a year from now; or the clock says that it
+            is before 1970, for which a channel has no number.
     """
     if deliver_after is None and deliver_at is None:
         return 0
@@ -87,6 +88,8 @@ def due_ms(deliver_after: Duration | None, deliver_at: datetime | None, now_ms: 
     if delay_ms > MOST_DELAY_SECONDS * 1000:
         given = f"deliver_after = {deliver_after}" if deliver_at is None else f"until {deliver_at.isoformat()}"
         raise OptionError(f"an event waits at most a year ({MOST_DELAY_SECONDS:,} s), not {given}. Nothing was put")
+    if delay_ms > 0 >= now_ms + delay_ms:
+        raise OptionError("the clock of this host is before 1970: set it, and then delay events. Nothing was put")
     return now_ms + delay_ms if delay_ms > 0 else 0
 
 

@@ -13,7 +13,7 @@ from spillable_stream.format.file_names import Tier, log_name, parse_checkpoint
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, frame_size, parse_header
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, parse_head
 from spillable_stream.log.claim import make_directories, require_unowned
-from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.commit_lock import CommitLock, checkpoint_ms_now
 from spillable_stream.log.directory_ownership import HOME, is_held
 from spillable_stream.log.frames import FrameScanner, find_frame
 from spillable_stream.log.identity_file import (
@@ -293,7 +293,7 @@ def _create_files(fs: FileSystem, layout: Layout, options: ChannelOptions, schem
     lock = CommitLock(fs, layout)
     wal = WriteAheadLog(lock, Tier.DISK)
     try:
-        lock.publish(CommitPoint(NO_TIER, checkpoint_ms=time.time_ns() // 1_000_000))
+        lock.publish(CommitPoint(NO_TIER, checkpoint_ms=checkpoint_ms_now()))
         wal.create_first_file(ChannelState(options, schemas).small, 1)
     finally:
         wal.close()

@@ -240,9 +240,9 @@ def encode(
         seed: the file's seed (`file_seed`).
         transaction_id: the transaction's ID.
         write_order_id: the ID of the frame's first event, or 0.
-        time_us: the time of the commit, in microseconds since 1970.
+        time_us: the time of the commit, in microseconds since 1970, which the time of a clock before that becomes.
     """
-    return encode_with(frame.header(transaction_id, write_order_id, time_us), frame.payload, seed)
+    return encode_with(frame.header(transaction_id, write_order_id, max(time_us, 0)), frame.payload, seed)
 
 
 def encode_with(header: FrameHeader, payload: Payload, seed: int) -> list[Payload]:

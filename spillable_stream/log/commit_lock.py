@@ -25,7 +25,12 @@ from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from spillable_stream.storage.lock_queue import open_lock_queue
 
-__all__ = ["CommitLock"]
+__all__ = ["CommitLock", "checkpoint_ms_now"]
+
+
+def checkpoint_ms_now() -> int:
+    """Return what a head says of a checkpoint that is created now: a clock before 1970 has no number there."""
+    return max(time.time_ns() // 1_000_000, 0)
 
 
 class CommitLock:
@@ -185,7 +190,7 @@ class CommitLock:
 
     def record_checkpoint(self) -> None:
         """Record in the head that a checkpoint was created now; the caller holds the lock."""
-        self.publish(self.current()._replace(checkpoint_ms=time.time_ns() // 1_000_000))
+        self.publish(self.current()._replace(checkpoint_ms=checkpoint_ms_now()))
 
     def close(self, *, forked: bool = False) -> None:
         """Close the lock and the head, once no other thread holds the lock.

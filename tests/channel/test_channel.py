@@ -9,6 +9,7 @@ import pickle
 import shutil
 import stat
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from spillable_stream import (
     Channel,
     CorruptionError,
+    Event,
     ForeignDirectoryError,
     LockUnsupportedError,
     NotAChannelError,
@@ -27,6 +29,7 @@ from spillable_stream import (
     UnsupportedFormatError,
 )
 from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.integrity.verify import verify
 from spillable_stream.progress import Progress
 from spillable_stream.storage.lock import FileLock
 from tests.support.events import numbered, peek, put, take
@@ -272,3 +275,27 @@ def test_a_handle_that_is_forgotten_says_so_once_it_is_gone_and_one_that_was_clo
         del channel, parked
         gc.collect()
     assert [str(warning.message) for warning in said] == []
+
+
+@pytest.mark.parametrize("place", ["{}/channel", "object+file://{}/channel"])
+def test_all_that_is_written_has_a_time_though_the_clock_is_before_1970(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """As that of a board without a battery may be: what asked for a time raised a struct.error."""
+    now_seconds = -3600.0
+    monkeypatch.setattr(time, "time", lambda: now_seconds)
+    monkeypatch.setattr(time, "time_ns", lambda: round(now_seconds * 1e9))
+    path = place.format(tmp_path)
+    with Channel(path) as channel:
+        channel.consumer("default")
+        with channel.put_transaction() as tx:
+            tx.put(Event(b"now"))
+            with pytest.raises(OptionError, match=r"the clock of this host is before 1970: set it.* Nothing was put"):
+                tx.put(Event(b"late"), deliver_after=60)
+            tx.put(Event(b"late"), deliver_after=3601)
+        channel.checkpoint()
+        assert peek(channel) == [b"now"]
+    now_seconds = 2.0
+    with Channel(path) as channel:
+        assert take(channel) + take(channel) == [b"now", b"late"]
+    assert verify(path).healthy
