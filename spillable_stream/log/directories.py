@@ -98,9 +98,9 @@ class Directories:
             raise self._foreign(role, directory, f"it has no {OWNER_FILE}") from e
 
     def _foreign(self, role: str, directory: Path, why: str) -> ForeignDirectoryError:
-        what = (
-            f"the directory {directory}" if role == HOME else f"{role} of the channel {self._layout.path}, {directory},"
-        )
+        what = f"the directory {directory}"
+        if role != HOME:
+            what = f"the {role.partition('-')[0]} directory {directory} of the channel {self._layout.path}"
         advice = repair_advice(self._fs, self._layout)
         return ForeignDirectoryError(f"{what} is not proven to be this channel's: {why}. {advice}")
 

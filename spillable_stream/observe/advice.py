@@ -63,6 +63,8 @@ def advice_on(seen: Observation) -> list[Advice]:
 def _after_a_failed_look(seen: Observation) -> str:
     if seen.damaged:
         return f"Run: spillable verify {seen.path}"
+    if seen.advised:
+        return "It is looked at again by itself."
     if is_location(seen.path):
         return "Check the address, and that the store can be reached and accepts this host's credentials."
     return "Check the path, and that its disk is mounted and works."

@@ -48,6 +48,7 @@ class Observation:
         rates: the rates since the look before; None if there is none.
         damaged: whether the problem is damage, and not that it is missing, or can't be reached.
         missing: whether there is no channel there, or none that fits a pattern.
+        advised: whether the problem says what to do about it.
     """
 
     path: str
@@ -60,6 +61,7 @@ class Observation:
     rates: Rates | None = None
     damaged: bool = False
     missing: bool = False
+    advised: bool = False
 
     @property
     def is_to_come(self) -> bool:

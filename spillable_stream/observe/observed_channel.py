@@ -8,7 +8,7 @@ from os import PathLike, fspath
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.stats import ChannelStats, GroupStats
-from spillable_stream.errors import CorruptionError, NotAChannelError, SpillableError
+from spillable_stream.errors import ChannelError, CorruptionError, NotAChannelError, SpillableError
 from spillable_stream.observe.observation import Observation, rates_between
 from spillable_stream.state.ranges import RangeSet, count_of
 
@@ -83,6 +83,7 @@ class ObservedChannel:
             problem=f"{type(error).__name__}: {error}",
             damaged=isinstance(error, CorruptionError),
             missing=isinstance(error, NotAChannelError),
+            advised=isinstance(error, ChannelError) and not isinstance(error, NotAChannelError),
         )
 
     def _count(self, stats: ChannelStats) -> None:

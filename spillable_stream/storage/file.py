@@ -67,8 +67,8 @@ def _failed(what: str, path: str | Path | File, e: OSError) -> SpillableError:
         if path.is_closed():
             return _closed(path.path)
         path = path.path
-    closed = f"; it, or a directory above it, is closed to uid {os.geteuid()}: run it as the owner, or chmod that"
-    who = f"{closed}; see the option mode" if e.errno == errno.EACCES else ""
+    closed = f"; it, or a directory above it, is closed to uid {os.geteuid()}: run this as a user to whom both are open"
+    who = f"{closed}, or chmod them; see the option mode" if e.errno == errno.EACCES else ""
     is_link = e.errno == errno.ELOOP and os.path.islink(path)
     why = "it is a symbolic link, which is not followed" if is_link else e.strerror or e
     text = f"{what} {path} failed: {why} (errno {e.errno}){who}"

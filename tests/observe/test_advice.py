@@ -52,6 +52,11 @@ def test_a_channel_that_cannot_be_looked_at_says_why_and_what_to_do(path: str, d
     assert advice == Advice(Urgency.ERROR, "what it is", action)
 
 
+def test_a_problem_that_says_what_to_do_gets_no_other_advice() -> None:
+    (advice,) = advice_on(Observation("/data/c", 1.0, problem="mount it", advised=True))
+    assert advice.action == "It is looked at again by itself."
+
+
 @pytest.mark.parametrize(
     ("changes", "urgency", "said", "done"),
     [

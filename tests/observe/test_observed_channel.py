@@ -150,3 +150,14 @@ def test_a_clock_that_is_set_back_ends_the_pause(open_channel: Open, path: Path)
     clock.now -= 365 * 86_400
     assert observed.look().stats is not None
     observed.close()
+
+
+def test_a_directory_that_is_missing_says_itself_what_to_do_and_a_channel_that_is_does_not(tmp_path: Path) -> None:
+    with Channel(tmp_path / "channel"):
+        pass
+    shutil.rmtree(tmp_path / "channel" / "data")
+    found, missing = (ObservedChannel(str(tmp_path / name), Clock()).look() for name in ("channel", "missing"))
+    assert (
+        f"the data directory {tmp_path}/channel/data of the channel {tmp_path}/channel is not proven" in found.problem
+    )
+    assert (found.advised, missing.advised, missing.missing) == (True, False, True)
