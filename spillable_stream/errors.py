@@ -399,7 +399,10 @@ class BackupCheckpointWarning(UserWarning):
 
 
 class MemoryTierWarning(UserWarning):
-    """A memory tier was asked for, but there is no memory for it: events go to disk."""
+    """A memory tier was asked for, but there is no memory for it: events go to disk.
+
+    Where a filter raises it, the put that met it stored nothing. The next one goes to disk.
+    """
 
 
 class MemoryLossWarning(UserWarning):
@@ -421,7 +424,7 @@ class MemoryLossWarning(UserWarning):
         return type(self), (self.args[0], self.lost, self.doubtful)
 
 
-REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError)
+REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError, MemoryTierWarning)
 """Errors that say for sure that nothing was stored, and that may pass: the same call may be repeated later."""
 
 

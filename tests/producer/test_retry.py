@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ def test_a_dead_letter_that_the_application_numbered_is_tried_again_after_a_loss
     target = FakeTarget()
     target.fail(ValueError("bad"))
     with stores_in_memory(), Channel(URL, commit_interval=0) as dead:
-        with Producer(target, producer_id="tail", linger_ms=0, dead_letter=dead, base_retry_backoff_ms=1) as producer:
+        with Producer(target, producer_id="tail", linger_ms=0, dead_letter=dead, base_base_retry_backoff_ms=1) as producer:
             with log_of(dead).untold_loss.block():
                 raise errors.UnsafeStoreError("lost")
             error = error_of(producer.send_many([b"10"], sequence=10))
@@ -217,3 +218,14 @@ def test_batches_that_are_due_at_once_keep_the_order_in_which_they_were_put() ->
 def put(queue: RetryQueue, *batches: tuple[Any, float]) -> None:
     for batch, due in batches:
         queue.put(batch, due)
+
+
+def test_a_batch_whose_put_raised_a_warning_of_its_memory_tier_is_stored_by_its_next_attempt(tmp_path: Path) -> None:
+    """As under ``python -W error``: the put that met it stored nothing, and the next one goes to disk."""
+    with Channel(tmp_path / "channel", memory_capacity=10, memory_dir=tmp_path / "missing") as channel:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", errors.MemoryTierWarning)
+            with Producer(channel, base_retry_backoff_ms=1) as producer:
+                result = producer.send(b"1").result(PATIENCE_SECONDS)
+        assert [a.error_code for a in result.reserved_attempts] == ["MemoryTierWarning", ""]
+        assert peek(channel) == [b"1"]
