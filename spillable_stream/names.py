@@ -8,6 +8,7 @@ only of a name that is allowed here.
 from __future__ import annotations
 
 import re
+import unicodedata
 from functools import lru_cache
 from typing import NoReturn
 
@@ -83,7 +84,17 @@ def check_producer(value: object) -> str:
 
 
 def _refuse(what: str, value: object) -> NoReturn:
-    raise OptionError(f"{what} must be {NAME}, not {shown(value)}")
+    raise OptionError(f"{what} must be {NAME}, not {shown(value)}{_mark_in(value)}")
+
+
+def _mark_in(value: object) -> str:
+    """Return what messages say of a mark of its own in a name, such as an accent, which looks like a part of a letter."""
+    if not isinstance(value, str) or (mark := next(filter(unicodedata.combining, value), "")) == "":
+        return ""
+    why = f", which has the mark {unicodedata.name(mark, f'U+{ord(mark):04X}')} behind a letter"
+    if is_name(unicodedata.normalize("NFC", value)):
+        why += ": write both as one letter (Unicode's form NFC)"
+    return why
 
 
 def check_owner(value: object) -> str:
