@@ -88,7 +88,7 @@ def _refuse(what: str, value: object) -> NoReturn:
 
 
 def _mark_in(value: object) -> str:
-    """Return what messages say of a mark of its own in a name, such as an accent, which looks like a part of a letter."""
+    """Return what messages say of a mark in a name, such as an accent, which looks like a part of a letter."""
     if not isinstance(value, str) or (mark := next(filter(unicodedata.combining, value), "")) == "":
         return ""
     why = f", which has the mark {unicodedata.name(mark, f'U+{ord(mark):04X}')} behind a letter"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from functools import cache
 
-__all__ = ["encodable", "printable", "shown"]
+__all__ = ["as_typed", "encodable", "printable", "shown"]
 
 _MOST = 200  # characters, or bytes, of a text
 _MOST_ELEMENTS = 20
 _MOST_LEVELS = 3
 _MOST_IN_ALL = 5  # times as much
+_OF_SHELLS = re.compile(r"[^\w@%+=:,./-]")
 
 
 def shown(value: object, most: int = _MOST) -> str:
@@ -35,6 +37,15 @@ def printable(text: str) -> str:
 def encodable(text: str) -> str:
     """Return a text that UTF-8 can hold: what is not UTF-8 in a path's name is escaped, and names stay different."""
     return text.encode(errors="backslashreplace").decode()
+
+
+def as_typed(path: object) -> str:
+    """Return a path as it is typed in a shell: a space, or what has a meaning there, is behind a backslash.
+
+    Args:
+        path: a channel's path, or its address.
+    """
+    return _OF_SHELLS.sub(r"\\\g<0>", str(path))
 
 
 class _Shortened(reprlib.Repr):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import spillable_stream as ss
 from spillable_stream import OptionError
 from spillable_stream.options import OPTIONS, parse_options
-from spillable_stream.shown_value import encodable, printable, shown
+from spillable_stream.shown_value import as_typed, encodable, printable, shown
 
 PACKAGE = Path(ss.__file__).parent
 LONG, MILLION = 10_000_000, 1_000_000
@@ -117,3 +118,20 @@ def test_a_name_that_is_not_utf_8_can_be_encoded_and_differs_from_others() -> No
     names = ["plain", "größe", "\udcff", "\udcfe"]
     assert [encodable(name).encode() for name in names][:2] == [b"plain", "größe".encode()]
     assert len({encodable(name) for name in names}) == 4
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/data/orders",
+        "/data/my orders",
+        "/data/it's",
+        "s3://bucket/a b",
+        "/data/$HOME",
+        "/data/größe/数",
+        "/a;b&(c)",
+        "~x",
+    ],
+)
+def test_a_path_is_written_so_that_a_shell_reads_it_as_one_word(path: str) -> None:
+    assert shlex.split(f"spillable verify {as_typed(path)}") == ["spillable", "verify", path]

@@ -189,7 +189,7 @@ def test_a_dead_letter_that_the_application_numbered_is_tried_again_after_a_loss
     target = FakeTarget()
     target.fail(ValueError("bad"))
     with stores_in_memory(), Channel(URL, commit_interval=0) as dead:
-        with Producer(target, producer_id="tail", linger_ms=0, dead_letter=dead, base_base_retry_backoff_ms=1) as producer:
+        with Producer(target, producer_id="tail", linger_ms=0, dead_letter=dead, base_retry_backoff_ms=1) as producer:
             with log_of(dead).untold_loss.block():
                 raise errors.UnsafeStoreError("lost")
             error = error_of(producer.send_many([b"10"], sequence=10))

@@ -31,7 +31,6 @@ from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.one_look import look_again, one_look
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.process_owners import is_nobodys, refusal_here
-from spillable_stream.engine.worker_statuses import said_owner
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.store.object_log import ObjectLog
 from spillable_stream.engine.store.object_ownership import (
@@ -41,6 +40,7 @@ from spillable_stream.engine.store.object_ownership import (
 )
 from spillable_stream.engine.store.owner_inquiries import OwnerInquiries
 from spillable_stream.engine.store.owner_requests import Claim, GiveUp, Own
+from spillable_stream.engine.worker_statuses import said_owner
 from spillable_stream.errors import (
     ChannelClosedError,
     CommitOutcomeUnknownError,
