@@ -57,9 +57,8 @@ def test_no_repair_takes_a_mount_point_without_its_disk_for_a_directory_that_was
         refusal = f"{first}, a directory of the channel {path}, has no owner.json. {advice}"
     with pytest.raises(ForeignDirectoryError, match=re.escape(refusal)):
         repair(path)
-    with pytest.raises(
-        ForeignDirectoryError, match=re.escape(f"{first}, is not proven to be this channel's")
-    ) as opened:
+    unproven = f"{first} of the channel {path} is not proven to be this channel's"
+    with pytest.raises(ForeignDirectoryError, match=re.escape(unproven)) as opened:
         Channel(path)
     assert advice in str(opened.value)
     report = verify(path)
