@@ -105,8 +105,9 @@ def read_on(slots: Slots, tail: Tail) -> tuple[list[Slot], bool]:
 
 
 def frames_of(*bodies: bytes) -> list[Frame]:
-    """Return the frames of events."""
-    return encode_batch(pa.RecordBatch.from_pylist([{"headers": [], "body": b} for b in bodies], EVENT_SCHEMA))
+    """Return the frame of events, of any size."""
+    batch = pa.RecordBatch.from_pylist([{"headers": [], "body": b} for b in bodies], EVENT_SCHEMA)
+    return encode_batch(batch, frame_bytes=1 << 30)
 
 
 def new_state() -> ChannelState:

@@ -101,7 +101,8 @@ def test_an_object_that_a_collector_may_have_removed_is_not_named(stores: dict[s
         tx = channel.put_transaction()
         tx.begin()
         tx.put(Event(b"a"), deliver_after=10)
-        tx._waiting()
+        assert tx._delayed is not None
+        tx._waiting(tx._delayed)
         channel.engine().follow().trimmed = Trimmed(-1, 1, -1)
         with pytest.raises(StorageError, match=r"is older than staging_ttl.*nothing was committed"):
             tx.commit()
