@@ -20,12 +20,11 @@ from spillable_stream.errors import (
     StorageError,
     UnsupportedFormatError,
 )
-from spillable_stream.format.file_names import BACKUPS
 from spillable_stream.format.frame import Payload
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.record import EXTENDED_FORMAT_VERSION
 from spillable_stream.format.slot import NO_TOKEN, OBJECT_FORMAT_VERSION, SlotHeader, claimed_channel, parse_slot_header
-from spillable_stream.log.identity_file import identity_checksum, of_a_backup
+from spillable_stream.log.identity_file import identity_checksum
 from spillable_stream.objects.appending import new_token
 from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.directory_store import remove_made
@@ -37,7 +36,6 @@ __all__ = [
     "IDENTITY",
     "QUERIES",
     "WORKERS",
-    "backup_in",
     "create_identity",
     "create_own_identity",
     "extend_identity",
@@ -85,11 +83,6 @@ def no_channel(store: Store, more: str = "") -> NotAChannelError:
         more: what is known of it besides (`spillable_stream.objects.wrong_place`).
     """
     return NotAChannelError(f"{store.root} is not a channel: it has no {IDENTITY}{more}", is_missing=True)
-
-
-def backup_in(store: Store) -> str:
-    """Return what `of_a_backup` does of a store's root; raises `StoreError` where the store refused or failed."""
-    return of_a_backup(store.root, (info.key for info in store.list(BACKUPS)))
 
 
 def _parsed(store: Store, data: Payload) -> tuple[str, bool]:

@@ -14,8 +14,9 @@ from pathlib import PurePosixPath
 
 from spillable_stream.errors import NotAChannelError, OptionError, SpillableError
 from spillable_stream.format.file_names import BACKUPS, COPIES
+from spillable_stream.log.identity_file import of_a_backup
 from spillable_stream.objects.checkpoints import CHECKPOINTS
-from spillable_stream.objects.identity import IDENTITY, QUERIES, WORKERS, backup_in, no_channel, read_identity
+from spillable_stream.objects.identity import IDENTITY, QUERIES, WORKERS, no_channel, read_identity
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.salvage import QUARANTINE
@@ -34,7 +35,7 @@ _MOST_LISTED = 1000  # one request; whoever gives a wrong address may have milli
 def no_channel_but(store: Store) -> NotAChannelError:
     """Return the refusal of a root that holds no channel, with what is there, or near it."""
     with suppress(SpillableError):
-        if backup := backup_in(store):
+        if backup := _backup_in(store):
             return no_channel(store, backup)
     with suppress(SpillableError):
         if (outer := _channel_around(Location.parse(store.root))) is not None:
@@ -82,7 +83,7 @@ def refuse_leftovers(store: Store, location: Location) -> None:
             f"handles that may still write to it, and remove what is under {store.root}; or choose another place. "
             f"'spillable repair {location}' finds out whether only {IDENTITY} is missing"
         )
-    if backup := backup_in(store):
+    if backup := _backup_in(store):
         raise NotAChannelError(f"{location} is not a channel{backup}; choose another place")
 
 
@@ -105,9 +106,14 @@ def _channel_below(store: Store, location: Location) -> Location | None:
     return next(filter(_is_channel, below), None)
 
 
+def _backup_in(store: Store) -> str:
+    """Return what `of_a_backup` does of a root, if a listing's first objects show it; raises what the store raises."""
+    return of_a_backup(store.root, (info.key for info in islice(store.list(BACKUPS), _MOST_LISTED)))
+
+
 def _is_backup(location: Location) -> bool:
     with suppress(SpillableError):
-        return bool(backup_in(open_store(location)))
+        return bool(_backup_in(open_store(location)))
     return False
 
 

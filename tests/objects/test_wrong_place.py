@@ -133,6 +133,23 @@ def test_no_channel_is_created_in_the_folder_of_a_backup(stores: Stores, folder:
         assert stores[inside].objects == {}
 
 
+def test_a_folder_of_very_many_objects_is_not_read_to_its_end_for_a_backup(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of another program, which calls its folder so, too."""
+    monkeypatch.setattr(wrong_place, "_MOST_LISTED", 10)
+    others = MemoryStore(URL)
+
+    def listed(prefix: str) -> Iterator[ObjectInfo]:
+        assert prefix == BACKUPS
+        yield from (ObjectInfo(f"{BACKUPS}{number}.dump", 1, 0) for number in range(10))
+        pytest.fail("it is read on")
+
+    monkeypatch.setattr(others, "list", listed)
+    stores[URL] = others
+    Channel(f"{URL}/backups/orders").close()
+
+
 def test_no_channel_is_created_around_one_that_is_where_its_slots_would_be_and_nothing_is_said_to_be_left(
     stores: Stores,
 ) -> None:
