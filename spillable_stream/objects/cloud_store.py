@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -50,6 +51,13 @@ _OF_CREDENTIALS = {
     Outcome.NO_CREDENTIALS,
     Outcome.FAILED_PROVIDER,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Success(Generic[_T]):
+    """What a request returned."""
+
+    result: _T
 
 
 class CloudStore:
@@ -248,15 +256,14 @@ class CloudStore:
         began = time.monotonic()
         for _ in Backoff(min(_RESTART_SECONDS, self._timeouts.repeat_seconds)).attempts():
             try:
-                done = interruptible(partial(request, clients, path))
-            except BaseException as e:
-                if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
-                    self._note_silence(e, key, time.monotonic() - began)
-                    raise
-                answer = read_answer(e, had_credentials=self._has_answered)
-            else:
+                told = interruptible(partial(self._answer, request, clients, path))
+            except BaseException as e:  # an interrupt, whatever the signal's handler raises
+                self._note_silence(e, key, time.monotonic() - began)
+                raise
+            if isinstance(told, _Success):
                 self._has_answered = True
-                return done
+                return told.result
+            answer = told
             if not (again and self._has_answered and answer.outcome in _AWAY):
                 break
         self._has_answered = self._has_answered or bool(answer.status and answer.outcome not in _AWAY | _OF_CREDENTIALS)
@@ -265,6 +272,17 @@ class CloudStore:
         if answer.outcome in _OF_CREDENTIALS:
             forget_clients(clients)
         raise self._error(right, key, answer)
+
+    def _answer(
+        self, request: Callable[[CloudClients, str], _T], clients: CloudClients, path: str
+    ) -> _Success[_T] | CloudAnswer:
+        """Send a request once, and return what it returns, or why it failed."""
+        try:
+            return _Success(request(clients, path))
+        except BaseException as e:
+            if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
+                raise
+            return read_answer(e, had_credentials=self._has_answered)
 
     def _note_silence(self, interrupt: BaseException, key: str, seconds: float) -> None:
         """Note what an interrupt was waiting for, if that took long."""

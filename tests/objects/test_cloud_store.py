@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import pickle
+import signal
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -440,6 +441,30 @@ def test_ctrl_c_does_not_wait_for_a_silent_store_which_its_traceback_names(
     place = f"{location}/log" if ask == "list" else f"{location}/log/1"
     assert raised.value.__notes__ == [f"{place} had no answer from the store for 0 s"]
     assert raised.value.__context__ is None, "which could show a credential"
+
+
+@LOCATIONS
+def test_what_a_signals_handler_raises_is_not_taken_for_an_answer_of_the_store(
+    serve: Callable[[Answer], HttpStub], location: Location
+) -> None:
+    """Limits of time in schedulers of tasks raise an `Exception`, which a caller that tries again would swallow."""
+    silence = threading.Event()
+
+    def time_out(*_: object) -> None:
+        raise TimeoutError("of the task")
+
+    def send(_: Request) -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        silence.wait(60)
+
+    serve(send)
+    before = signal.signal(signal.SIGUSR1, time_out)
+    try:
+        with pytest.raises(TimeoutError, match="of the task"):
+            CloudStore(location).get("log/1")
+    finally:
+        silence.set()
+        signal.signal(signal.SIGUSR1, before)
 
 
 @LOCATIONS
