@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from spillable_stream.objects.identity import create_identity
 from spillable_stream.objects.loading import apply_slot, load
 from spillable_stream.objects.read_ahead import BehindError
 from spillable_stream.objects.slots import Slots
-from spillable_stream.objects.store import StoreError
+from spillable_stream.objects.store import Content, ObjectMissingError, Store, StoreError
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from tests.lab.size import sized
@@ -59,9 +60,10 @@ class Appended:
 
 @dataclass
 class Seen:
-    """What a reader was shown."""
+    """What a reader was shown, and when it began and ended to look."""
 
     began: int
+    ended: int
     names: list[str]
 
 
@@ -72,7 +74,7 @@ class History:
     seed: int
     share: float
     faults: tuple[Fault, ...] = tuple(Fault)
-    memory: MemoryStore = field(default_factory=MemoryStore)
+    inner: Store = field(default_factory=MemoryStore)
     appended: list[Appended] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     stores: list[FaultyStore] = field(default_factory=list)
@@ -81,7 +83,7 @@ class History:
         self.order = Interleaving(self.seed)
         self.random = Random(self.seed)
         state = ChannelState(ChannelOptions(), [encode_schema(EVENT_SCHEMA)])
-        self.channel = create_identity(self.memory, state.small(), "test", Backoff(0))
+        self.channel = create_identity(self.inner, state.small(), "test", Backoff(0))
 
     def store(self) -> FaultyStore:
         """Return the store as one host sees it: a request, its arrival and its answer are three moments."""
@@ -93,7 +95,7 @@ class History:
             return (changes if request.kind in ("create", "delete") else looks)(request)
 
         made = FaultyStore(
-            self.memory, schedule, late_by=lambda r: r.number % 7 or None, after=lambda _: self.order.pause()
+            self.inner, schedule, late_by=lambda r: r.number % 7 or None, after=lambda _: self.order.pause()
         )
         self.stores.append(made)
         return made
@@ -178,7 +180,7 @@ class History:
                     tail, state = self._load(slots, checkpoints)
                 except (StoreError, CorruptionError):
                     continue
-                self.seen.append(Seen(began, list(state.sinks)))
+                self.seen.append(Seen(began, self.order.steps, list(state.sinks)))
 
         self.order.client(work)
 
@@ -211,7 +213,7 @@ class History:
         self.order.run()
         for store in self.stores:
             store.release()
-        final = load(Slots(self.memory, self.channel), Checkpoints(self.memory, self.channel)).state
+        final = load(Slots(self.inner, self.channel), Checkpoints(self.inner, self.channel)).state
         names = list(final.sinks)
         assert final.last_id == len(names), "an append counted twice, or was planned on another state"
         place = {name: i + 1 for i, name in enumerate(names)}
@@ -230,6 +232,10 @@ class History:
             for said in done:
                 if said.ended < seen.began:
                     assert said.name in seen.names, f"a reader that began at {seen.began} does not see {said}"
+        for a in self.seen:
+            for b in self.seen:
+                if a.ended < b.began:
+                    assert len(a.names) <= len(b.names), f"{b} sees less than {a}, which had ended"
 
 
 def _entry(state: ChannelState, name: str) -> Entry:
@@ -239,10 +245,14 @@ def _entry(state: ChannelState, name: str) -> Entry:
 
 
 def _history(seed: int, share: float, faults: tuple[Fault, ...] = tuple(Fault)) -> History:
-    history = History(seed, share, faults)
+    return _with_clients(History(seed, share, faults))
+
+
+def _with_clients(history: History) -> History:
     for name in "abc":
         history.writer(name, 4, sleeps=0.2)
-    history.reader(6)
+    for _ in range(3):
+        history.reader(6)
     history.collector(5)
     return history
 
@@ -323,5 +333,49 @@ def test_a_broken_append_is_found(
         try:
             _history(seed, share, faults).check()
         except AssertionError:
+            return
+    pytest.fail("no history showed it")
+
+
+class _ShowsToOneFirst(MemoryStore):
+    """Answers a creator late, and until it asks for the next thing shows the object only to whoever asks first.
+
+    So whatever is acknowledged is there for all: the predecessor check comes before.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pause: Callable[[float], None] = lambda _: None
+        self._creators: dict[str, threading.Thread] = {}
+        self._first: dict[str, threading.Thread] = {}
+
+    def create(self, key: str, data: Content) -> bool:
+        self._go_on()
+        is_new = super().create(key, data)
+        if is_new:
+            self._creators[key] = threading.current_thread()
+            self.pause(10.0)
+        return is_new
+
+    def get(self, key: str) -> bytes:
+        self._go_on()
+        me = threading.current_thread()
+        if key in self._creators and key in self.objects and self._first.setdefault(key, me) is not me:
+            raise ObjectMissingError(f"{key} is not there yet")
+        return super().get(key)
+
+    def _go_on(self) -> None:
+        me = threading.current_thread()
+        self._creators = {key: creator for key, creator in self._creators.items() if creator is not me}
+
+
+def test_a_store_that_shows_an_object_to_one_reader_before_another_is_found() -> None:
+    for seed in range(400):
+        history = History(seed, 0.0, inner=(store := _ShowsToOneFirst()))
+        store.pause = history.order.pause
+        try:
+            _with_clients(history).check()
+        except AssertionError as e:
+            assert "sees less than" in str(e)  # no other promise is broken
             return
     pytest.fail("no history showed it")
