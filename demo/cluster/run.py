@@ -1,8 +1,8 @@
 """The demo on a cluster: real flights from host to host through an object store, while hosts' processes are killed.
 
 Producers on one host put the flights into a channel in an object store. A query of a standalone Spark cluster copies
-them to a second channel there: its driver is on one host, its executors are on the two others, and the three share no
-directory that can be written. In the middle the driver is killed, and started again from its checkpoint, which is on
+them to a second channel there: its executors are on the two other hosts, beside one of them is its driver, and the three
+share no directory that can be written. In the middle the driver is killed, and started again from its checkpoint, which is on
 its host's disk; later an executor is killed with its worker, and another worker takes its place. Then the second
 channel is compared with the data set. Exits 1 if a flight is missing or counted twice.
 
@@ -36,8 +36,8 @@ from demo.flights import read_flights
 
 SOURCE, TARGET = "s3://bucket/flights", "s3://bucket/counted"
 ROLES = [
-    "the driver, whose checkpoint is on this host's disk; and Spark's master",
-    "two producers, and an executor",
+    "an executor; Spark's master; and the driver, whose checkpoint is on this host's disk",
+    "two producers",
     "an executor",
 ]
 PRODUCERS = 2
@@ -69,7 +69,7 @@ class Demo:
         self._stack = stack
         self._drivers = 0
         self.cluster: Standalone = stack.enter_context(standalone_master(directory, self.near))
-        self.cluster.start_worker(self.east)
+        self.cluster.start_worker(self.near)
         self.worker: subprocess.Popen[bytes] = self.cluster.start_worker(self.west)
         self.cluster.wait_for_workers()
         report.event("started Spark's master and two workers; starting the driver")

@@ -20,7 +20,7 @@ from tests.support.spark.class_archive import with_archive
 NEEDS_HOSTS = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 ROOT = Path(__file__).parents[2]
 CARRIERS = ["UA", "AA", "UA"]
-RIGHT: list[Row] = [(0, "UA", "east"), (1, "AA", "west"), (2, "UA", "east")]
+RIGHT: list[Row] = [(0, "UA", "north"), (1, "AA", "west"), (2, "UA", "north")]
 
 
 def start(temporary: Path, mark: str, *arguments: str) -> subprocess.Popen[str]:
@@ -50,7 +50,7 @@ def test_every_flight_counts_once_though_the_driver_and_an_executor_are_killed(t
     assert all(0 < int(count.replace(",", "")) < 2000 for _, _, count in kills), "the kills came too late"
     steps = re.findall(r"[\d.]+ s  ((?:start|the).*)", said)
     assert [step.split()[0] for step in steps] == ["started", "the", "starting", "the", "starting", "the"], steps
-    assert re.search(r"counted by east: [\d,]+, west: [\d,]+\n", said), "an executor did nothing"
+    assert re.search(r"counted by north: [\d,]+, west: [\d,]+\n", said), "an executor did nothing"
     assert "OK: each of the 2,000 flights is counted once" in said
     processes_with(mark).wait_until_gone()
     assert list(tmp_path.iterdir()) == []
@@ -94,8 +94,8 @@ def test_without_what_it_needs_the_demo_says_so_in_one_line(tmp_path: Path) -> N
         (RIGHT, "OK: each of the 3 flights is counted once"),
         (RIGHT[:2], "1 flights are missing, 0 are counted more than once"),
         ([*RIGHT, RIGHT[0]], "0 flights are missing, 1 are counted more than once"),
-        ([*RIGHT[:2], (7, "UA", "east")], "1 flights are missing, 0 are counted more than once, 1 were never put"),
-        ([*RIGHT[:2], (2, "AA", "east")], "WRONG: 0 flights are missing"),
+        ([*RIGHT[:2], (7, "UA", "north")], "1 flights are missing, 0 are counted more than once, 1 were never put"),
+        ([*RIGHT[:2], (2, "AA", "north")], "WRONG: 0 flights are missing"),
     ],
 )
 def test_the_demo_says_which_flights_do_not_count_once(
