@@ -17,8 +17,10 @@ from spillable_stream.log.wal import Entry
 from spillable_stream.objects.appending import Appending, Tail
 from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.checkpoints import Checkpoints, Hint
+from spillable_stream.objects.cloud_store import CloudStore
 from spillable_stream.objects.identity import create_identity
 from spillable_stream.objects.loading import apply_slot, load
+from spillable_stream.objects.location import Location
 from spillable_stream.objects.read_ahead import BehindError
 from spillable_stream.objects.slots import Slots
 from spillable_stream.objects.store import Content, ObjectMissingError, Store, StoreError
@@ -232,10 +234,10 @@ class History:
             for said in done:
                 if said.ended < seen.began:
                     assert said.name in seen.names, f"a reader that began at {seen.began} does not see {said}"
-        for a in self.seen:
-            for b in self.seen:
-                if a.ended < b.began:
-                    assert len(a.names) <= len(b.names), f"{b} sees less than {a}, which had ended"
+        for first in self.seen:
+            for second in self.seen:
+                if first.ended < second.began:
+                    assert len(first.names) <= len(second.names), f"{second} sees less than {first}, which had ended"
 
 
 def _entry(state: ChannelState, name: str) -> Entry:
@@ -268,6 +270,15 @@ def test_what_was_acknowledged_is_in_the_log_once_and_in_order(share: float) -> 
 def test_what_was_acknowledged_is_there_in_thousands_of_histories(share: float) -> None:
     for seed in range(3, 6 + sized(ci=45, full=5_000)):
         _history(seed, share).check()
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("store", ["s3", "gcs", "azurite", "radosgw"], indirect=True)
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_what_was_acknowledged_is_there_in_histories_on_servers(store: Store, share: float) -> None:
+    for seed in range(sized(ci=1, full=100)):
+        inner = CloudStore(Location.parse(f"{store.root}/{seed}"))
+        _with_clients(History(seed, share, inner=inner)).check()
 
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
