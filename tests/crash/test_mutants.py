@@ -17,7 +17,6 @@ from tests.crash import (
     test_directories,
     test_heads,
     test_namespaces,
-    test_object_kill,
     test_paths,
     test_strays,
     test_users,
@@ -31,6 +30,7 @@ from tests.crash.test_power_cut import power_cut_cycles
 from tests.crash.test_recycling import wrongs_of_overtaken_readers
 from tests.crash.test_system_calls import system_calls
 from tests.engine.store import test_delay_merging_meanwhile
+from tests.lab import object_harness
 from tests.lab.damage_image import make_image
 from tests.lab.damage_kinds import bit_flips, frames_exchanged
 from tests.lab.damage_lab import wrongs
@@ -39,7 +39,6 @@ from tests.lab.flow_lab import Kill, script, wrong_after_kills, wrong_after_powe
 from tests.lab.hosts import why_no_namespaces
 from tests.lab.machine import missing
 from tests.lab.mutants import MUTANTS, broken
-from tests.lab.object_harness import ObjectHarness
 from tests.lab.states import CrashStates
 from tests.lab.subject import DELAYING, KEEPING
 from tests.lab.users import common_directory, why_no_users
@@ -211,7 +210,7 @@ def _raised_by(mutant: str, test: Callable[..., object], *arguments: Any, **more
 
 def object_kills(directory: Path, mutant: str) -> list[str]:
     """Look often, until the first fault: a pause seldom comes right where the mutant has broken something."""
-    return test_object_kill.kills(ObjectHarness(directory, mutant=mutant), random.Random(1), looks=40)
+    return object_harness.kills(object_harness.ObjectHarness(directory, mutant=mutant), random.Random(1), looks=40)
 
 
 def copies_beside_deliveries(directory: Path, mutant: str) -> list[str]:

@@ -1,30 +1,44 @@
-"""Starts processes on one channel of objects, kills them, and checks the channel against their ledgers."""
+"""Starts processes on one channel of objects, kills them, and checks the channel against their ledgers.
+
+No request is sent by the harness's own process: the children are forks, whose requests would be refused then. So it
+looks at the channel in a child, too, and a process that has sent any, as a test's may have, starts another one:
+
+python -m tests.lab.object_harness URL DIRECTORY SEED LOOKS
+
+prints, as JSON, what is wrong after so many looks, between which it kills.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from spillable_stream import Channel, SpillableError
 from spillable_stream.objects.directory_store import DirectoryStore
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.slots import LOG
-from tests.lab import mutants
 from tests.lab.children import Child, mutate, wait_until
 from tests.lab.contents import CONSUMERS
 from tests.lab.delaying import all_delivered
 from tests.lab.ledger import Outcome, check
 from tests.lab.object_worker import at_once, open_channel, work_on_objects
 
-__all__ = ["ObjectHarness"]
+__all__ = ["LOOKS", "ObjectHarness", "kills", "run"]
 
+_T = TypeVar("_T")
+LOOKS = 3  # at one channel
+_KILLS = 10  # between two looks
 _TEAM = ["put", "put", "take", "take", "collect"]
 _MOST_OBJECTS = 12  # of a channel without events: its identity, some slots, two checkpoints, the hint
 _WAKE_SECONDS = 0.1
@@ -37,19 +51,33 @@ class ObjectHarness:
         directory: where everything goes.
         broken: what the processes do wrong, to see that it is noticed.
         mutant: how the package is broken in the processes.
+        url: where the channel is to be; by default in the directory.
     """
 
-    def __init__(self, directory: Path, broken: str = "", mutant: str = "") -> None:
+    def __init__(self, directory: Path, broken: str = "", mutant: str = "", url: str = "") -> None:
         self.kills = 0
         self.stops = 0
         self._directory = directory
-        self._store = DirectoryStore(directory / "channel")
-        self._url = self._store.root
+        self._url = url or DirectoryStore(directory / "channel").root
         self._broken = broken
         self._mutant = mutant
         self._names: list[str] = []
+        self._in_child(self._create)
+
+    def _create(self) -> None:
         with Channel(self._url) as channel:
             channel.consumer(CONSUMERS)
+
+    def _in_child(self, look: Callable[[], _T]) -> _T:
+        """Return what a look at the channel finds, which must be JSON."""
+        found = self._directory / "found"
+        with Child(lambda: found.write_text(json.dumps(look())), self._directory / "stderr") as child:
+            assert child.wait() == 0, (self._directory / "stderr").read_text()[-3000:]
+        return json.loads(found.read_text())  # type: ignore[no-any-return]
+
+    def _keys(self, prefix: str) -> list[str]:
+        """Return the keys of the objects that are there, in order."""
+        return self._in_child(lambda: sorted(info.key for info in open_store(Location.parse(self._url)).list(prefix)))
 
     def kill(self, count: int, rng: random.Random) -> list[str]:
         """Let the team work, kill so many of it at random moments, and return what is wrong then."""
@@ -113,12 +141,12 @@ class ObjectHarness:
 
     def first_slot(self) -> int:
         """Return the number of the first slot that has not been collected."""
-        return min(int(info.key.removeprefix(LOG)) for info in self._store.list(LOG))
+        return int(self._keys(LOG)[0].removeprefix(LOG))
 
     def leavings(self) -> list[str]:
         """Take all events, collect, and return what is wrong with what stays in the store."""
         wrong = self._of_channel(self._empty, staging_ttl=0)  # whoever staged something is gone
-        objects = sorted(info.key for info in self._store.list(""))
+        objects = self._keys("")
         return wrong + ([f"{len(objects)} objects stay: {objects}"] if len(objects) > _MOST_OBJECTS else [])
 
     def _empty(self, channel: Channel) -> list[str]:
@@ -131,14 +159,48 @@ class ObjectHarness:
 
     def _of_channel(self, look: Callable[[Channel], list[str]], **options: Any) -> list[str]:
         """Return what is wrong with the channel, which nobody else has open, or why it can't be read."""
-        with mutants.broken(self._mutant):
+
+        def look_at_it() -> list[str]:
+            mutate(self._mutant)
             try:
                 with at_once(), open_channel(self._url, **options) as channel:
                     return look(channel)
             except SpillableError as e:
                 return [f"the channel can't be read: {e}"]
 
+        return self._in_child(look_at_it)
+
     def errors(self) -> list[str]:
         """Return what the processes complained of."""
         lines = (self._directory / "stderr").read_text().splitlines()
         return [line for line in lines if re.match(r"[\w.]+Error", line)]
+
+
+def kills(harness: ObjectHarness, rng: random.Random, looks: int = LOOKS) -> list[str]:
+    """Return what is wrong after some kills, or after fewer if something is before."""
+    for _ in range(looks):
+        if wrong := harness.kill(_KILLS, rng):
+            return wrong
+    return []
+
+
+def run(harness: ObjectHarness, rng: random.Random, looks: int = LOOKS) -> list[str]:
+    """Kill, empty the channel, and return what is wrong with it, or else what has hardly happened meanwhile."""
+    wrong = kills(harness, rng, looks)
+    if wrong:
+        return wrong
+    first_slot = harness.first_slot()
+    wrong, outcome = harness.leavings(), harness.outcome()
+    has_happened = {
+        "slots were collected while they worked": first_slot > harness.kills,
+        "they were killed": harness.kills >= looks * _KILLS,
+        "they worked": min(len(outcome.acknowledged), len(outcome.taken)) > harness.kills,
+        "events were delayed": len(outcome.waiting) > harness.kills // 2,
+        "they were paused": harness.stops > 0,
+    }
+    return wrong + [f"hardly: {what}" for what, is_so in has_happened.items() if not is_so]
+
+
+if __name__ == "__main__":
+    url, directory, seed, looks = sys.argv[1:]
+    print(json.dumps(run(ObjectHarness(Path(directory), url=url), random.Random(int(seed)), int(looks))))
