@@ -43,12 +43,14 @@ from tests.support.memory_store import MemoryStore
 
 __all__ = [
     "CHANNELS",
+    "COMMIT",
     "FLOOR",
     "FOLLOW",
     "GETS",
     "GROUPED_LOOPBACK",
     "GROUPED_REGION",
     "HANDLE",
+    "OF_A_SHARE",
     "OPEN",
     "PROVEN",
     "SLOTS",
@@ -67,6 +69,8 @@ FLOOR = "conditional PUT of the same bytes"
 PROVEN = "the same, and a small GET after each"
 GETS = "GETs of the same slots"
 HANDLE = "a handle"
+COMMIT = "commit, ms"
+OF_A_SHARE = "the least of its share, x"
 GROUPED_LOOPBACK = "objects loopback, a group"
 GROUPED_REGION = "objects region, a group"
 WRITERS = "writers"
@@ -236,7 +240,12 @@ def _plain(store: Store, data: bytes, events: int, seconds: float, *, proven: bo
             store.get_range(slot_key(number - 1), 0, HEADER_READ_BYTES)
         return events
 
-    return {"put": rate(put, seconds)}
+    return _rate(events, rate(put, seconds))
+
+
+def _rate(events: int, events_a_second: float) -> Figures:
+    """Return how fast commits of so many events are."""
+    return {"put": events_a_second, COMMIT: 1000 * events / events_a_second}
 
 
 def _bytes_of(append: Callable[[ss.Channel], object]) -> bytes:
@@ -266,7 +275,7 @@ def _channel(store: Store, shape: Shape, seconds: float) -> Figures:
                 tx.put_batch(batch)
             return shape.events
 
-        return {"put": rate(put, seconds)}
+        return _rate(shape.events, rate(put, seconds))
 
 
 def _grouped(store: Store, seconds: float) -> Figures:
@@ -282,7 +291,7 @@ def _grouped(store: Store, seconds: float) -> Figures:
             spent_seconds += time.perf_counter() - began
             assert all(ticket.done and ticket.error is None for ticket in tickets)
             events += len(tickets)
-    return {"put": events / spent_seconds}
+    return _rate(_GROUPED_TRANSACTIONS, events / spent_seconds)
 
 
 def _waiting(channel: ss.Channel) -> list[Ticket]:
@@ -359,7 +368,7 @@ def _open(slots: int) -> Figures:
 
 
 def _writers(writers: int, seconds: float) -> Figures:
-    """Let handles commit one event after the other, and return what they did together, and the least of one."""
+    """Let handles commit one event after the other, and return what they did, together and the least of one."""
     store, done, slowest = _Far(), [0] * writers, [0.0] * writers
     end = time.monotonic() + seconds
     with ExitStack() as stack:
@@ -380,6 +389,7 @@ def _writers(writers: int, seconds: float) -> Figures:
     return {
         "together": sum(done) / seconds,
         "the least of one": min(done) / seconds,
+        OF_A_SHARE: min(done) * writers / sum(done),
         "slowest commit, s": statistics.fmean(slowest),
     }
 

@@ -39,7 +39,10 @@ def comparison_table(found: Comparison) -> str:
     figures = found.figures
     head, right = [""], [False]
     for figure in figures:
-        head += [f"{figure}, {found.unit}".removesuffix(", ")] + ["of the floor"] * _has_floor(found, figure)
+        unit = found.unit_of(figure)
+        head += [f"{figure.removesuffix(f', {unit}')}, {unit}".removesuffix(", ")] + ["of the floor"] * _has_floor(
+            found, figure
+        )
         right += [True] + [True] * _has_floor(found, figure)
     lines = []
     for name in found.contestants:

@@ -30,9 +30,10 @@ __all__ = [
     "rates_in_turn",
 ]
 
-Figures = dict[str, float]  # a figure's name → its value
+Figures = dict[str, float]  # a figure's name, with ", " and a unit of its own if that is not the group's → its value
 Contestant = Callable[[Path], Figures]  # gets an empty directory of its own
 BURST = 32  # transactions that are put before they are taken, in a steady state, at most
+_OWN_UNITS = ("s", "ms", "µs", "kB", "x")
 _WARM_UP_PART = 0.1
 _TURN_PART = 1 / 16  # of the time: for so long there may be puts, and takes of them, before there are twice as many
 _TRACEBACK = "Traceback (most recent call last):"  # frames follow, indented, and then the error
@@ -75,7 +76,7 @@ class Group:
     Args:
         name: its name in the JSON file, and for targets.
         title: its title in the document.
-        unit: the unit of the figures.
+        unit: the unit of the figures that name none.
         floor: the contestant that is the machine's own limit; "" if there is none.
         contestants: by name.
         rounds: how often each runs at most; None for as often as the plan says.
@@ -120,6 +121,11 @@ class Comparison:
     def figures(self) -> list[str]:
         """The names of all figures, in the order in which they first came."""
         return list(dict.fromkeys(f for name in self.contestants for f in self.rounds[0][name]))
+
+    def unit_of(self, figure: str) -> str:
+        """Return the unit of a figure."""
+        own = figure.rpartition(", ")[2]
+        return own if own in _OWN_UNITS else self.unit
 
     def has(self, contestant: str, figure: str) -> bool:
         """Tell whether somebody has a figure."""

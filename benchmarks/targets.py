@@ -107,7 +107,9 @@ class Outcome:
 
 def beside(value: float, target: Target, unit: str) -> str:
     """Return how a target shows a ratio, or a difference."""
-    return f"{value:.2f} x" if target.most_above is None else f"{value:+,.0f} {unit}"
+    if target.most_above is None:
+        return f"{value:.2f} x"
+    return f"{value:+,.0f} {unit}" if target.most_above >= 10 else f"{value:+,.2f} {unit}"
 
 
 _THOUSAND, _HUNDRED, _ONE = Shape(1_000, 100), Shape(100, 100), Shape(1, 100)
@@ -123,6 +125,8 @@ _OF_PLAIN_OBJECTS = 0.8
 _OF_PUTS = ((objects.loopback_name, "on this machine", (0.5, 0.8)), (objects.region_name, "in the region", (0.65, 0.7)))
 _OF_GROUPED_PUTS = ((objects.GROUPED_LOOPBACK, "on this machine", 0.2), (objects.GROUPED_REGION, "in the region", 0.5))
 _OPEN_IN_A_STORE_MS = 2_000.0
+_LOG_MS = 1.5  # beside a GET
+_OF_A_SHARE = 0.5  # of what all have together
 _OF_PYTHON = 0.97  # of the fastest source in Python that there can be
 _LATENCY_MS = 50.0
 _FIRST_BATCH_MS = 500.0
@@ -195,6 +199,12 @@ def _objects() -> Iterator[Target]:
         for shape, least in zip(objects.SHAPES, ratios, strict=False):
             what, group, put = f"put in a store {where}, {shape}", group_name(shape), (objects.FLOOR,)
             yield Target(what, group, "put", (BATCHES,), least, against=put, bound=objects.PROVEN)
+    what, group, get = (
+        f"what the log adds to a commit, {_THOUSAND}",
+        objects.loopback_name(_THOUSAND),
+        (objects.PROVEN,),
+    )
+    yield Target(what, group, objects.COMMIT, (BATCHES,), against=get, most_above=_LOG_MS)
     for grouped_name, where, least in _OF_GROUPED_PUTS:
         what, put = f"1,000 transactions of one event in a group, in a store {where}", (objects.FLOOR,)
         yield Target(what, grouped_name, "put", (BATCHES,), least, against=put, bound=objects.PROVEN)
@@ -205,6 +215,8 @@ def _objects() -> Iterator[Target]:
     for writers in more:
         what = f"{writers} of a channel in a store, together"
         yield Target(what, objects.WRITERS, "together", (writers,), 0.6, against=(one,))
+        what = f"{writers} of a channel in a store, the one with the least"
+        yield Target(what, objects.WRITERS, objects.OF_A_SHARE, (writers,), _OF_A_SHARE)
 
 
 def _spark() -> Iterator[Target]:
@@ -250,7 +262,7 @@ def outcomes(found: Mapping[str, Comparison], targets: tuple[Target, ...] = TARG
 
 
 def _outcome(target: Target, found: Comparison) -> Outcome:
-    figure = target.figure
+    figure, unit = target.figure, found.unit_of(target.figure)
     able = [name for name in target.contestants if found.has(name, figure)]
     if not able:
         return Outcome(target)
@@ -259,7 +271,7 @@ def _outcome(target: Target, found: Comparison) -> Outcome:
     reached = found.median(best, figure)
     others = [name for name in target.against or (found.floor,) if found.has(name, figure)]
     if not others:
-        return Outcome(target, found.unit, reached)
+        return Outcome(target, unit, reached)
     if target.most_above is not None:
         differences = {name: found.above(best, figure, name) for name in others}
         worst = max(others, key=lambda name: differences[name])
@@ -271,7 +283,7 @@ def _outcome(target: Target, found: Comparison) -> Outcome:
     compare = found.ratio if target.most_above is None else found.above
     return Outcome(
         target,
-        found.unit,
+        unit,
         reached,
         worst,
         found.median(worst, figure),

@@ -97,10 +97,24 @@ def test_a_table_leaves_empty_what_somebody_does_not_have() -> None:
     assert failures(found) == "- peer: not measured; the package is missing"
 
 
+def test_a_figure_may_have_a_unit_of_its_own() -> None:
+    found = Comparison("g", "G", "events/s", "", [{"us": {"put": 50.0, "both, all threads": 2.0, "commit, ms": 7.25}}])
+    assert (
+        comparison_table(found).splitlines()[0] == "|    | put, events/s | both, all threads, events/s | commit, ms |"
+    )
+    (reached,) = outcomes({"g": found}, (Target("commit", "g", "commit, ms", ("us",), most=1.5),))
+    assert (reached.unit, reached.reached) == ("ms", 7.25)
+
+
+def test_a_small_difference_is_shown_with_the_digits_that_mean_something() -> None:
+    target = Target("log", "g", "put", ("us",), against=("floor",), most_above=1.5)
+    assert "+1.49 events/s" in targets_table([outcome(target, us=5.49, floor=4)])
+
+
 def test_numbers_have_the_digits_that_mean_something() -> None:
     assert [number(v) for v in (1234567.8, 12.34, 1.234, 0.0, 5.0)] == ["1,234,568", "12.3", "1.23", "0", "5"]
 
 
 def test_targets_have_names_of_their_own_and_one_limit() -> None:
     assert len({t.what for t in TARGETS}) == len(TARGETS)
-    assert all((t.least is None) != (t.most is None) for t in TARGETS)
+    assert all([t.least, t.most, t.most_above].count(None) == 2 for t in TARGETS)
