@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import pytest
 
@@ -14,8 +16,10 @@ from spillable_stream.engine.store import object_checkpointing
 from spillable_stream.engine.store.object_checkpointing import Trim
 from spillable_stream.errors import TransactionStateError
 from spillable_stream.format.record import TrimRecord
+from spillable_stream.objects.checkpoints import CHECKPOINTS
 from spillable_stream.objects.parallel import MOST_AT_ONCE
 from spillable_stream.objects.slots import LOG
+from spillable_stream.state import block_index
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, Request, once
 from tests.support.memory_store import MemoryStore
@@ -330,24 +334,63 @@ def test_a_channel_that_is_written_to_every_second_stays_small_and_opens_with_fe
 ) -> None:
     """What nobody takes is copied into few objects; what is taken goes."""
     channel = open_handle(gc_delay="100s")
-    clock, began_ns, found = by_clock(channel), time.time_ns(), list[Counter[str]]()
-    monkeypatch.setattr(time, "time_ns", lambda: began_ns + int(clock.now * 1e9))
-    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
-    take(channel)
-    for second in range(1, 8001):
-        clock.now += 1
-        put(channel, b"x" * 100)
-        if is_taken and second % 10 == 0:
-            take(channel)
-        if second % 4000 == 0:
-            found.append(Counter(key.split("/")[0] for key in objects))
-    before, after = found
+    first, last = _after_seconds(channel, monkeypatch, [4000, 8000], is_taken=is_taken)
+    assert last.blocks <= (5 if is_taken else 6500) and last.checkpoint_bytes <= 2000 + 60 * last.blocks
+    before, after = first.objects, last.objects
     assert after["log"] <= max(before["log"] + 100, 4500) and after["checkpoints"] == 2
     assert after["segments"] <= 2 and set(after) <= {"channel.json", "hint", "log", "checkpoints", "segments"}
     another = open_handle()
     most = 30 + MOST_AT_ONCE + 8
     assert store_of(another).counts.total() <= most, "more than the last half minute, what may follow, and a few"
     assert another.stats().channel_size == (0 if is_taken else 8000)
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_twice_as_many_commits_add_no_more_to_the_state_and_to_a_checkpoint_than_at_any_time(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch, set_limits: SetLimits, is_taken: bool
+) -> None:
+    """With small limits, so that a month is minutes.
+
+    A block spans a part of the backlog's time, so their number grows with its logarithm; and by one for each object
+    that slots were copied into, since a block is in one: a commit a second makes 634 of these in a month.
+    """
+    slots, parts = 32, 32
+    set_limits(many_slots=slots, worth_a_trim=slots, quiet_seconds=10)
+    monkeypatch.setattr(block_index, "_SPAN_PARTS", parts)
+    channel = open_handle(gc_delay="20s", checkpoint_interval="5s")
+    found = _after_seconds(channel, monkeypatch, [200, 400, 800], is_taken=is_taken)
+    for one, twice in pairwise(found):
+        copies = twice.objects["segments"] - one.objects["segments"]
+        assert twice.blocks - one.blocks <= (0 if is_taken else parts + copies)
+    assert all(size.checkpoint_bytes <= 2000 + 100 * size.blocks for size in found)
+
+
+class _Size(NamedTuple):
+    """How large a channel is: its objects of each kind, the blocks of its state, and its newest checkpoint."""
+
+    objects: Counter[str]
+    blocks: int
+    checkpoint_bytes: int
+
+
+def _after_seconds(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch, looks: Sequence[int], *, is_taken: bool
+) -> list[_Size]:
+    """Put an event a second, take ten at once or none, and return how large the channel is after so many seconds."""
+    clock, began_ns, found = by_clock(channel), time.time_ns(), list[_Size]()
+    monkeypatch.setattr(time, "time_ns", lambda: began_ns + int(clock.now * 1e9))
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    take(channel)
+    for second in range(1, looks[-1] + 1):
+        clock.now += 1
+        put(channel, b"x" * 100)
+        if is_taken and second % 10 == 0:
+            take(channel)
+        if second in looks:
+            newest = max(key for key in objects if key.startswith(CHECKPOINTS))
+            kinds = Counter(key.split("/")[0] for key in objects)
+            found.append(_Size(kinds, len(channel.engine().state.blocks), len(objects[newest])))
+    return found
 
 
 @pytest.mark.parametrize(("every_seconds", "most_slots", "most_rounds"), [(86_400, 600, 4), (600, 1_800, 16)])
