@@ -11,8 +11,9 @@ import pytest
 
 from tests.lab.size import sized
 from tests.lab.spark_cluster import cluster
-from tests.lab.spark_lab import Driver, Lab, Pipeline, end_session
+from tests.lab.spark_lab import Driver, Lab, Pipeline
 from tests.lab.spark_points import MUTANTS
+from tests.lab.spark_processes import end_session
 
 pytestmark = [pytest.mark.crash, pytest.mark.spark, pytest.mark.timeout(7200)]
 
@@ -51,6 +52,7 @@ SPECULATION = [
 ]
 
 _PARTS = 4
+_EXECUTOR_KILLS = 50
 # CI runs the recipes of workers and failing tasks; its sample of killed drivers is `tests/spark/test_driver_kill.py`.
 FULL_ONLY = pytest.mark.skipif(not sized(ci=0, full=1), reason="only with CRASH_SIZE=full")
 
@@ -199,6 +201,16 @@ def test_killed_executors_and_attempts_that_were_overtaken_leave_nothing_behind(
         assert [f for p in lab.pipelines for f in p.failures() if "connect back" not in f] == [], (
             "tasks are tried again"
         )
+
+
+@FULL_ONLY
+@WHERE
+def test_every_row_is_there_once_though_executors_are_killed_at_random(tmp_path: Path, where: str) -> None:
+    with cluster(tmp_path) as master, Lab(tmp_path, kinds_of(where), master=master, settings=SPECULATION) as lab:
+        for _ in range(_EXECUTOR_KILLS):
+            lab.kill_at_random("executor")
+        lab.drain()
+        assert lab.wrongs() == []
 
 
 @FULL_ONLY

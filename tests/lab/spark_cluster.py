@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pyspark
 
-from tests.lab.spark_lab import LONG_SECONDS, ROOT, end_session
+from tests.lab.spark_lab import LONG_SECONDS, ROOT
+from tests.lab.spark_processes import end_session
 from tests.support.spark.class_archive import with_archive
 
 __all__ = ["cluster"]

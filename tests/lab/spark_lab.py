@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import spillable_stream as ss
@@ -19,8 +19,9 @@ from spillable_stream.engine.automatic_groups import UNPLANNED_SECONDS, Automati
 from spillable_stream.integrity.verify import verify
 from tests.lab.spark_driver import BATCH_EVENTS, DELAY_SECONDS, WINDOW_SECONDS
 from tests.lab.spark_points import arm, channels_of, is_armed, is_stored, kind_of
+from tests.lab.spark_processes import end_session, executors, processes_of
 
-__all__ = ["Driver", "Lab", "Pipeline", "end_session"]
+__all__ = ["Driver", "Lab", "Pipeline"]
 
 ROOT = Path(__file__).parents[2]
 LONG_SECONDS = 300.0  # until a thing that should have happened counts as a failure, on a busy machine too
@@ -231,34 +232,15 @@ class Driver:
     def is_gone(self) -> bool:
         """Tell whether nothing is left of it, no worker either."""
         self.process.poll()
-        return not list(_processes(self.process.pid))
+        return not list(processes_of(self.process.pid))
 
     def has_jvm(self) -> bool:
         """Tell whether its JVM is alive."""
-        return any(name == "java" for _, name in _processes(self.process.pid))
+        return any(name == "java" for _, name in processes_of(self.process.pid))
 
     def has_ended(self) -> bool:
         """Tell whether the driver's own process has ended."""
         return self.process.poll() is not None
-
-
-def end_session(session: int) -> None:
-    """Kill every process of a session, and see that none is left."""
-    while left := list(_processes(session)):
-        for pid, _ in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.01)
-
-
-def _processes(session: int) -> Iterator[tuple[int, str]]:
-    """Yield the processes of a session that are alive, each with its name."""
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(ValueError, OSError):
-            name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
-            state, _, _, sid = rest.split()[:4]
-            if int(sid) == session and state not in "ZX":
-                yield int(entry.name), name
 
 
 class Lab:
@@ -357,10 +339,29 @@ class Lab:
         self._note(f"{kind} {step} {when} {effect}")
 
     def kill_at_random(self, effect: str) -> None:
-        """Kill a driver from outside: "driver" is all of it at once, "jvm" the JVM and its process group."""
-        driver, before = self.driver(), [p.batches() for p in self.pipelines]
-        self.start_up()
-        if self.rng.random() < 0.7:  # the others die while they start
+        """Kill all of a "driver" from outside, or its JVM with the process group ("jvm"), or the JVM of an "executor".
+
+        The cluster of an executor has its work in the lab's directory; Spark starts another one, and the driver lives.
+        """
+        driver = self.driver()
+        if effect == "executor":
+            self._feed_for_a_while(driver, until_batch=True)
+            self._kill_executor(driver)
+        else:
+            self.start_up()
+            self._feed_for_a_while(driver, until_batch=self.rng.random() < 0.7)  # the others die while they start
+            if effect == "driver":
+                end_session(driver.process.pid)
+            else:
+                os.killpg(driver.process.pid, signal.SIGKILL)
+            driver.process.wait()
+            self._driver = None
+        self._note(f"at random {effect}")
+
+    def _feed_for_a_while(self, driver: Driver, *, until_batch: bool) -> None:
+        """Feed, until a batch is done or at once, and for up to 3 s more."""
+        before = [p.batches() for p in self.pipelines]
+        if until_batch:
             deadline = time.monotonic() + LONG_SECONDS
             while all(p.batches() == b for p, b in zip(self.pipelines, before, strict=True)):
                 assert time.monotonic() < deadline, driver.log.read_text()[-3000:]
@@ -368,13 +369,14 @@ class Lab:
         until = time.monotonic() + self.rng.uniform(0, 3)
         while time.monotonic() < until:
             self.feed()
-        if effect == "driver":
-            end_session(driver.process.pid)
-        else:
-            os.killpg(driver.process.pid, signal.SIGKILL)
-        driver.process.wait()
-        self._driver = None
-        self._note(f"at random {effect}")
+
+    def _kill_executor(self, driver: Driver) -> None:
+        deadline = time.monotonic() + LONG_SECONDS
+        while not (found := executors(self.directory)):
+            assert time.monotonic() < deadline, driver.log.read_text()[-3000:]
+            self.feed()
+        with contextlib.suppress(ProcessLookupError):  # it ended meanwhile, with an application that had
+            os.kill(self.rng.choice(found), signal.SIGKILL)
 
     def _note(self, kill: str) -> None:
         self.kills[kill] += 1
