@@ -4,7 +4,7 @@ STAMP := .venv/.installed
 .DEFAULT_GOAL := help
 # The tests and benchmarks start hundreds of Pythons, Spark's workers too: none should compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
-.PHONY: help .venv java classes hosts check test coverage release test-matrix demo demo-cluster demo-flume docs bench bench-full bench-spark power-cut-table crash clean
+.PHONY: help .venv java classes hosts check test coverage release test-matrix demo demo-cluster demo-flume docs bench bench-full bench-spark power-cut-table crash test-stores clean
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -129,6 +129,12 @@ power-cut-table: $(BENCH_STAMP) ## As root: cut the power under the channel and 
 SIZE ?= full
 crash: java classes ## Run the long recipes of the crash laboratory and all examples of each property; SIZE=ci runs the sizes of CI
 	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m "crash or hypothesis" -n 2 --dist worksteal --hypothesis-profile $(SIZE)
+
+STORES ?= .venv/stores
+STORES_TESTS ?= tests/objects
+test-stores: java $(STAMP) ## Run the tests of stores in full on all servers, Azurite and s3rver from npm, Ceph if it is installed; SIZE=ci for CI's sizes
+	@scripts/install_stores.sh $(STORES)
+	PATH="$(abspath $(STORES))/node_modules/.bin:$$PATH" CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -n 2 --dist worksteal $(STORES_TESTS)
 
 clean: ## Remove the environment and whatever the tools and Spark left behind
 	rm -rf .venv .matrix .cache site build dist *.egg-info .coverage .coverage.* .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

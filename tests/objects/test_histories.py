@@ -266,6 +266,7 @@ def test_what_was_acknowledged_is_in_the_log_once_and_in_order(share: float) -> 
 
 
 @pytest.mark.crash
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.4])
 def test_what_was_acknowledged_is_there_in_thousands_of_histories(share: float) -> None:
     for seed in range(3, 6 + sized(ci=45, full=5_000)):
@@ -273,10 +274,11 @@ def test_what_was_acknowledged_is_there_in_thousands_of_histories(share: float) 
 
 
 @pytest.mark.crash
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("store", ["s3", "gcs", "azurite", "radosgw"], indirect=True)
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_what_was_acknowledged_is_there_in_histories_on_servers(store: Store, share: float) -> None:
-    for seed in range(sized(ci=1, full=100)):
+    for seed in range(sized(ci=1, full=30)):
         inner = CloudStore(Location.parse(f"{store.root}/{seed}"))
         _with_clients(History(seed, share, inner=inner)).check()
 
