@@ -1,10 +1,10 @@
 """The demo on a cluster: real flights from host to host through an object store, while hosts' processes are killed.
 
 Producers on one host put the flights into a channel in an object store. A query of a standalone Spark cluster copies
-them to a second channel there: its executors are on the two other hosts, beside one of them is its driver, and the three
-share no directory that can be written. In the middle the driver is killed, and started again from its checkpoint, which is on
-its host's disk; later an executor is killed with its worker, and another worker takes its place. Then the second
-channel is compared with the data set. Exits 1 if a flight is missing or counted twice.
+them to a second channel there: its executors are on the two other hosts, one of which has its driver, too, and the
+three share no directory that can be written. In the middle the driver is killed, and started again from its checkpoint,
+which is on its host's disk; later an executor is killed with its worker, and another worker takes its place. Then the
+second channel is compared with the data set. Exits 1 if a flight is missing or counted twice.
 
 python -m demo.cluster.run [--flights COUNT]
 """
