@@ -16,8 +16,11 @@ _EXPIRED = (
 
 
 def token(number: int) -> str:
-    """Return the session token of these credentials, the first of which are number 0."""
-    return f"secret-session-{number}"
+    """Return the session token of these credentials, the first of which are number 0.
+
+    Spark hides what contains "secret" or "token" in some places: this contains neither.
+    """
+    return f"hunter2-session-{number}"
 
 
 class ExpiringS3(HttpStub):
