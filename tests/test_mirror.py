@@ -93,6 +93,7 @@ SCENARIOS = {
     "objects/test_lacking_rights": "a channel in a store whose credentials lack a right",
     "objects/test_on_servers": "sets, shards, spools and caches on an S3 and a Google Cloud Storage",
     "objects/test_histories": "writers, readers and a collector on a store that fails",
+    "objects/test_kills_on_servers": "writers, takers and collectors that are killed, on servers of stores",
     "observe/test_cost": "what looking costs the writers, and whoever looks",
     "producer/test_ends": "every kind of end of a process",
     "producer/test_machine": "any sequence of sends, failures and time",
