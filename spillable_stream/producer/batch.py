@@ -254,8 +254,8 @@ class ProducerBatch(BatchEvents):
         if self._done is not None:
             self._done.notify_all()
         self.callbacks = None
-        if result.successful or result.dead_letter:  # free the events: futures may outlive the batch
-            self.bodies, self.headers, self.record_batch = [], None, None
+        if result.successful or result.dead_letter:
+            self.free()
 
     def tell_watchers(self) -> None:
         """Notify the watchers; the result is known."""

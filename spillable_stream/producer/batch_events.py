@@ -140,3 +140,7 @@ class BatchEvents:
     def seal(self) -> None:
         """Stop the batch from growing."""
         self.sealed, self.count = True, len(self)
+
+    def free(self) -> None:
+        """Forget the events: futures may outlive the batch."""
+        self.bodies, self.headers, self.record_batch = [], None, None

@@ -89,6 +89,10 @@ class SourceBase:
         """
         return False
 
+    def take_unstored(self, before: SourceBase) -> None:
+        """Take over what another source could not store, and what it has yet to hand over."""
+        self.unstored = before.unstored
+
     def lag(self) -> Mapping[str, float]:
         """Return how much it has yet to read, under the names of monitoring, such as ``LagBytes``; {} if unknown."""
         return {}

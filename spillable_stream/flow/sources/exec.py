@@ -89,7 +89,8 @@ class Exec(EventSource):
 
     def succeed(self, before: SourceBase, *, is_at_end: bool) -> bool:
         """Take over what the source before could not store; see `SourceBase.succeed`."""
-        self.unstored, self._is_command_done = before.unstored, is_at_end
+        self.take_unstored(before)
+        self._is_command_done = is_at_end
         return True
 
     def start(self, processor: BatchProcessor) -> None:

@@ -75,7 +75,7 @@ class NetworkSource(EventSource):
 
     def succeed(self, before: SourceBase, *, is_at_end: bool) -> bool:
         """Take over what the source before could not store; see `SourceBase.succeed`."""
-        self.unstored = before.unstored
+        self.take_unstored(before)
         return True
 
     def start(self, processor: BatchProcessor) -> None:
