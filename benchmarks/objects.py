@@ -389,7 +389,7 @@ def _writers(writers: int, seconds: float) -> Figures:
     return {
         "together": sum(done) / seconds,
         "the least of one": min(done) / seconds,
-        OF_A_SHARE: min(done) * writers / sum(done),
+        OF_A_SHARE: min(done) * writers / max(sum(done), 1),
         "slowest commit, s": statistics.fmean(slowest),
     }
 
