@@ -271,6 +271,7 @@ class OpenChannel:
             except SpillableError:
                 raise
             except BaseException:  # of a signal handler
+                self._engine.active_calls.let_go()  # the commit lock, or the rest is refused to this thread
                 self.owned.close()  # in a store, whoever wants a group that was not given up waits for 10 s
                 raise
             finally:

@@ -87,6 +87,24 @@ def test_a_close_that_an_interrupt_hits_is_completed_unless_it_has_not_begun(
     assert number > {"disk": 300, "store": 60, "store behind a spool": 25}[place]
 
 
+def test_a_close_is_completed_though_an_interrupt_left_the_commit_lock_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error keeps the frame, and so the block, of whoever was about to release it."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    path = tmp_path / "channel"
+    Channel(path, memory_capacity=10).close()
+    for number in count(1):
+        channel = Channel(path)
+        interrupts = Interrupts(number, "log/commit_lock.py")
+        interrupts.run(partial(channel.close, checkpoint=False))
+        with Channel(path, lock_timeout=0.5) as again:
+            assert again.stats().channel_size == 0
+        if not interrupts.hit:
+            break
+    assert number > 20
+
+
 def test_an_interrupt_amid_a_close_is_raised_though_the_disk_then_refuses(path: Path) -> None:
     """Or a program that expects errors of its disk at a close goes on, as if nobody had pressed Ctrl-C."""
     fs = FaultyFileSystem()
