@@ -45,7 +45,7 @@ def test_json_is_one_object_of_a_stable_shape(filled: Path) -> None:
     status, said, _ = top("--once", "--json", filled, f"{filled}-missing")
     seen, missing = json.loads(said)["channels"]
     assert status == 1
-    looks = {"path", "at", "stats", "problem", "typed", "own", "taken", "rates", "damaged", "missing"}
+    looks = {"path", "at", "stats", "problem", "typed", "own", "taken", "rates", "damaged", "missing", "advised"}
     assert set(seen) == {*looks, "advice"}
     assert seen["stats"]["groups"]["billing"]["lag"] == 15 and seen["rates"]["puts"] == 0
     assert set(seen["rates"]) == {"seconds", "puts", "takes", "group_takes", "transactions", "spills", "syncs"}

@@ -94,7 +94,7 @@ def test_a_new_owner_passes_through_the_commit_lock_before_its_group_is_created(
 def test_each_commit_of_an_owner_proves_that_it_is_one_and_keeps_the_position_under_the_lock(
     open_channel: Open,
 ) -> None:
-    channel = open_channel()
+    channel = open_channel(memory_capacity=10)  # else there is no log that could be lost
     put(channel, *numbered(0, 10))
     owners = Watched(channel)
     consumer = channel.consumer("g")
@@ -112,7 +112,7 @@ def test_each_commit_of_an_owner_proves_that_it_is_one_and_keeps_the_position_un
 
 
 def test_takes_on_behalf_of_an_owner_ask_who_that_is_under_the_lock(open_channel: Open) -> None:
-    channel, other = open_channel(), open_channel()
+    channel, other = open_channel(memory_capacity=10), open_channel()
     put(channel, *numbered(0, 4))
     owner = channel.consumer("g").owner
     channel.consumer("g").prepare([(1, 2)])

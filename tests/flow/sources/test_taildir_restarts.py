@@ -146,7 +146,7 @@ def test_a_crash_at_any_commit_leaves_each_line_once_in_both_channels(logs: Path
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         patch.setattr(PutTransaction, "commit", dies)
-        patch.setattr("spillable_stream.call_threads.wait", lambda _: None)
+        patch.setattr("spillable_stream.call_threads.wait_for", lambda _: None)
         run()
     shutil.copyfile(logs / "app.log", logs / "app.log.1")
     os.truncate(logs / "app.log", 0)
