@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, flow
-from spillable_stream.flow import late_channel
+from spillable_stream.flow import failed_channels, late_channel, sink_runner, supervisor
 from spillable_stream.flow.patterns import byte_search
+from tests.support.broken_disk import BrokenDisk, broken_disk
 from tests.support.failing_puts import LIMITS
 from tests.support.flow_agents import CONFIGURATION, agent, write
 
@@ -51,3 +52,19 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets an optional channel be tried again soon."""
     monkeypatch.setattr(late_channel, "_FIRST_RETRY_SECONDS", 0.01)
     monkeypatch.setattr(late_channel, "_LONGEST_RETRY_SECONDS", 0.05)
+
+
+@pytest.fixture
+def retried_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a failed channel, and what uses it, be tried again soon."""
+    monkeypatch.setattr(sink_runner, "_FAILED_SECONDS", 0.05)
+    monkeypatch.setattr(supervisor, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(failed_channels, "_FIRST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(failed_channels, "_LONGEST_RETRY_SECONDS", 0.05)
+
+
+@pytest.fixture
+def broken_c2(place: Path) -> Iterator[BrokenDisk]:
+    """The disk of c2."""
+    with broken_disk(place / "c2") as disk:
+        yield disk

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,29 +11,14 @@ from typing import Any
 import pytest
 
 from spillable_stream import flow
-from spillable_stream.flow import failed_channels, sink_runner, supervisor
-from tests.support.broken_disk import SYNCS, BrokenDisk, broken_disk
+from tests.support.broken_disk import SYNCS, BrokenDisk
 from tests.support.events import take
 from tests.support.flow_agents import CONFIGURATION, agent, log, write, written
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.usefixtures("retried_soon")
+
 Send = Callable[[str], None]
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets a failed channel, and what uses it, be tried again soon."""
-    monkeypatch.setattr(sink_runner, "_FAILED_SECONDS", 0.05)
-    monkeypatch.setattr(supervisor, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(failed_channels, "_FIRST_RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(failed_channels, "_LONGEST_RETRY_SECONDS", 0.05)
-
-
-@pytest.fixture
-def disk(place: Path) -> Iterator[BrokenDisk]:
-    """The disk of c2."""
-    with broken_disk(place / "c2") as disk:
-        yield disk
 
 
 SOURCES = {
@@ -79,19 +64,19 @@ def works(running: flow.Agent) -> bool:
 
 @pytest.mark.parametrize("kind", [k for k in SOURCES if k != "exec"])
 def test_what_was_read_while_the_channel_was_closed_comes_in_order(
-    place: Path, disk: BrokenDisk, kind: str, caplog: pytest.LogCaptureFixture
+    place: Path, broken_c2: BrokenDisk, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_source(place, kind)
     with agent(place) as running, ExitStack() as stack:
         send = sends(stack, place, kind, running)
         send("1")
         wait_until(lambda: written(place, "out2") == ["1"])
-        disk.breaks(calls=(*SYNCS, "open"))
+        broken_c2.breaks(calls=(*SYNCS, "open"))
         send("2")
         wait_until(lambda: fails(running) and running.sources["r1"].source.counters.channel_write_fail > 0)
         send("3")
         send("4")
-        disk.works()
+        broken_c2.works()
         wait_until(lambda: works(running))
         counters = running.sources["r1"].source.counters
         wait_until(lambda: "stored now, which a channel had refused" in caplog.text)
@@ -104,7 +89,7 @@ def test_what_was_read_while_the_channel_was_closed_comes_in_order(
 
 @pytest.mark.parametrize("ends", [True, False], ids=["has ended", "runs"])
 def test_what_a_command_has_printed_comes_and_one_that_has_ended_is_not_run_again(
-    place: Path, disk: BrokenDisk, ends: bool, caplog: pytest.LogCaptureFixture
+    place: Path, broken_c2: BrokenDisk, ends: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     wait = f"while [ ! -e {place}/go ]; do sleep 0.01; done"
     last = "" if ends else f"; [ -e {place}/again ] || {{ touch {place}/again; sleep 1000; }}"
@@ -116,11 +101,11 @@ def test_what_a_command_has_printed_comes_and_one_that_has_ended_is_not_run_agai
     with agent(place) as running:
         wait_until(lambda: written(place, "out2") == ["1"])
         process = running.sources["r1"].source._process  # type: ignore[union-attr]
-        disk.breaks(calls=(*SYNCS, "open"))
+        broken_c2.breaks(calls=(*SYNCS, "open"))
         (place / "go").touch()
         wait_until(lambda: fails(running) and (place / "printed").exists())
         wait_until(lambda: not ends or process.poll() is not None)
-        disk.works()
+        broken_c2.works()
         wait_until(lambda: works(running) and "stored now, which a channel had refused" in caplog.text)
         wait_until(lambda: running.sources["r1"].source.finished)
         wait_until(
@@ -132,12 +117,12 @@ def test_what_a_command_has_printed_comes_and_one_that_has_ended_is_not_run_agai
 
 
 def test_what_no_source_takes_over_is_counted_and_named(
-    place: Path, disk: BrokenDisk, caplog: pytest.LogCaptureFixture
+    place: Path, broken_c2: BrokenDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_source(place, "syslogtcp")
     with agent(place) as running, ExitStack() as stack:
         send = sends(stack, place, "syslogtcp", running)
-        disk.breaks(calls=(*SYNCS, "open"))
+        broken_c2.breaks(calls=(*SYNCS, "open"))
         send("1")
         wait_until(lambda: fails(running) and running.sources["r1"].source.counters.channel_write_fail > 0)
         source = running.sources["r1"].source
@@ -147,18 +132,18 @@ def test_what_no_source_takes_over_is_counted_and_named(
 
 
 def test_a_batch_that_one_channel_has_comes_to_the_other_one_only(
-    place: Path, disk: BrokenDisk, caplog: pytest.LogCaptureFixture
+    place: Path, broken_c2: BrokenDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_source(place, "syslogtcp", channels="c1 c2")
     with agent(place) as running, ExitStack() as stack:
         send = sends(stack, place, "syslogtcp", running)
         send("1")
         wait_until(lambda: written(place, "out1") == written(place, "out2") == ["1"])
-        disk.breaks(calls=(*SYNCS, "open"))
+        broken_c2.breaks(calls=(*SYNCS, "open"))
         send("2")
         wait_until(lambda: fails(running) and written(place, "out1") == ["1", "2"])
         wait_until(lambda: running.sources["r1"].source.counters.channel_write_fail > 0)
-        disk.works()
+        broken_c2.works()
         wait_until(lambda: works(running) and written(place, "out2")[-1:] == ["2"])
     assert written(place, "out1") == ["1", "2"]
 

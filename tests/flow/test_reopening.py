@@ -7,7 +7,6 @@ import gzip
 import json
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream import flow
-from spillable_stream.flow import assembling, assembly, failed_channels, sink_runner, supervisor
+from spillable_stream.flow import assembling, assembly
 from spillable_stream.flow.metrics import flume_json, prometheus_text
 from spillable_stream.flow.running_flow import RunningFlow
 from spillable_stream.flow.wired import AgentChannel
@@ -23,22 +22,6 @@ from tests.support.broken_disk import SYNCS, BrokenDisk, broken_disk
 from tests.support.events import put
 from tests.support.flow_agents import CONFIGURATION, agent, log, write, written
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets a failed channel, and what uses it, be tried again soon."""
-    monkeypatch.setattr(sink_runner, "_FAILED_SECONDS", 0.05)
-    monkeypatch.setattr(supervisor, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(failed_channels, "_FIRST_RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(failed_channels, "_LONGEST_RETRY_SECONDS", 0.05)
-
-
-@pytest.fixture
-def disk(place: Path) -> Iterator[BrokenDisk]:
-    """The disk of c2."""
-    with broken_disk(place / "c2") as disk:
-        yield disk
 
 
 def fails(running: flow.Agent) -> bool:
@@ -53,15 +36,15 @@ def works(running: flow.Agent) -> bool:
     return running.troubles() == {}
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("retried_soon")
 def test_a_channel_that_a_storage_failure_closed_is_opened_again_and_each_line_comes_once(
-    place: Path, disk: BrokenDisk, caplog: pytest.LogCaptureFixture
+    place: Path, broken_c2: BrokenDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     with agent(place) as running:
         log(place, "1")
         wait_until(lambda: written(place, "out2") == ["1"])
         failed, k1, uuid = running.channels["c2"].channel, running.sinks["k1"], running.channels["c2"].channel.uuid
-        disk.breaks(calls=(*SYNCS, "open"))
+        broken_c2.breaks(calls=(*SYNCS, "open"))
         log(place, "2")
         wait_until(lambda: fails(running))
         assert "a storage failure has closed it at 20" in running.troubles()["c2"]
@@ -69,7 +52,7 @@ def test_a_channel_that_a_storage_failure_closed_is_opened_again_and_each_line_c
         assert (found["Unhealthy"], found["ReopenedCount"]) == ("1", "0")
         wait_until(lambda: fails(running) and "c2 can't be opened again, and is tried again in" in caplog.text)
         log(place, "3")
-        disk.works()
+        broken_c2.works()
         wait_until(lambda: works(running))
         assert running.channels["c2"].channel is not failed and failed._open.is_left
         assert running.channels["c2"].channel.uuid == uuid
@@ -83,23 +66,23 @@ def test_a_channel_that_a_storage_failure_closed_is_opened_again_and_each_line_c
     assert caplog.text.count("the channel c2 is open again") == 1
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("retried_soon")
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=["fails", "is full"])
 @pytest.mark.parametrize("kind", ["file", "SPILLABLEMEMORY", "spool"])
 def test_each_line_comes_once_wherever_the_disk_broke_and_whatever_was_in_memory(
-    place: Path, disk: BrokenDisk, kind: str, number: int, first: int
+    place: Path, broken_c2: BrokenDisk, kind: str, number: int, first: int
 ) -> None:
     write(place, of_kind(kind))
     lines = [str(i) for i in range(40)]
     with agent(place) as running:
         log(place, *lines[:10])
         wait_until(lambda: written(place, "out2") == lines[:10])
-        disk.breaks(first, (*SYNCS, "open"), number)
+        broken_c2.breaks(first, (*SYNCS, "open"), number)
         for line in lines[10:30]:
             log(place, line)
-        wait_until(lambda: not running.wait(0.001) and disk.failed)
-        disk.works()
+        wait_until(lambda: not running.wait(0.001) and broken_c2.failed)
+        broken_c2.works()
         log(place, *lines[30:])
         wait_until(lambda: works(running) and written(place, "out2")[-1:] == lines[-1:] == written(place)[-1:])
     assert written(place) == written(place, "out2") == lines
@@ -125,17 +108,19 @@ a1.sinks.k2.hdfs.rollInterval = 1
 """
 
 
-@pytest.mark.usefixtures("soon")
-def test_what_a_sink_holds_in_open_files_comes_once_though_its_channel_fails(place: Path, disk: BrokenDisk) -> None:
+@pytest.mark.usefixtures("retried_soon")
+def test_what_a_sink_holds_in_open_files_comes_once_though_its_channel_fails(
+    place: Path, broken_c2: BrokenDisk
+) -> None:
     write(place, CONFIGURATION.replace("a1.sinks.k2.sink.directory = {dir}/out2\n", "") + COMPRESSED)
     with agent(place) as running:
         log(place, "1", "2")
         (sink,) = running.sinks["k2"].sinks
         wait_until(lambda: sink.held_events() == 2 or len(unzipped(place / "out2")) == 2)
-        disk.breaks(calls=(*SYNCS, "open"))
+        broken_c2.breaks(calls=(*SYNCS, "open"))
         log(place, "3", "4")
         wait_until(lambda: fails(running))
-        disk.works()
+        broken_c2.works()
         wait_until(lambda: works(running) and len(unzipped(place / "out2")) >= 4)
     assert unzipped(place / "out2") == ["1", "2", "3", "4"]
 
@@ -145,18 +130,18 @@ def unzipped(place: Path) -> list[str]:
     return sorted(line for f in place.glob("*.gz") for line in gzip.decompress(f.read_bytes()).decode().split())
 
 
-@pytest.mark.usefixtures("soon")
-def test_a_command_that_has_ended_is_not_run_again(place: Path, disk: BrokenDisk) -> None:
+@pytest.mark.usefixtures("retried_soon")
+def test_a_command_that_has_ended_is_not_run_again(place: Path, broken_c2: BrokenDisk) -> None:
     command = "a1.sources.x.type = exec\na1.sources.x.command = echo once\na1.sources.x.channels = c2\n"
     write(place, CONFIGURATION.replace("a1.sources = r1", "a1.sources = r1 x") + command)
     with agent(place) as running:
         wait_until(lambda: written(place, "out2") == ["once"] and running.sources["x"].finished)
         source = running.sources["x"]
         for n in "12":
-            disk.breaks(calls=(*SYNCS, "open"))
+            broken_c2.breaks(calls=(*SYNCS, "open"))
             log(place, n)
             wait_until(lambda: fails(running))
-            disk.works()
+            broken_c2.works()
             wait_until(lambda: works(running))
         assert running.sources["x"] is source
         wait_until(lambda: written(place, "out2")[-1:] == ["2"])
@@ -182,20 +167,20 @@ class Untold(flow.PolledSource):
     def finished(self, value: bool) -> None: ...
 
 
-@pytest.mark.usefixtures("soon")
-def test_a_source_that_can_not_say_whether_it_is_finished_is_started_again(place: Path, disk: BrokenDisk) -> None:
+@pytest.mark.usefixtures("retried_soon")
+def test_a_source_that_can_not_say_whether_it_is_finished_is_started_again(place: Path, broken_c2: BrokenDisk) -> None:
     own = f"a1.sources.x.type = {__name__}.Untold\na1.sources.x.channels = c2\n"
     write(place, CONFIGURATION.replace("a1.sources = r1", "a1.sources = r1 x") + own)
     with agent(place) as running:
         wait_until(lambda: Untold.starts == 1)
-        disk.breaks(calls=(*SYNCS, "open"))
+        broken_c2.breaks(calls=(*SYNCS, "open"))
         log(place, "1")
         wait_until(lambda: fails(running))
-        disk.works()
+        broken_c2.works()
         wait_until(lambda: running.wait(0.001) is False and Untold.starts == 2)
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("retried_soon")
 def test_two_channels_of_a_source_that_fail_together_are_opened_again_one_after_the_other(place: Path) -> None:
     delayed = "".join(f"a1.channels.{name}.deliverAfter = 1ms\n" for name in ("c1", "c2"))
     write(place, CONFIGURATION.replace("checkpointDir = {dir}/", "checkpointDir = {dir}/disk/") + delayed)
@@ -215,19 +200,19 @@ def test_two_channels_of_a_source_that_fail_together_are_opened_again_one_after_
         )
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("retried_soon")
 def test_a_channel_stays_closed_while_another_one_or_none_is_in_its_place(
-    place: Path, disk: BrokenDisk, caplog: pytest.LogCaptureFixture
+    place: Path, broken_c2: BrokenDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     with agent(place) as running:
         log(place, "1")
         wait_until(lambda: written(place, "out2") == ["1"])
         uuid = running.channels["c2"].channel.uuid
-        disk.breaks(calls=(*SYNCS, "open"))
+        broken_c2.breaks(calls=(*SYNCS, "open"))
         log(place, "2")
         wait_until(lambda: fails(running))
         (place / "c2").rename(place / "away")
-        disk.works()
+        broken_c2.works()
         wait_until(lambda: fails(running) and f"the channel {uuid} was at {place}/c2, and nothing is" in caplog.text)
         assert not (place / "c2").exists()
         with ss.Channel(place / "c2", minimum_required_space=0) as other:
@@ -238,20 +223,20 @@ def test_a_channel_stays_closed_while_another_one_or_none_is_in_its_place(
         wait_until(lambda: works(running) and written(place, "out2") == written(place) == ["1", "2"])
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("retried_soon")
 def test_a_sink_that_is_started_anew_creates_no_channel_in_the_place_of_the_one_that_it_put_into(
-    place: Path, disk: BrokenDisk
+    place: Path, broken_c2: BrokenDisk
 ) -> None:
     into = "a1.sinks.k2.type = channel\na1.sinks.k2.path = {dir}/target"
     roll = "a1.sinks.k2.type = file_roll\na1.sinks.k2.sink.directory = {dir}/out2"
     write(place, CONFIGURATION.replace(roll, into))
     with agent(place) as running:
         wait_until(lambda: works(running))
-        disk.breaks(calls=(*SYNCS, "open"))
+        broken_c2.breaks(calls=(*SYNCS, "open"))
         log(place, "1")
         wait_until(lambda: fails(running))
         (place / "target").rename(place / "away")
-        disk.works()
+        broken_c2.works()
         wait_until(lambda: not fails(running) and "and nothing is there now" in running.troubles().get("a1.k2", ""))
         assert not (place / "target").exists()
         (place / "away").rename(place / "target")
@@ -259,9 +244,9 @@ def test_a_sink_that_is_started_anew_creates_no_channel_in_the_place_of_the_one_
             wait_until(lambda: works(running) and target.stats().channel_size == 1)
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("retried_soon")
 def test_a_stop_does_not_wait_for_a_disk_that_hangs_as_its_channel_is_opened_again(
-    place: Path, disk: BrokenDisk, monkeypatch: pytest.MonkeyPatch
+    place: Path, broken_c2: BrokenDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs, go_on, build = threading.Event(), threading.Event(), assembly.build_channels
     opened: list[ss.Channel] = []
@@ -274,14 +259,14 @@ def test_a_stop_does_not_wait_for_a_disk_that_hangs_as_its_channel_is_opened_aga
         return found
 
     with agent(place) as running:
-        disk.breaks(calls=(*SYNCS, "open"))
+        broken_c2.breaks(calls=(*SYNCS, "open"))
         log(place, "1")
         monkeypatch.setattr(assembly, "build_channels", hang)
         wait_until(lambda: fails(running) and hangs.is_set())
         assert running._exchanges is not None
         (attempt,) = running._exchanges.reopenings._tries.values()
         assert not attempt.is_over
-        disk.works()
+        broken_c2.works()
     assert not attempt.is_over
     go_on.set()
     wait_until(lambda: attempt.is_over and opened and opened[0]._open.is_left)
@@ -296,7 +281,7 @@ a1.sources.r2.channels = c2
 """
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("retried_soon")
 def test_a_channel_whose_disk_hangs_does_not_keep_another_one_closed(
     place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -330,7 +315,9 @@ def test_a_channel_whose_disk_hangs_does_not_keep_another_one_closed(
     assert written(place) == written(place, "out2") == ["1", "2"]
 
 
-def test_a_stop_tells_that_a_channel_which_was_opened_again_could_not_be_closed(place: Path, disk: BrokenDisk) -> None:
+def test_a_stop_tells_that_a_channel_which_was_opened_again_could_not_be_closed(
+    place: Path, broken_c2: BrokenDisk
+) -> None:
     write(
         place,
         of_kind("SPILLABLEMEMORY")
@@ -347,19 +334,19 @@ def test_a_stop_tells_that_a_channel_which_was_opened_again_could_not_be_closed(
         running._exchanges.begin_reopening(running.failed_channels, "c2")
         (attempt,) = running._exchanges.reopenings._tries.values()
         wait_until(lambda: attempt.is_over)
-        disk.breaks(calls=(*SYNCS, "ftruncate", "pwrite"))
+        broken_c2.breaks(calls=(*SYNCS, "ftruncate", "pwrite"))
         assert not running.stop()
-        disk.works()
+        broken_c2.works()
     with ss.Channel(place / "c2", create=False) as again:
         assert again.stats().channel_size == 10
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("retried_soon")
 def test_nothing_is_opened_again_after_a_stop_was_asked_for(
-    place: Path, disk: BrokenDisk, monkeypatch: pytest.MonkeyPatch
+    place: Path, broken_c2: BrokenDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with agent(place) as running:
-        disk.breaks(calls=(*SYNCS, "open"))
+        broken_c2.breaks(calls=(*SYNCS, "open"))
         log(place, "1")
         wait_until(lambda: fails(running))
         monkeypatch.setattr(running._asked, "wait", lambda _seconds: running.ask_to_stop())
@@ -367,9 +354,9 @@ def test_nothing_is_opened_again_after_a_stop_was_asked_for(
         assert running.wait(60)
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("retried_soon")
 def test_a_changed_file_that_comes_in_between_counts_and_the_channel_is_opened_again_by_it(
-    place: Path, disk: BrokenDisk, monkeypatch: pytest.MonkeyPatch
+    place: Path, broken_c2: BrokenDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs, go_on, build = threading.Event(), threading.Event(), assembly.build_channels
 
@@ -380,11 +367,11 @@ def test_a_changed_file_that_comes_in_between_counts_and_the_channel_is_opened_a
         return build(*arguments)
 
     with agent(place) as running:
-        disk.breaks(calls=(*SYNCS, "open"))
+        broken_c2.breaks(calls=(*SYNCS, "open"))
         log(place, "1")
         monkeypatch.setattr(assembly, "build_channels", hang)
         wait_until(lambda: fails(running) and hangs.is_set())
-        disk.works()
+        broken_c2.works()
         write(place, CONFIGURATION.replace("{dir}/out1", "{dir}/out3"))
         found = running.reload()
         assert found is not None and found.sinks == {"k1"}
@@ -396,19 +383,19 @@ def test_a_changed_file_that_comes_in_between_counts_and_the_channel_is_opened_a
         wait_until(lambda: written(place, "out2") == ["1", "2"] and written(place, "out3")[-1:] == ["2"])
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("retried_soon")
 def test_an_optional_channel_stays_closed_and_stops_no_source(
-    place: Path, disk: BrokenDisk, caplog: pytest.LogCaptureFixture
+    place: Path, broken_c2: BrokenDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(place, CONFIGURATION + "a1.sources.r1.selector.optional = c2\n")
     with agent(place) as running:
         log(place, "1")
         wait_until(lambda: written(place, "out2") == ["1"])
         source = running.sources["r1"]
-        disk.breaks(calls=(*SYNCS, "open"))
+        broken_c2.breaks(calls=(*SYNCS, "open"))
         log(place, "2")
         wait_until(lambda: fails(running))
-        disk.works()
+        broken_c2.works()
         log(place, "3")
         wait_until(lambda: fails(running) and written(place) == ["1", "2", "3"])
         assert running.sources["r1"] is source
@@ -416,13 +403,13 @@ def test_an_optional_channel_stays_closed_and_stops_no_source(
 
 
 def test_a_run_to_the_end_ends_with_a_failure_where_a_channel_fails(
-    place: Path, disk: BrokenDisk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    place: Path, broken_c2: BrokenDisk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     log(place, "1")
     assert agent(place).run(once=True)
 
     def break_and_start(running: RunningFlow) -> None:
-        disk.breaks(calls=("fdatasync", "ftruncate"))
+        broken_c2.breaks(calls=("fdatasync", "ftruncate"))
         start(running)
 
     start = RunningFlow.start
@@ -431,7 +418,7 @@ def test_a_run_to_the_end_ends_with_a_failure_where_a_channel_fails(
     assert not agent(place).run(once=True)
     assert "check its disk, and start the agent again" in caplog.text and "both are tried again" not in caplog.text
     monkeypatch.undo()
-    disk.works()
+    broken_c2.works()
     assert agent(place).run(once=True)
     assert written(place) == written(place, "out2") == ["1", "2"]
 

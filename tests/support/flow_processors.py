@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -77,3 +78,21 @@ class KeptBatches:
 
     def headers(self, channel: int = 0) -> list[dict[str, str]]:
         return [dict(pairs) for batch in self.batches[channel] for pairs in batch.column(0).to_pylist()]
+
+
+@dataclass
+class WaitingBatches(KeptBatches):
+    """Such channels, which take a batch only when they may.
+
+    Attributes:
+        putting: set as a batch comes.
+        go_on: to be set for batches to be taken.
+    """
+
+    putting: threading.Event = field(default_factory=threading.Event)
+    go_on: threading.Event = field(default_factory=threading.Event)
+
+    def deliver(self, routed: Routed) -> None:
+        self.putting.set()
+        assert self.go_on.wait(60)
+        super().deliver(routed)

@@ -12,20 +12,12 @@ import pytest
 from spillable_stream.flow.sources import stream_source
 from spillable_stream.flow.sources.netcat import Netcat
 from spillable_stream.flow.sources.syslog import SyslogTcp
-from tests.support.flow_processors import KeptBatches, Routed
+from tests.support.flow_processors import KeptBatches, WaitingBatches
 from tests.support.waiting import wait_until
 
 
 def test_a_stop_stores_what_had_come_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept, source, putting, go_on = KeptBatches(), SyslogTcp(0, host="127.0.0.1"), threading.Event(), threading.Event()
-    deliver = kept.deliver
-
-    def wait_and_deliver(routed: Routed) -> None:
-        putting.set()
-        assert go_on.wait(60)
-        deliver(routed)
-
-    monkeypatch.setattr(kept, "deliver", wait_and_deliver)
+    kept, source = WaitingBatches(), SyslogTcp(0, host="127.0.0.1")
     for patience in ("_LAST_READ_SECONDS", "_SILENCE_SECONDS"):  # a busy machine may need more than a second
         monkeypatch.setattr(f"spillable_stream.flow.sources.stream_source.{patience}", 60.0)
     source.start(kept)
@@ -33,11 +25,11 @@ def test_a_stop_stores_what_had_come_before_it(monkeypatch: pytest.MonkeyPatch) 
     with socket.create_connection(("127.0.0.1", source.port)) as client:
         client.sendall(b"\n".join(messages) + b"\n")
         client.shutdown(socket.SHUT_WR)  # so that nobody waits for more
-        assert putting.wait(60)
+        assert kept.putting.wait(60)
         stop = threading.Thread(target=source.stop)
         stop.start()
         wait_until(source._stopping.is_set)
-        go_on.set()
+        kept.go_on.set()
         stop.join(60)
     assert kept.bodies() == [m.removeprefix(b"<1>") for m in messages]
 

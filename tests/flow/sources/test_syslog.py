@@ -11,7 +11,7 @@ from spillable_stream.errors import OptionError
 from spillable_stream.flow.sources import stream_source
 from spillable_stream.flow.sources.held import lose_unstored
 from spillable_stream.flow.sources.syslog import MultiportSyslogTcp, SyslogTcp, SyslogUdp
-from tests.support.flow_processors import KeptBatches, Routed
+from tests.support.flow_processors import KeptBatches, WaitingBatches
 from tests.support.self_signed import self_signed
 from tests.support.waiting import wait_until
 
@@ -67,27 +67,19 @@ def test_a_message_whose_end_a_stop_cuts_off_is_stored_and_marked(
     is_busy: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The connection waits for more, or for its batch to be stored."""
-    kept, source, putting, go_on = KeptBatches(), SyslogTcp(0, host="127.0.0.1"), threading.Event(), threading.Event()
-    deliver = kept.deliver
-
-    def wait_and_deliver(routed: Routed) -> None:
-        putting.set()
-        assert go_on.wait(60)
-        deliver(routed)
-
-    monkeypatch.setattr(kept, "deliver", wait_and_deliver)
+    kept, source = WaitingBatches(), SyslogTcp(0, host="127.0.0.1")
     monkeypatch.setattr(stream_source, "_LAST_READ_SECONDS", 0.3)
     source.start(kept)
     with socket.create_connection(("127.0.0.1", source.port)) as c:
         c.sendall(MESSAGE + b"1\n" + MESSAGE + b"half of")
-        assert putting.wait(60)
+        assert kept.putting.wait(60)
         if not is_busy:
-            go_on.set()
+            kept.go_on.set()
             wait_until(lambda: source._idle and kept.bodies())
         stop = threading.Thread(target=source.stop)
         stop.start()
         wait_until(source._stopping.is_set)
-        go_on.set()
+        kept.go_on.set()
         stop.join(60)
     assert kept.bodies() == [b"1", b"half of"]
     assert [h.get("flume.syslog.status") for h in kept.headers()] == [None, "Incomplete"]
