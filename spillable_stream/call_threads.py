@@ -15,11 +15,12 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
-__all__ = ["CallThreads", "Work", "made", "make", "nothing", "settled", "wait_for"]
+__all__ = ["POLL_SECONDS", "CallThreads", "Work", "made", "make", "nothing", "settled", "wait_for"]
 
 _T = TypeVar("_T")
 
-_POLL_SECONDS = 0.25
+POLL_SECONDS = 0.25
+"""How long a wait may last in one piece: a signal that comes right before Python begins one is handled behind it."""
 
 Work = Callable[[], Callable[[], object]]
 """Makes a call, and returns what tells its end to those who wait for it."""
@@ -212,11 +213,8 @@ def settled(
 
 
 def wait_for(begun: Collection[Future[_T]]) -> None:
-    """Wait until all these have ended.
-
-    Not in one wait without a limit: a signal that comes right before Python begins that is handled when it is over.
-    """
-    while wait(begun, _POLL_SECONDS).not_done:
+    """Wait until all these have ended; see `POLL_SECONDS`."""
+    while wait(begun, POLL_SECONDS).not_done:
         pass
 
 

@@ -16,12 +16,11 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeAlias, TypeVar
 
-from spillable_stream.call_threads import Work, made
+from spillable_stream.call_threads import POLL_SECONDS, Work, made
 
 __all__ = ["begun", "interruptible", "left_after"]
 
 _T = TypeVar("_T")
-_POLL_SECONDS = 0.25  # a signal that comes right before Python waits, with no limit, is handled only after that
 _Inbox: TypeAlias = "SimpleQueue[Work]"
 
 # Of threads that wait for a call. There is no lock, for a finalizer may make a call anywhere in here.
@@ -44,7 +43,7 @@ def interruptible(call: Callable[[], _T]) -> _T:
         has_ended = threading.Lock()
         has_ended.acquire()
         done.add_done_callback(lambda _: has_ended.release())
-        while not has_ended.acquire(timeout=_POLL_SECONDS):
+        while not has_ended.acquire(timeout=POLL_SECONDS):
             pass
         return done.result()
     finally:

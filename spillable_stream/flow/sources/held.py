@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from spillable_stream.counted import counted
-from spillable_stream.error_text import type_and_text
+from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.pieces import halves
@@ -43,7 +43,7 @@ def fitting(processor: BatchProcessor, batch: pa.RecordBatch) -> list[pa.RecordB
 
 def said_of(error: Exception) -> str:
     """Return what an error says; with its type, where it is of somebody's own class."""
-    return str(error) if isinstance(error, SpillableError) else f"{type(error).__name__}: {error}"
+    return text_of(error) if isinstance(error, SpillableError) else type_and_text(error)
 
 
 def put_held(
