@@ -23,6 +23,7 @@ from spillable_stream.format.record import EXTENDED_FORMAT_VERSION, FORMAT_VERSI
 from spillable_stream.format.slot import OBJECT_FORMAT_VERSION
 from spillable_stream.log.layout import IDENTITY, Layout
 from spillable_stream.option_types import CreationOptions
+from spillable_stream.shown_value import as_typed
 from spillable_stream.storage.access import PRIVATE_MODE
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -190,12 +191,12 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
     except FileNotFoundError:
         what = "is missing" if not fs.exists(path) else f"has no {IDENTITY}"
         if fs.exists(path / file_names.OWNER_FILE) or any(map(file_names.parse_data_file, fs.list(path / "data"))):
-            what += f", but the data of a channel; if that was removed, 'spillable repair {path}' rewrites it"
+            what += f", but the data of a channel; if that was removed, 'spillable repair {as_typed(path)}' rewrites it"
         else:
             what += backup_at(fs, path)
         raise NotAChannelError(f"{path} is not a channel: it {what}", is_missing=True) from None
     except NONSENSE as e:
-        mend = f"'spillable repair {path}' rewrites it if the other files say it, or restore it from a copy"
+        mend = f"'spillable repair {as_typed(path)}' rewrites it if the other files say it, or restore it from a copy"
         raise CorruptionError(f"the channel's identity can't be read ({e}); {mend}", str(file)) from e
     if version in (OBJECT_FORMAT_VERSION, EXTENDED_FORMAT_VERSION) and "dataDirs" not in value:
         raise NotAChannelError(f"{path} holds a channel of objects, not of files: open it as object+file://{path}")
