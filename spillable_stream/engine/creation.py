@@ -14,7 +14,7 @@ from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_see
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, parse_head
 from spillable_stream.log.claim import make_directories, require_unowned
 from spillable_stream.log.commit_lock import CommitLock, checkpoint_ms_now
-from spillable_stream.log.directory_ownership import HOME, is_held
+from spillable_stream.log.directory_ownership import is_held
 from spillable_stream.log.frames import FrameScanner, find_frame
 from spillable_stream.log.identity_file import (
     backup_at,
@@ -26,7 +26,7 @@ from spillable_stream.log.identity_file import (
 )
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.nesting import require_apart
-from spillable_stream.log.owner_file import OWNER_FILE, read_owner
+from spillable_stream.log.owner_file import HOME, OWNER_FILE, read_owner
 from spillable_stream.log.tail import written_bytes
 from spillable_stream.log.wal import WriteAheadLog
 from spillable_stream.option_types import ChannelOptions, CreationOptions

@@ -7,10 +7,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from spillable_stream.errors import SpillableError
-from spillable_stream.log.directory_ownership import HOME, is_original_elsewhere
+from spillable_stream.log.directory_ownership import is_original_elsewhere
 from spillable_stream.log.identity_file import has_identity, layout_of
 from spillable_stream.log.layout import IDENTITY, Layout
-from spillable_stream.log.owner_file import OWNER_FILE, read_owner
+from spillable_stream.log.owner_file import HOME, OWNER_FILE, read_owner
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["FailedCreation"]

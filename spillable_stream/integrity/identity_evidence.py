@@ -15,14 +15,13 @@ from spillable_stream.integrity.findings import Findings
 from spillable_stream.log.chain import parsed_header
 from spillable_stream.log.directory_ownership import (
     BACKUP,
-    HOME,
     backup_fault,
     claim_fault,
     ownership_fault,
 )
 from spillable_stream.log.identity_file import layout_of, read_identity
 from spillable_stream.log.layout import CHECKPOINT, Layout
-from spillable_stream.log.owner_file import OWNER_FILE, read_owner
+from spillable_stream.log.owner_file import HOME, OWNER_FILE, read_owner
 from spillable_stream.log.unproven_directories import require_claimable, require_claimed, unowned_directories
 from spillable_stream.storage.filesystem import FileSystem
 

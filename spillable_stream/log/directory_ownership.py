@@ -7,13 +7,12 @@ from pathlib import Path
 from spillable_stream.errors import ForeignDirectoryError, NotAChannelError, SpillableError
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, read_owner
+from spillable_stream.log.owner_file import HOME, OWNER_FILE, DirectoryOwner, read_owner
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import is_locked
 
 __all__ = [
     "BACKUP",
-    "HOME",
     "backup_fault",
     "claim_fault",
     "home_owner",
@@ -26,7 +25,6 @@ __all__ = [
     "whereabouts",
 ]
 
-HOME = "home"
 BACKUP = "backup"
 
 

@@ -16,12 +16,19 @@ from typing import NotRequired, TypedDict
 
 import google_crc32c
 
-from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError, UnsupportedFormatError
+from spillable_stream.errors import (
+    CorruptionError,
+    ForeignDirectoryError,
+    NotAChannelError,
+    StorageError,
+    UnsupportedFormatError,
+)
 from spillable_stream.format import file_names
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.record import EXTENDED_FORMAT_VERSION, FORMAT_VERSION
 from spillable_stream.format.slot import OBJECT_FORMAT_VERSION
 from spillable_stream.log.layout import IDENTITY, Layout
+from spillable_stream.log.owner_file import HOME, read_owner
 from spillable_stream.option_types import CreationOptions
 from spillable_stream.shown_value import as_typed
 from spillable_stream.storage.access import PRIVATE_MODE
@@ -190,7 +197,9 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
             return layout_of(path, value)
     except FileNotFoundError:
         what = "is missing" if not fs.exists(path) else f"has no {IDENTITY}"
-        if fs.exists(path / file_names.OWNER_FILE) or any(map(file_names.parse_data_file, fs.list(path / "data"))):
+        if home := _home_of_a_part(fs, path):
+            what += f", but is a directory of a channel: give {home}"
+        elif fs.exists(path / file_names.OWNER_FILE) or any(map(file_names.parse_data_file, fs.list(path / "data"))):
             what += f", but the data of a channel; if that was removed, 'spillable repair {as_typed(path)}' rewrites it"
         else:
             what += backup_at(fs, path)
@@ -204,6 +213,14 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
         f"{path} has format version {version}; this package reads up to {EXTENDED_FORMAT_VERSION}: upgrade "
         "spillable-stream"
     )
+
+
+def _home_of_a_part(fs: FileSystem, path: Path) -> str:
+    """Return where the channel is whose data or checkpoints a directory has; "" if it says of none, or of itself."""
+    with contextlib.suppress(StorageError, ForeignDirectoryError):
+        if (owner := read_owner(fs, path)) is not None and owner.role != HOME:
+            return owner.home
+    return ""
 
 
 def backup_at(fs: FileSystem, path: Path) -> str:

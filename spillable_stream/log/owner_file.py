@@ -23,16 +23,22 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import google_crc32c
 
 from spillable_stream.errors import ForeignDirectoryError
 from spillable_stream.format.file_names import OWNER_FILE
 from spillable_stream.format.packing import NONSENSE
-from spillable_stream.log.identity_file import ChannelIdentity
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["OWNER_FILE", "DirectoryOwner", "parse_owner", "read_owner", "write_owner"]
+if TYPE_CHECKING:
+    from spillable_stream.log.identity_file import ChannelIdentity
+
+__all__ = ["HOME", "OWNER_FILE", "DirectoryOwner", "parse_owner", "read_owner", "write_owner"]
+
+HOME = "home"
+"""The role of the channel's own directory, which has its identity file."""
 
 
 @dataclass(frozen=True, slots=True)
