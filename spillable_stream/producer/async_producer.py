@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import random
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -12,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from spillable_stream.arguments import function, whole_milliseconds
+from spillable_stream.arguments import whole_milliseconds
 from spillable_stream.channel.event import Event, event_list
 from spillable_stream.errors import OptionError
 from spillable_stream.format.arrow_input import ArrowRows
@@ -20,6 +19,7 @@ from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.own_thread import in_own_thread
 from spillable_stream.producer.async_room import AsyncRoom
 from spillable_stream.producer.batch import Callback, ProducerBatch
+from spillable_stream.producer.callbacks import check_callback
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.producer import Producer
@@ -214,11 +214,7 @@ class AsyncProducer:
 
 
 def _called_in(loop: asyncio.AbstractEventLoop, callback: Callback) -> Callback:
-    if inspect.iscoroutinefunction(function("callback", callback)):
-        raise OptionError(
-            f"the callback {shown(callback)} is a coroutine function, which nobody would await: give a plain function, "
-            "or await the future that the send returns"
-        )
+    check_callback(callback)
 
     def tell(result: Result) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed

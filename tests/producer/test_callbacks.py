@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Producer, Result
-from spillable_stream.errors import ProducerError, ProducerTimeoutError, SendFailedError
+from spillable_stream.errors import OptionError, ProducerError, ProducerTimeoutError, SendFailedError
 from spillable_stream.producer.future import SendFuture
 from tests.producer.conftest import MakeProducer
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
@@ -45,6 +45,18 @@ def test_batches_are_told_in_the_order_in_which_they_were_stored(produce: MakePr
         producer.send(b"x", callback=lambda r: found.append(r.write_order_id))
     producer.close(PATIENCE_SECONDS)
     assert found == list(range(1, 101))
+
+
+def test_a_callback_that_would_have_to_be_awaited_is_refused(produce: MakeProducer, target: FakeTarget) -> None:
+    async def tell(result: Result) -> None:
+        raise AssertionError("nobody awaits this")
+
+    producer = produce()
+    for send, what in ((producer.send, b"x"), (producer.send_many, [b"x"])):
+        with pytest.raises(OptionError, match=r"callback .* is a coroutine function, which nobody would await"):
+            send(what, callback=tell)  # type: ignore[operator]
+    producer.flush(PATIENCE_SECONDS)
+    assert not target.bodies
 
 
 def test_all_callbacks_of_a_batch_come_before_its_futures(produce: MakeProducer) -> None:
