@@ -68,6 +68,8 @@ PRODUCER = "producer"  # of one producer; by the names that the Aliyun LOG Java 
 
 BUCKETS, MOST_BUCKETS = 64, 512  # of the hashes of keys (`spillable_stream.sharding`)
 
+_LEAST_OF_A_NAME = 4  # letters of a part of a name that say which one was meant
+
 _SCOPES = {
     CHANNEL: "channel",
     CREATION: "new channel",
@@ -336,13 +338,16 @@ def _key(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
 
 
-def parse_options(given: Mapping[str, object], scopes: Iterable[str], *, where: str) -> dict[str, Any]:
+def parse_options(
+    given: Mapping[str, object], scopes: Iterable[str], *, where: str, beside: Iterable[str] = ()
+) -> dict[str, Any]:
     """Return the options that were given, by keyword name, as values of their types.
 
     Args:
         given: names (any case, camelCase or snake_case) and values (strings or typed).
         scopes: which options are allowed here.
         where: "a channel", "a Spark source" and so on, for the error.
+        beside: what else can be given there, which may have been meant.
 
     Raises:
         OptionError: an unknown or misplaced name, or a value out of range.
@@ -355,7 +360,7 @@ def parse_options(given: Mapping[str, object], scopes: Iterable[str], *, where: 
         option = allowed.get(_key(name))
         if option is None:
             elsewhere = by_key.get(_key(name))
-            text = _unknown(name, elsewhere, allowed, where)
+            text = _misplaced(name, elsewhere, where) if elsewhere else _unknown(name, allowed, where, beside)
             raise OptionError(text, name if elsewhere is None else elsewhere.keyword)
         if value is None:
             continue
@@ -376,19 +381,29 @@ def _as_given(name: str, option: Option) -> str:
     return named_like(name, option.alias if _key(name) == _key(option.alias) else option.name)
 
 
-def _unknown(name: str, elsewhere: Option | None, allowed: Mapping[str, Option], where: str) -> str:
-    if elsewhere is not None and elsewhere.scopes == (HANDLE,):
+def _misplaced(name: str, elsewhere: Option, where: str) -> str:
+    if elsewhere.scopes == (HANDLE,):
         return (
             f"{_as_given(name, elsewhere)} is not an option of {where} but of a handle, `Channel`, whose puts go "
             "through a spool; Spark stages its rows in the store and commits them there itself, and a producer is "
             "given such a handle: leave it out"
         )
-    if elsewhere is not None:
-        owners = " or a ".join(_SCOPES[scope] for scope in elsewhere.scopes)
-        return f"{_as_given(name, elsewhere)} is not an option of {where} but of a {owners}"
-    if not (near := nearest_name(_key(name), allowed)):
-        return f"{shown(name)} is not an option of {where}, nor like one: the documentation has a list of options"
-    return f"{shown(name)} is not an option of {where}; the nearest is {named_like(name, allowed[near].name)!r}"
+    owners = " or a ".join(_SCOPES[scope] for scope in elsewhere.scopes)
+    return f"{_as_given(name, elsewhere)} is not an option of {where} but of a {owners}"
+
+
+def _unknown(name: str, allowed: Mapping[str, Option], where: str, beside: Iterable[str]) -> str:
+    names = {key: option.name for key, option in allowed.items()} | {_key(other): other for other in beside}
+    key = _key(name)
+    near = [known for known in names if key in known] if len(key) >= _LEAST_OF_A_NAME else []
+    if not near:
+        near = [found] if (found := nearest_name(key, names)) else []
+    shown_names = [named_like(name, known) for known in dict.fromkeys(map(names.get, near or names)) if known]
+    if not near:
+        return f"{shown(name)} is not an option of {where}, which has {', '.join(shown_names)}"
+    *others, last = map(repr, shown_names)
+    nearest = f"the nearest are {', '.join(others)} and {last}" if others else f"the nearest is {last}"
+    return f"{shown(name)} is not an option of {where}; {nearest}"
 
 
 def defaults(scope: str) -> dict[str, Any]:

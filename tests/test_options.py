@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +129,11 @@ def test_an_unknown_name_gets_the_nearest_valid_one() -> None:
         ([PRODUCER], "codec", ""),
         ([PRODUCER], "acks", ""),
         ([PRODUCER], "token", ""),
-        ([PRODUCER], "batchSize", ""),
+        ([PRODUCER], "batchSize", "batch_size_threshold_in_bytes"),
         ([SOURCE], "subscribe", ""),
         ([SOURCE], "maxRows", ""),
         ([SOURCE], "consumerGroup", ""),
-        ([SINK, CHANNEL, CREATION], "dirs", ""),
+        ([SINK, CHANNEL, CREATION], "dirs", "data_dirs"),
         ([SINK, CHANNEL, CREATION], "headers", ""),
         ([SINK, CHANNEL, CREATION], "maxEvents", ""),
         ([SINK, CHANNEL, CREATION], "partitions", ""),
@@ -144,6 +145,27 @@ def test_a_name_that_is_like_none_gets_no_advice(scopes: list[str], given: str, 
         parse_options({given: 1}, scopes, where="a test")
     _, _, found = str(refused.value).partition("the nearest is ")
     assert found.strip("'") == nearest
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("retention", "the nearest are 'retention_ms', 'retention_bytes' and 'retention_untaken'"),
+        ("read_only", "the nearest is 'readonly'"),
+        ("nosuch", "is not an option of a channel, which has transaction_capacity, memory_capacity, "),
+        ("pat", "is not an option of a channel, which has transaction_capacity, "),
+    ],
+)
+def test_an_unknown_name_gets_all_that_it_may_mean_or_every_name_that_there_is(given: str, said: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(said)):
+        parse_options({given: 1}, [CHANNEL, CREATION], where="a channel", beside=["readonly", "schema"])
+
+
+def test_a_channel_names_its_own_arguments_too(path: Path) -> None:
+    with pytest.raises(OptionError, match="'read_only' is not an option of a channel; the nearest is 'readonly'"):
+        Channel(path, read_only=True)  # type: ignore[call-arg]
+    with pytest.raises(OptionError, match=r"'capacity' is not an option .*'memory_capacity'.* and 'overflow_capacity'"):
+        Channel(path, capacity=5)  # type: ignore[call-arg]
 
 
 def test_a_misplaced_name_is_told_where_it_belongs() -> None:

@@ -41,6 +41,8 @@ __all__ = ["FoundChannel", "OpenArguments", "PlannedChannel"]
 
 _log = log_of(__name__)
 
+_BESIDE = ("schema", "create", "readonly", "progress")  # what `Channel` takes beside options
+
 
 class FoundChannel(NamedTuple):
     """A channel that is there.
@@ -87,7 +89,7 @@ class OpenArguments(NamedTuple):
             OptionError: an option is unknown, out of range, or not for a channel at such a place.
             SchemaError: the schema has a type that Arrow lacks.
         """
-        parsed = parse_options(options, (CHANNEL, CREATION, HANDLE), where="a channel")
+        parsed = parse_options(options, (CHANNEL, CREATION, HANDLE), where="a channel", beside=_BESIDE)
         in_store = isinstance(path, Location)
         without_cache, cache = divide_cache_options(parsed, in_store=in_store)
         of_channel, front = divide_spool_options(without_cache, in_store=in_store, readonly=readonly)

@@ -55,7 +55,7 @@ class ProducerConfig:
         Raises:
             OptionError: an unknown name, a value out of range, or two that contradict each other.
         """
-        parsed = parse_options(given, {PRODUCER}, where="a producer")
+        parsed = parse_options(given, {PRODUCER}, where="a producer", beside=("producer_id", "dead_letter"))
         values = {**defaults(PRODUCER), **parsed}
         total, most_backoff_ms = values["total_size_in_bytes"], values["max_retry_backoff_ms"]
         fitting = {
