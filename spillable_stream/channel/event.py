@@ -113,7 +113,9 @@ def _hint(event: object) -> str:
         return ": give Event(body)"
     if isinstance(event, str):
         return ": give Event(text.encode())"
-    return f": {_ROWS}" if isinstance(event, Mapping) else ""
+    if isinstance(event, Mapping):
+        return f": {_ROWS}"
+    return "; put_batch takes it" if hasattr(event, "__arrow_c_stream__") else ""
 
 
 def read_body(body: Any) -> bytes:

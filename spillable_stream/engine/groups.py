@@ -166,13 +166,14 @@ def existing_group(state: ChannelState, group: str, path: ChannelPath) -> GroupS
         path: what users call the channel, for the error.
 
     Raises:
-        OptionError: the channel has no group of this name; the message lists its groups.
+        OptionError: the channel has no group of this name; the message lists its named groups.
     """
     groups = state.groups
     if isinstance(group, str) and (found := groups.get(group)) is not None:
         return found
-    known = ", ".join(repr(name) for name in list(groups)[:_NAMED_GROUPS]) or "none"
-    more = f" and {len(groups) - _NAMED_GROUPS:,} more" if len(groups) > _NAMED_GROUPS else ""
+    named = [name for name, state_of in groups.items() if not state_of.is_automatic]
+    known = ", ".join(map(repr, named[:_NAMED_GROUPS])) or "none"
+    more = f" and {len(named) - _NAMED_GROUPS:,} more" if len(named) > _NAMED_GROUPS else ""
     raise OptionError(f"{path} has no group {shown(group)}; its groups are: {known}{more}")
 
 

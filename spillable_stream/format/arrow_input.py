@@ -45,4 +45,5 @@ def arrow_rows(rows: ArrowRows, call: str) -> pa.RecordBatch | pa.Table:
     try:
         return pa.table(rows)
     except NOT_ARROW as e:
-        raise SchemaError(f"{call} can't read a {type(rows).__name__} as an Arrow table: {e}") from e
+        why = ": ".join(map(str, reversed(e.args)))  # what failed, then why: pandas' columns come with both
+        raise SchemaError(f"{call} can't read a {type(rows).__name__} as an Arrow table: {why}") from e

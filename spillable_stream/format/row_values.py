@@ -67,7 +67,9 @@ class RowReader:
             raise SchemaError(f"a row can't be read: {type(e).__name__} in a {type(row).__name__}") from e
 
     def _hint(self, row: object) -> str:
-        """Return what makes a mapping of an object that has the columns."""
+        """Return what takes a table, or makes a mapping of an object that has the columns."""
+        if hasattr(row, "__arrow_c_stream__") and hasattr(row, "columns"):
+            return "; put_batch takes it"
         if not all(hasattr(row, name) for name in self.schema.names):
             return ""
         return next((f": {words} makes one" for attribute, words in _MADE_BY if hasattr(row, attribute)), "")

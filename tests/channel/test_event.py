@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from spillable_stream import Event, SchemaError
@@ -20,6 +21,7 @@ def test_the_place_of_an_event_does_not_make_it_another() -> None:
         (b"body", r"takes spillable_stream.Event, not bytes: give Event\(body\)"),
         ("body", r"takes spillable_stream.Event, not str: give Event\(text.encode\(\)\)"),
         ({"n": 1}, r"not dict: a channel that has a schema takes rows, as Channel\(path, schema=…\)"),
+        (pa.table({"n": [1]}), "not Table; put_batch takes it"),
         (Event({"n": 1}), r"must be bytes, not dict: a channel that has a schema .*json.dumps\(row\)"),  # type: ignore[arg-type]
         (Event("text"), "body must be bytes, not str: encode it"),  # type: ignore[arg-type]
         (Event(None), "body must be bytes, not NoneType"),  # type: ignore[arg-type]

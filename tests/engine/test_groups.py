@@ -23,12 +23,14 @@ from spillable_stream import (
     OptionError,
 )
 from spillable_stream.engine import groups
-from spillable_stream.engine.groups import create_group
+from spillable_stream.engine.groups import create_group, existing_group
 from spillable_stream.engine.local.local_owners import LocalOwners
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.seeking import seek_group
 from spillable_stream.format.frame import FrameType
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.group import GroupState
 from spillable_stream.storage.lock import FileLock
 from tests.support import pythons
 from tests.support.command_line import ASCII_FILES, ROOT
@@ -167,6 +169,13 @@ def test_a_dropped_group_holds_back_nothing(open_channel: Open) -> None:
     channel.drop_group("slow")
     assert channel.stats().channel_size == 0
     assert list(channel.stats().groups) == ["fast"]
+
+
+def test_the_groups_that_streams_have_for_themselves_are_not_named_instead_of_a_wrong_one(path: Path) -> None:
+    state = ChannelState(ChannelOptions(), [b"schema"])
+    state.groups |= {"mine": GroupState(0), "auto-1": GroupState(0, is_automatic=True)}
+    with pytest.raises(OptionError, match=r"its groups are: 'mine'$"):
+        existing_group(state, "mein", path)
 
 
 def test_dropping_a_group_that_is_not_there_names_those_that_are(open_channel: Open, path: Path) -> None:

@@ -44,5 +44,10 @@ def test_anything_else_is_refused_with_what_to_call_instead(rows: object) -> Non
 
 
 def test_a_frame_that_arrow_cannot_read_is_refused() -> None:
+    mixed = pd.DataFrame({"sku": ["a", 3]}, dtype=object)
+    with pytest.raises(
+        SchemaError, match=r"an Arrow table: Conversion failed for column sku with type object: Expected"
+    ):
+        arrow_rows(mixed, "put_batch")
     with pytest.raises(SchemaError, match="send_batch can't read a Broken as an Arrow table: a column of objects"):
         arrow_rows(Broken(), "send_batch")

@@ -118,6 +118,7 @@ class Pair(NamedTuple):
         (Pair(1, "a"), r"not Pair: row._asdict\(\) makes one"),
         (pd.Series({"n": 1, "s": "a"}), r"not Series: row.to_dict\(\) makes one"),
         (pd.Series({"other": 1}), "not Series$"),
+        (pd.DataFrame({"n": [1]}), "not DataFrame; put_batch takes it"),
     ],
 )
 def test_an_object_that_has_the_columns_is_refused_with_what_makes_a_row_of_it(row: object, hint: str) -> None:
