@@ -120,7 +120,7 @@ class SpillableDataSource(DataSource):
         """Return a writer for ``df.write``."""
         from spillable_stream.spark.sink.sink_plan import SinkPlan
 
-        plan = self._sink_plan(schema, overwrite, "the save mode overwrite")
+        plan = self._sink_plan(schema, overwrite)
         if isinstance(plan, SinkPlan):
             from spillable_stream.spark.sink.writer import SpillableBatchWriter
 
@@ -141,12 +141,11 @@ class SpillableDataSource(DataSource):
             raise
 
     def _stream_writer(self, schema: StructType, overwrite: bool) -> SpillableStreamWriter | ShardedStreamWriter:
-        mode = "the output mode complete"
         if self._spark_option("flow") is not None:
-            return self._flow_writer(schema, overwrite, mode)
+            return self._flow_writer(schema, overwrite)
         from spillable_stream.spark.sink.sink_plan import SinkPlan
 
-        plan = self._sink_plan(schema, overwrite, mode, stream=True)
+        plan = self._sink_plan(schema, overwrite, stream=True)
         if isinstance(plan, SinkPlan):
             from spillable_stream.spark.sink.writer import SpillableStreamWriter
 
@@ -251,25 +250,23 @@ class SpillableDataSource(DataSource):
         given = {name: value for name, value in self._given().items() if name.lower() != _PATHS}
         return parse_options(given, scopes, where=kinds[scopes[0]] if len(scopes) == 1 else "a Spark source")
 
-    def _flow_writer(self, schema: StructType, overwrite: bool, mode: str) -> ShardedStreamWriter:
+    def _flow_writer(self, schema: StructType, overwrite: bool) -> ShardedStreamWriter:
         """Return a writer through a source of a configuration file."""
         from spillable_stream.spark.sink.flow_plan import plan_flow
         from spillable_stream.spark.sink.flow_writer import FlowStreamWriter
         from spillable_stream.spark.sink.sink_plan import SinkOptions
 
-        _refuse_overwrite(overwrite, mode)
+        _refuse_overwrite(overwrite, stream=True)
         if self._spark_option("path") is not None:
             raise OptionError("the file of a flow names its channels: leave out the path of the stream")
         plan = plan_flow(SinkOptions.parse(self._given(), stream=True), schema)
         return FlowStreamWriter(plan, self._checkpoint())
 
-    def _sink_plan(
-        self, schema: StructType, overwrite: bool, mode: str, *, stream: bool = False
-    ) -> SinkPlan | ShardedPlan:
+    def _sink_plan(self, schema: StructType, overwrite: bool, *, stream: bool = False) -> SinkPlan | ShardedPlan:
         """Create or widen the channel, or the shards, for rows of ``schema``, and return how to write them."""
         from spillable_stream.spark.sink.sink_plan import SinkOptions, plan_sink
 
-        _refuse_overwrite(overwrite, mode)
+        _refuse_overwrite(overwrite, stream=stream)
         if not schema.fields:
             raise SchemaError("a frame without columns has nothing that a channel could store; select some")
         options = SinkOptions.parse(self._given(), stream=stream)  # before the path: a wrong option is reported first
@@ -281,9 +278,11 @@ class SpillableDataSource(DataSource):
         return plan_sharded_sink(path, options, schema)
 
 
-def _refuse_overwrite(overwrite: bool, mode: str) -> None:
+def _refuse_overwrite(overwrite: bool, *, stream: bool) -> None:
     if overwrite:
-        raise OptionError(f"{mode} is refused: events in a channel are never replaced; use append")
+        mode = "the output mode complete" if stream else "the save mode overwrite"
+        instead = "append, or write each result in a foreachBatch" if stream else "append"
+        raise OptionError(f"{mode} is refused: events in a channel are never replaced; use {instead}")
 
 
 def _require_columns(schema: StructType) -> None:

@@ -32,6 +32,8 @@ C = TypeVar("C", bound=type)
 _OURS = re.compile(
     r"^spillable_stream(?:\.\w+)+\.\w+(?:Error|Warning): (.*?)(?=\n SQLSTATE: |\n\n|\n\tat |\n=== |\n*\Z)", re.M | re.S
 )
+_TRACE = "Traceback (most recent call last):"
+_OF_PYTHON = re.compile(rf"{re.escape(_TRACE)}\n(?:[ \t].*\n|\n)*(\S.*)")  # what a trace ends with
 _TRACES = "\nJVM stacktrace:"
 
 _OF_HANDLES = tuple(  # what messages advise, and what that is to a query
@@ -44,6 +46,7 @@ _OF_HANDLES = tuple(  # what messages advise, and what that is to a query
             "roll (?:it )?back, and begin another (?:take|one)(?:, which (?:owns|claims) it again)?",
             "start the query again",
         ),
+        ("put fewer at once", "have fewer rows in a batch, as with maxEventsPerTrigger"),
     )
 )
 
@@ -118,7 +121,10 @@ def explain(error: BaseException | None) -> str:
             return str(link)
         if (sentence := _sentence(str(link))) is not None:
             return sentence
-    first_line = str(error).strip().partition("\n")[0]
+    text = str(error).strip()
+    first_line, raised = text.partition("\n")[0], _OF_PYTHON.search(text)
+    if raised is not None:
+        first_line = f"{first_line.removesuffix(_TRACE).rstrip(': ')}: {raised[1]}"
     return f"the error is not one of spillable_stream: {type(error).__name__}{': ' if first_line else ''}{first_line}"
 
 

@@ -134,6 +134,9 @@ ADVICE = {
     "nothing of it is committed. Roll it back, and begin another one": (
         "nothing of it is committed. Start the query again"
     ),
+    "Raise overflowCapacity, or put fewer at once": (
+        "Raise overflowCapacity, or have fewer rows in a batch, as with maxEventsPerTrigger"
+    ),
     "the rows do not fit": "the rows do not fit",
 }
 
@@ -287,6 +290,14 @@ def test_error_while_an_own_one_was_handled_is_another_matter() -> None:
             {}["x"]
     except KeyError as e:
         assert explain(e) == "the error is not one of spillable_stream: KeyError: 'x'"
+
+
+def test_another_error_of_python_is_named_by_what_its_trace_ends_with() -> None:
+    """The first line of Spark's text ended with the trace's beginning, and said nothing."""
+    trace = 'Traceback (most recent call last):\n  File "f.py", line 1, in <module>\n    import shop\n'
+    told = "ModuleNotFoundError: No module named 'shop'"
+    for text in (f"Failed to plan: {trace}{told}\n SQLSTATE: 38000", f"Failed to plan\n{trace}{told}\n"):
+        assert explain(SparksError(text)).endswith(f"SparksError: Failed to plan: {told}")
 
 
 @pytest.mark.parametrize("error", [KeyError(), KeyError("")])
