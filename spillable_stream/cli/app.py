@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
 from spillable_stream.cli.next_steps import after_damage, next_step
 from spillable_stream.cli.output import forget_output, is_output_lost, say, system_error
 from spillable_stream.cli.verbs import MARKUP, Verbs
+from spillable_stream.cli.wrong_calls import UsageError, VerbGroup, channel_option_hint
 from spillable_stream.errors import NotAChannelError, OptionError, SpillableError
 from spillable_stream.json_option import wants_object
 from spillable_stream.option_names import name_as_in_files
@@ -43,7 +43,6 @@ __all__ = [
 HEALTHY, UNHEALTHY, UNKNOWN = 0, 1, 2
 """The exit statuses: all is well, it is not, and that can't be told."""
 
-_UsageError: Any = typer.BadParameter.__base__  # typer has no public name for it
 _ARGUMENTS = "spillable.arguments"  # what a context remembers of the call
 
 _HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # of pairs; the others stand for the bytes of a path
@@ -69,7 +68,7 @@ def _remember(value: bool) -> bool:
 AsJson = Annotated[bool, typer.Option("--json", callback=_remember, help="Print one JSON object instead of text.")]
 
 
-class _Verbs(TyperGroup):
+class _Verbs(VerbGroup):
     """The verbs, each of which Ctrl-C, SIGTERM and SIGHUP end with a line and a status, wherever they come."""
 
     def __init__(self, *, commands: Any, **more: Any) -> None:
@@ -103,7 +102,8 @@ class _Verbs(TyperGroup):
             if not run.as_json or not print_object({"error": ImportError.__name__, "text": str(e)}):
                 say(f"{ImportError.__name__}: {e}")
             raise typer.Exit(UNKNOWN) from None
-        except _UsageError as e:
+        except UsageError as e:
+            e.message += channel_option_hint(e)
             if not wants_object(ctx.meta[_ARGUMENTS]) or not _has_json(e.ctx):
                 raise
             print_object({"error": OptionError.__name__, "text": e.format_message()})

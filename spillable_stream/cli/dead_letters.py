@@ -11,6 +11,7 @@ import typer
 
 from spillable_stream.cli.app import AsJson, ending, print_object
 from spillable_stream.cli.arguments import A_CHANNEL, group_name, refuse_empty
+from spillable_stream.cli.wrong_calls import VerbGroup
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 from spillable_stream.shown_value import printable
@@ -36,7 +37,9 @@ _Count = Annotated[int, typer.Option("-n", "--lines", min=1, help="How many of t
 _ATTEMPTS = re.compile("[0-9]{1,18}")  # a header may say anything
 
 dead_letters: typer.Typer = typer.Typer(
-    help="List, show and put back the events that producers, workers and the flow put aside.", no_args_is_help=True
+    cls=VerbGroup,
+    help="List, show and put back the events that producers, workers and the flow put aside.",
+    no_args_is_help=True,
 )
 
 

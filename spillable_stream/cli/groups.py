@@ -13,6 +13,7 @@ from spillable_stream.channel.seek_target import event_id
 from spillable_stream.cli.app import AsJson, confirm, ending, print_object
 from spillable_stream.cli.arguments import ChannelPath, Yes, decoded
 from spillable_stream.cli.output import say
+from spillable_stream.cli.wrong_calls import VerbGroup
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 from spillable_stream.names import check_group
@@ -29,7 +30,9 @@ _GroupName = Annotated[str, typer.Argument(metavar="GROUP", callback=decoded, he
 _Place = Annotated[str, typer.Argument(metavar="PLACE", help=f"{PLACES}.")]
 _From = Annotated[str, typer.Option("--from", metavar="PLACE", help="Where it begins: earliest, latest, or an ID.")]
 
-groups: typer.Typer = typer.Typer(help="List, create, drop and move the groups of a channel.", no_args_is_help=True)
+groups: typer.Typer = typer.Typer(
+    cls=VerbGroup, help="List, create, drop and move the groups of a channel.", no_args_is_help=True
+)
 
 
 @groups.command("list")

@@ -275,7 +275,7 @@ finally:
     assert others.isdisjoint(found)
     rooms = {name.split(".")[1] for name in found if name.startswith("spillable_stream.")}
     assert rooms.isdisjoint({"archive", "flow", "integrity", "producer", "spark", "ui", "workers"})
-    shared = {"app", "arguments", "next_steps", "output", "terminal_size", "verbs"}
+    shared = {"app", "arguments", "next_steps", "output", "terminal_size", "verbs", "wrong_calls"}
     of_verbs = {name.split(".")[2] for name in found if name.startswith("spillable_stream.cli.")}
     assert of_verbs == {"describe", *shared}, "a verb imports no other verb's modules"
 

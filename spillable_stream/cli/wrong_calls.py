@@ -1,0 +1,49 @@
+"""What is said of a call that is not understood, where typer does not say what to write instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from spillable_stream.option_names import nearest_name
+
+__all__ = ["UsageError", "VerbGroup", "channel_option_hint"]
+
+UsageError: Any = typer.BadParameter.__base__
+"""The error of a wrong call, for which typer has no public name."""
+
+
+class VerbGroup(TyperGroup):
+    """Verbs, one of which a call has to name."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return a call's verb with its name and its arguments; raises a `UsageError` that says which there are."""
+        try:
+            return super().resolve_command(ctx, args)
+        except UsageError as e:
+            if args and args[0] not in self.commands and not args[0].startswith("-"):
+                e.message = self._no_verb(args[0], ctx)
+            raise
+
+    def _no_verb(self, word: str, context: Any) -> str:
+        verbs = self.list_commands(context)
+        if near := nearest_name(word, verbs, cutoff=0.8):
+            return f"there is no verb {word!r}; the nearest is {near!r}"
+        if context.parent is None:
+            return f"there is no verb {word!r}; 'spillable help' lists them"
+        name = context.info_name
+        return f"'{name}' has no verb {word!r}: give one of {', '.join(verbs)}, as in 'spillable {name} {verbs[0]} …'"
+
+
+def channel_option_hint(error: Any) -> str:
+    """Return how a verb that creates or changes a channel is given an option of it; "" of another verb or mistake.
+
+    Args:
+        error: the `UsageError`.
+    """
+    parameters = () if error.ctx is None else error.ctx.command.params
+    takes_options = any("-o" in parameter.opts for parameter in parameters)
+    is_one = hasattr(error, "option_name") or "unexpected extra argument" in error.message
+    return "; an option of a channel is given as -o NAME=VALUE" if takes_options and is_one else ""
