@@ -125,6 +125,8 @@ def read_body(body: Any) -> bytes:
     if issubclass(type(body), bytes):
         return bytes.__bytes__(body)
     hint = ": encode it, as text.encode() does" if isinstance(body, str) else ""
+    if isinstance(body, (bytearray, memoryview)):
+        hint = ": give bytes(body)"
     if isinstance(body, Mapping):
         hint = f": {_ROWS}, and json.dumps(row).encode() makes bytes of one"
     raise SchemaError(f"an event's body must be bytes, not {type(body).__name__}{hint}")

@@ -24,6 +24,7 @@ def test_the_place_of_an_event_does_not_make_it_another() -> None:
         (pa.table({"n": [1]}), "not Table; put_batch takes it"),
         (Event({"n": 1}), r"must be bytes, not dict: a channel that has a schema .*json.dumps\(row\)"),  # type: ignore[arg-type]
         (Event("text"), "body must be bytes, not str: encode it"),  # type: ignore[arg-type]
+        (Event(bytearray(b"x")), r"must be bytes, not bytearray: give bytes\(body\)"),  # type: ignore[arg-type]
         (Event(None), "body must be bytes, not NoneType"),  # type: ignore[arg-type]
         (Event(b"", {"k": 1}), "headers must be strings, not 'k': 1"),  # type: ignore[dict-item]
         (Event(b"", {1: "v"}), "headers must be strings, not 1: 'v'"),  # type: ignore[dict-item]
