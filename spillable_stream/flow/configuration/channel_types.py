@@ -154,14 +154,14 @@ CHANNELS = (
     SPILLABLE_MEMORY,
     _unsupported(
         "kafka",
-        "a topic is not a channel here: use type `file`, or a channel in an object store by the property `path`; for "
-        "what is in the topic read it with Spark's format `kafka`",
+        "a topic is not a channel here; use type `file`, or a channel in an object store by the property `path`, "
+        "and read what is in the topic with Spark's format `kafka`",
         "org.apache.flume.channel.kafka.KafkaChannel",
     ),
     _unsupported("jdbc", "use type `file`", "org.apache.flume.channel.jdbc.JdbcChannel"),
     _unsupported(
         "pseudotxnmemory",
-        "it has no transactions, and Flume has it for its own tests: use type `memory`",
+        "it has no transactions, and Flume has it for its own tests; use type `memory`",
         "org.apache.flume.channel.PseudoTxnMemoryChannel",
     ),
 )

@@ -133,7 +133,7 @@ INTERCEPTORS = (
             "org.apache.flume.sink.solr.morphline.MorphlineInterceptor$Builder",
             "org.apache.flume.sink.solr.morphline.MorphlineInterceptor",
         ),
-        instead="morphlines are not supported: write an interceptor of your own in Python",
+        instead="morphlines are not supported; write an interceptor of your own in Python",
     ),
 )  # fmt: skip
 
@@ -242,6 +242,6 @@ CONFIG_FILTERS = (
         Kind.CONFIG_FILTER,
         "hadoop",
         ("org.apache.flume.configfilter.HadoopCredentialStoreConfigFilter",),
-        instead="only Java reads Hadoop's credential store: use type external, with a command that prints the secret",
+        instead="only Java reads Hadoop's credential store; use type external, with a command that prints the secret",
     ),
 )  # fmt: skip

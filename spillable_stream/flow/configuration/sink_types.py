@@ -243,7 +243,7 @@ SPARK_SINK = ComponentType(
     },
 )  # fmt: skip
 
-_LATER = "it is not supported yet: "
+_LATER = "it is not supported yet; "
 _QUERY = 'give the channel no sink, read it with Spark\'s `format("spillable")`, and write with '
 
 
@@ -275,7 +275,7 @@ SINKS = (
     ),
     _unsupported(
         "thrift",
-        "Thrift is not supported: use a sink of type `http`, or of type `channel`",
+        "Thrift is not supported; use a sink of type `http`, or of type `channel`",
         "org.apache.flume.sink.ThriftSink",
     ),
     _unsupported(

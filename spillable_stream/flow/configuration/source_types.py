@@ -296,7 +296,7 @@ STRESS = ComponentType(
     batch_property="batchSize",
 )  # fmt: skip
 
-_LATER = "it is not supported yet: "
+_LATER = "it is not supported yet; "
 
 
 def _unsupported(alias: str, java_name: str, instead: str, *other_names: str) -> ComponentType:
@@ -330,12 +330,12 @@ SOURCES = (
     _unsupported(
         "thrift",
         "org.apache.flume.source.ThriftSource",
-        "Thrift is not supported: let the sender post to an `http` source, or put into the channel with a `Producer`",
+        "Thrift is not supported; let the sender post to an `http` source, or put into the channel with a `Producer`",
     ),
     _unsupported(
         "jms",
         "org.apache.flume.source.jms.JMSSource",
-        "JMS needs Java: put what a client of your broker reads into the channel with a `Producer`",
+        "JMS needs Java; put what a client of your broker reads into the channel with a `Producer`",
     ),
     _unsupported(
         "twitter",

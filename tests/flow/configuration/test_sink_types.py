@@ -47,4 +47,4 @@ def test_words_of_hdfs_are_compared_without_case() -> None:
 
 
 def test_kafka_and_avro_come_later_and_say_so() -> None:
-    assert {t.alias for t in SINKS if t.instead.startswith("it is not supported yet: ")} == {"kafka", "avro"}
+    assert {t.alias for t in SINKS if t.instead.startswith("it is not supported yet; ")} == {"kafka", "avro"}

@@ -55,7 +55,7 @@ def test_ports_are_different_and_separated_by_blanks() -> None:
 
 
 def test_kafka_and_avro_come_later_and_say_so_and_twitters_classes_are_known() -> None:
-    later = {t.alias for t in SOURCES if t.instead.startswith("it is not supported yet: ")}
+    later = {t.alias for t in SOURCES if t.instead.startswith("it is not supported yet; ")}
     assert later == {"kafka", "avro"}
     for name in ("twitter", "org.apache.flume.source.twitter.TwitterSource", "com.cloudera.flume.source.TwitterSource"):
         found = find_type(Kind.SOURCE, name)
