@@ -11,7 +11,7 @@ from tests.support.command_line import run
     ("call", "said"),
     [
         ("get c", "there is no verb 'get'; 'spillable help' lists them"),
-        ("verfy c", "there is no verb 'verfy'; the nearest is 'verify'"),
+        ("verif c", "there is no verb 'verif'; the nearest is 'verify'"),
         ("groups c", "'groups' has no verb 'c': give one of list, create, drop, seek, as in 'spillable groups list …'"),
         ("groups lst c", "there is no verb 'lst'; the nearest is 'list'"),
         ("dead-letters c", "'dead-letters' has no verb 'c': give one of list, show, "),
