@@ -1,4 +1,4 @@
-"""What is said of a call that is not understood, where typer does not say what to write instead."""
+"""Answers to calls that are not understood, where typer does not say what to write instead."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
             what += f", but the data of a channel; if that was removed, 'spillable repair {as_typed(path)}' rewrites it"
         else:
             what += backup_at(fs, path)
-        raise NotAChannelError(f"{path} is not a channel: it {what}", is_missing=True) from None
+        raise NotAChannelError(f"{path} is not a channel: it {what}", is_missing=not home) from None
     except NONSENSE as e:
         mend = f"'spillable repair {as_typed(path)}' rewrites it if the other files say it, or restore it from a copy"
         raise CorruptionError(f"the channel's identity can't be read ({e}); {mend}", str(file)) from e

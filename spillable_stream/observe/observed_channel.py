@@ -83,7 +83,7 @@ class ObservedChannel:
             problem=f"{type(error).__name__}: {error}",
             damaged=isinstance(error, CorruptionError),
             missing=isinstance(error, NotAChannelError),
-            advised=isinstance(error, ChannelError) and not isinstance(error, NotAChannelError),
+            advised=isinstance(error, ChannelError) and not getattr(error, "is_missing", False),
         )
 
     def _count(self, stats: ChannelStats) -> None:

@@ -30,8 +30,9 @@ def test_a_missing_directory_and_an_empty_one_are_not_channel(tmp_path: Path) ->
 def test_a_directory_of_a_channel_is_not_the_channel_and_says_where_that_is(path: Path, part: str) -> None:
     """A repair of it was advised, which said the same again."""
     Channel(path, minimum_required_space=0).close()
-    with pytest.raises(NotAChannelError, match=rf"but is a directory of a channel: give {path}$"):
+    with pytest.raises(NotAChannelError, match=rf"but is a directory of a channel: give {path}$") as refused:
         read_identity(FS, path / part)
+    assert not refused.value.is_missing, "nobody creates one there"
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:

@@ -161,3 +161,5 @@ def test_a_directory_that_is_missing_says_itself_what_to_do_and_a_channel_that_i
         f"the data directory {tmp_path}/channel/data of the channel {tmp_path}/channel is not proven" in found.problem
     )
     assert (found.advised, missing.advised, missing.missing) == (True, False, True)
+    part = ObservedChannel(str(tmp_path / "channel" / "checkpoint"), Clock()).look()
+    assert part.advised and part.problem.endswith(f"is a directory of a channel: give {tmp_path}/channel")
