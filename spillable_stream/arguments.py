@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 from collections.abc import Callable
@@ -157,17 +158,21 @@ def text(name: str, value: object) -> str:
 
 
 def function(name: str, value: F) -> F:
-    """Return what can be called.
+    """Return what can be called, and is done when it returns.
 
     Args:
         name: what the caller calls it.
         value: what was given.
 
     Raises:
-        OptionError: it can't be called.
+        OptionError: it can't be called, or is a coroutine function.
     """
     if not callable(value):
         raise OptionError(f"{name} must be a function, or another callable, not {shown(value)}")
+    if inspect.iscoroutinefunction(value):
+        raise OptionError(
+            f"the {name} {shown(value)} is a coroutine function, which nobody would await: give a plain function"
+        )
     return value
 
 

@@ -124,6 +124,13 @@ def test_a_function_is_whatever_can_be_called() -> None:
         function("callback", 5)  # type: ignore[type-var]
 
 
+def test_a_coroutine_function_is_none_since_nobody_would_await_it() -> None:
+    async def tell() -> None: ...
+
+    with pytest.raises(OptionError, match=r"^the progress .*tell.* is a coroutine function, which nobody would await"):
+        function("progress", tell)
+
+
 def test_an_instance_is_of_the_class_or_of_a_subclass() -> None:
     assert instance("i", True, int) is True
     with pytest.raises(OptionError, match=r"^ax must be an instance of int, not '5'"):

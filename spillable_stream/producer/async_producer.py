@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from spillable_stream.arguments import whole_milliseconds
+from spillable_stream.arguments import function, whole_milliseconds
 from spillable_stream.channel.event import Event, event_list
 from spillable_stream.errors import OptionError
 from spillable_stream.format.arrow_input import ArrowRows
@@ -19,7 +19,6 @@ from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.own_thread import in_own_thread
 from spillable_stream.producer.async_room import AsyncRoom
 from spillable_stream.producer.batch import Callback, ProducerBatch
-from spillable_stream.producer.callbacks import check_callback
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.producer import Producer
@@ -214,7 +213,7 @@ class AsyncProducer:
 
 
 def _called_in(loop: asyncio.AbstractEventLoop, callback: Callback) -> Callback:
-    check_callback(callback)
+    function("callback", callback)
 
     def tell(result: Result) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed

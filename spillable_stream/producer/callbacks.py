@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
 
-from spillable_stream.arguments import function
-from spillable_stream.errors import OptionError
 from spillable_stream.log_records import log_of
-from spillable_stream.producer.batch import Callback, ProducerBatch
+from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.result import Result
 from spillable_stream.producer.threads import Threads
-from spillable_stream.shown_value import shown
 
-__all__ = ["Callbacks", "check_callback"]
+__all__ = ["Callbacks"]
 
 _log = log_of("spillable_stream.producer")
-
-
-def check_callback(callback: Callback) -> None:
-    """Refuse what can't be called, and what would have to be awaited.
-
-    Raises:
-        OptionError: it is not callable, or a coroutine function.
-    """
-    if inspect.iscoroutinefunction(function("callback", callback)):
-        raise OptionError(
-            f"the callback {shown(callback)} is a coroutine function, which nobody would await: give a plain function, "
-            "or await the future that AsyncProducer.send returns"
-        )
 
 
 class Callbacks:

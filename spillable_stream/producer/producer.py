@@ -10,7 +10,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, NoReturn, Self, Unpack
 
-from spillable_stream.arguments import instance, whole_milliseconds
+from spillable_stream.arguments import function, instance, whole_milliseconds
 from spillable_stream.arguments import timeout_seconds as checked_timeout
 from spillable_stream.channel.event import Event, event_list
 from spillable_stream.errors import OptionError, ProducerClosedError
@@ -20,7 +20,6 @@ from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.producer import process_end
 from spillable_stream.producer.batch import Callback, ProducerBatch
 from spillable_stream.producer.beginning import Beginning
-from spillable_stream.producer.callbacks import check_callback
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.destination import Destination
 from spillable_stream.producer.event_size import (
@@ -397,5 +396,5 @@ class Producer:
 
 def _checked_wait(callback: Callback | None, max_block_ms: Milliseconds | None) -> int | None:
     if callback is not None:
-        check_callback(callback)
+        function("callback", callback)
     return None if max_block_ms is None else whole_milliseconds("max_block_ms", max_block_ms, -1)
