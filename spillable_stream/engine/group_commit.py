@@ -152,14 +152,21 @@ class GroupCommit:
         self._passed_over = 0
 
     def _withdraw(self, ticket: Ticket) -> None:
-        """Remove a ticket from the queue; if it is being committed, wait for that to finish."""
+        """Remove a ticket from the queue; if it is being committed, wait for that to finish.
+
+        As long as the disk hangs, so does a commit. The leader can't be interrupted then; this thread can, once more.
+        """
         with self._mutex:
             if not ticket.begun:
                 if ticket in self._queue:
                     self._queue.remove(ticket)
                 return
-        with self._lead:
-            pass
+        try:
+            while not ticket.done and self._lead.locked():
+                ticket.wait(_HEALED_SECONDS)
+        except BaseException as e:  # interrupted again
+            e.add_note("another thread was committing this, and may still do so: whether it counts is not known")
+            raise
 
     def _commit_waiting(self) -> None:
         """Commit the next group; the caller holds the lead."""

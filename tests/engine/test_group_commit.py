@@ -119,6 +119,45 @@ def test_an_interrupt_while_another_thread_commits_waits_until_that_is_over() ->
     leader.join()
 
 
+def test_an_interrupt_waits_for_its_own_commit_and_not_for_the_next_groups() -> None:
+    commits, ticket = GroupCommit(Log().commit), Ticket(Sized(1))
+    ticket.begun = True
+    with commits._lead:  # of whoever leads the next group
+        waited = started(lambda: commits._withdraw(ticket))
+        ticket.done = True
+        ticket.wake()
+        waited.join(_WAIT_SECONDS)
+        assert not waited.is_alive()
+
+
+def test_a_second_interrupt_ends_the_wait_and_says_that_the_commit_may_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk may hang: nobody should have to kill the process for that."""
+    log = Steps()
+    commits, waits, me = GroupCommit(log.commit), Ticket.wait, threading.get_ident()
+
+    def interrupted(ticket: Ticket, timeout_seconds: float) -> None:
+        if threading.get_ident() != me:
+            return waits(ticket, min(timeout_seconds, 0.005))
+        log.steps.release()  # of the first group; another thread leads the second one, with this ticket in it
+        until(lambda: ticket.begun)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Ticket, "wait", interrupted)
+    others = [started(lambda: commits.submit(Sized(0)))]
+    until(lambda: commits._lead.locked() and not commits.waiting())
+    others.append(started(lambda: commits.submit(Sized(1))))
+    until(lambda: commits.waiting() == 1)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        commits.submit(Sized(2))
+    assert raised.value.__notes__ == [
+        "another thread was committing this, and may still do so: whether it counts is not known"
+    ]
+    for thread in others:
+        thread.join(_WAIT_SECONDS)
+        assert not thread.is_alive()
+    assert sorted(i for group in log.groups for i in group) == [0, 1, 2]
+
+
 def test_the_leader_paces_before_each_group_and_whoever_comes_meanwhile_is_in_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
