@@ -55,7 +55,7 @@ class OwnedGroups:
         def own() -> Consumer:
             with self._mutex, one_look():
                 open_engine = engine()
-                found = self._owner_of(group)
+                found = self._owner_of(group, "a first take", open_engine)
                 if found is None:
                     found = make(open_engine)
                     self.consumers[group] = found
@@ -63,14 +63,19 @@ class OwnedGroups:
 
         return self.active_calls.run("a first take", own)
 
-    def _owner_of(self, group: str) -> Consumer | None:
+    def _owner_of(self, group: str, call: str, engine: Engine) -> Consumer | None:
         """Return the handle's consumer of a group, without one that has lost it; the caller has the mutex."""
         found = self.consumers.get(group)
         if found is not None and found.is_lost:
-            found.close()
-            del self.consumers[group]
+            self._give_up(group, found, call, engine)
             return None
         return found
+
+    def _give_up(self, group: str, owner: Consumer, call: str, engine: Engine) -> None:
+        """Close a consumer, as a part of a call that its calls under way would keep waiting: an error names that."""
+        owner.active_calls.end(call, engine.lock_timeout_seconds)
+        owner.close()
+        del self.consumers[group]
 
     def drop(self, engine: Callable[[], Engine], group: str) -> None:
         """Forget a group, also if the handle owns it.
@@ -84,8 +89,7 @@ class OwnedGroups:
         def drop() -> None:
             with self._mutex:
                 if is_name(group) and (mine := self.consumers.get(group)) is not None:
-                    mine.close()
-                    del self.consumers[group]
+                    self._give_up(group, mine, "drop_group", engine())
             drop_group(engine(), group)
 
         self.active_calls.run("drop_group", drop)
@@ -104,8 +108,9 @@ class OwnedGroups:
 
         def seek() -> int:
             with self._mutex:
-                mine = self._owner_of(group)
-                return seek_group(engine(), group, choose) if mine is None else mine.seek_to(choose)
+                open_engine = engine()
+                mine = self._owner_of(group, "a seek", open_engine)
+                return seek_group(open_engine, group, choose) if mine is None else mine.seek_to(choose)
 
         return self.active_calls.run("a seek", seek)
 

@@ -15,6 +15,7 @@ from spillable_stream.arguments import flag, seconds
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.counted import counted
+from spillable_stream.engine.active_calls import LONG_SECONDS
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import SpillableError, StorageError, WorkerError
 from spillable_stream.log_records import RecordFields, Seldom, fields, log_of
@@ -97,6 +98,7 @@ class Worker:
         Raises:
             ChannelClosedError: the channel was closed.
             GroupOwnedError: another live consumer owns the group.
+            LockTimeoutError: it was stopped, but a commit does not end: the storage may not answer.
             OptionError: an argument is not of its type.
             WorkerError: it ran before; or a call returned a coroutine or a generator, which has done nothing.
             WorkerFailedError: an event kept failing, and there is no dead-letter channel.
@@ -264,7 +266,10 @@ class Worker:
         return work
 
     def _finish(self, timeout_seconds: float) -> None:
-        """Let the calls under way end, and leave those that take too long; what has ended is settled and counted."""
+        """Let the calls under way end, and leave those that take too long; what has ended is settled and counted.
+
+        A commit that is under way can't be left. Where one takes very long, the close of the consumer says so.
+        """
         shared = self._shared
         shared.is_stopping = True
         deadline = time.monotonic() + timeout_seconds
@@ -273,7 +278,8 @@ class Worker:
                 if self._reporting is not None:
                     self._reporting.look()
                 shared.changed.wait(POLL_SECONDS)
-            while shared.threads.leave_idle():
+            deadline = time.monotonic() + LONG_SECONDS
+            while shared.threads.leave_idle() and time.monotonic() < deadline:
                 if not (late := shared.threads.late(math.inf)):
                     shared.changed.wait(POLL_SECONDS)
                 for thread in late:

@@ -22,11 +22,15 @@ from spillable_stream import (
     Drop,
     Event,
     GroupOwnedError,
+    LockTimeoutError,
     StorageError,
     WorkerError,
     WorkerTimeoutError,
 )
 from spillable_stream.channel.consumer import Consumer
+from spillable_stream.engine import active_calls
+from spillable_stream.engine.append_plan import CommitResult
+from spillable_stream.engine.requests import Request
 from spillable_stream.state.ranges import Range
 from spillable_stream.workers import worker as worker_module
 from tests.lab.children import wait_until
@@ -183,6 +187,43 @@ def test_what_is_settled_when_a_stop_times_out_is_counted_by_all_who_ask(
         (seen,) = other.stats().workers
     found = [(stats.done_events + stats.dropped_events, stats.left_calls) for stats in (worker.stats(), seen)]
     assert found == [(1, 0), (1, 0)] and lag(channel) == 9
+
+
+def test_a_stop_waits_a_minute_at_most_for_a_commit_whose_disk_hangs(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a commit can't be left behind: what it takes may count. The error names it."""
+    for module in (active_calls, worker_module):
+        monkeypatch.setattr(module, "LONG_SECONDS", 0.01)
+    channel.engine().lock_timeout_seconds = 0.01
+    hangs, may_end, commit = threading.Event(), threading.Event(), channel.engine().commit
+
+    def hanging(request: Request) -> CommitResult:
+        if threading.current_thread().name == "worker-g":
+            hangs.set()
+            may_end.wait(60)
+        return commit(request)
+
+    monkeypatch.setattr(channel.engine(), "commit", hanging)
+    worker, errors = made(channel, print), list[BaseException]()
+
+    def run() -> None:
+        try:
+            worker.run(stop_timeout_seconds=0.01)
+        except BaseException as e:
+            errors.append(e)
+
+    running = threading.Thread(target=run)
+    running.start()
+    assert hangs.wait(60)
+    worker.stop()
+    running.join(5)
+    is_stuck = running.is_alive()
+    may_end.set()
+    running.join(60)
+    assert not is_stuck and [type(e) for e in errors] == [LockTimeoutError]
+    assert "for a commit of another thread" in str(errors[0])
+    assert wait_until(lambda: worker.stats().done_events)
 
 
 def test_a_log_that_raises_ends_no_worker(channel: Channel, dead: Channel) -> None:
