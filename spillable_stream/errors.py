@@ -197,9 +197,6 @@ class GroupOwnedError(ChannelError):
         super().__init__(message)
         self.owner = owner
 
-    def __reduce__(self) -> tuple[type[GroupOwnedError], tuple[str, str]]:
-        return type(self), (self.args[0], self.owner)
-
 
 class OtherHostError(ChannelError):
     """Events are in the memory of another host; the message names both hosts."""
@@ -262,9 +259,6 @@ class CorruptionError(SpillableError):
         place = f" [{self.path}" + (f", offset {self.offset}]" if self.offset is not None else "]")
         return f"{self.args[0]}{place if self.path else ''}"
 
-    def __reduce__(self) -> tuple[type[CorruptionError], tuple[str, str, int | None]]:
-        return type(self), (self.args[0], self.path, self.offset)
-
 
 class DataLossError(CorruptionError):
     """Events that should be in the channel are gone; the message names their IDs."""
@@ -322,9 +316,6 @@ class SendFailedError(ProducerError):
         """The events themselves, as they were sent; none if they are in the dead-letter channel."""
         return self.result.events if self.result is not None else ()
 
-    def __reduce__(self) -> tuple[type[SendFailedError], tuple[str, Any]]:
-        return type(self), (self.args[0], self.result)
-
 
 class DeliveryError(SpillableError):
     """A batch of a flow is not in all of the channels that must have it, or no sink of a group could take one.
@@ -340,9 +331,6 @@ class DeliveryError(SpillableError):
         super().__init__(message)
         self.failures: Mapping[str, Exception] = failures or {}
         self.stored = stored
-
-    def __reduce__(self) -> tuple[type[DeliveryError], tuple[str, Mapping[str, Exception], tuple[str, ...]]]:
-        return type(self), (self.args[0], self.failures, self.stored)
 
 
 class WorkerError(SpillableError):
@@ -379,9 +367,6 @@ class OptionError(SpillableError, ValueError):
     def __init__(self, message: str = "", option: str = "") -> None:
         super().__init__(message)
         self.option = option
-
-    def __reduce__(self) -> tuple[type[OptionError], tuple[str, str]]:
-        return type(self), (self.args[0], self.option)
 
 
 class CheckpointMismatchError(SpillableError):
@@ -421,9 +406,6 @@ class MemoryLossWarning(UserWarning):
         super().__init__(message)
         self.lost = lost
         self.doubtful = doubtful
-
-    def __reduce__(self) -> tuple[type[MemoryLossWarning], tuple[object, ...]]:
-        return type(self), (self.args[0], self.lost, self.doubtful)
 
 
 REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError, MemoryTierWarning)

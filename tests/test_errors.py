@@ -7,7 +7,19 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import errors
-from spillable_stream.errors import CorruptionError, DataLossError, SpillableError
+from spillable_stream.errors import (
+    CorruptionError,
+    DataLossError,
+    DeliveryError,
+    DiskSpaceError,
+    GroupOwnedError,
+    MemoryLossWarning,
+    NotAChannelError,
+    OptionError,
+    SendFailedError,
+    SpillableError,
+)
+from spillable_stream.objects.store import StoreError
 
 CLASSES = [getattr(errors, name) for name in errors.__all__]
 
@@ -31,6 +43,28 @@ def test_every_error_survives_pickling(error: type[BaseException]) -> None:
     """Spark carries errors from its workers to the driver."""
     back = pickle.loads(pickle.dumps(error("what happened")))
     assert type(back) is error and str(back) == "what happened"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotAChannelError("nothing", is_missing=True),
+        GroupOwnedError("owned", "pid 7"),
+        DiskSpaceError("full"),
+        CorruptionError("bad", "/file", 48),
+        SendFailedError("failed", (1, 2)),
+        DeliveryError("failed", {"a": ValueError("no")}, ("b",)),
+        OptionError("wrong", "memory_capacity"),
+        MemoryLossWarning("lost", ((1, 2),), ((3, 4),)),
+        StoreError("refused", is_lasting=True),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_keeps_its_notes_and_all_that_it_says_when_it_is_pickled(error: Exception) -> None:
+    error.stored_nothing = True  # type: ignore[attr-defined]
+    error.add_note("what to do")
+    back = pickle.loads(pickle.dumps(error))
+    assert (type(back), str(back), repr(vars(back))) == (type(error), str(error), repr(vars(error)))
 
 
 def test_corruption_says_once_what_to_do_unless_the_error_says_it_or_events_are_gone() -> None:

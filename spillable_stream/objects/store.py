@@ -59,17 +59,6 @@ class StoreError(StorageError):
         self.is_lasting = is_lasting
         self.is_limited = is_limited
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _store_error, (type(self), self.args[0], self.may_have_happened, self.is_lasting, self.is_limited)
-
-
-def _store_error(
-    kind: type[StoreError], message: str, may_have_happened: bool, is_lasting: bool, is_limited: bool
-) -> StoreError:
-    error = kind(message, may_have_happened=may_have_happened, is_lasting=is_lasting)
-    error.is_limited = is_limited
-    return error
-
 
 class ObjectMissingError(StoreError):
     """There is no object with this key now. That says nothing about before or after."""
