@@ -135,6 +135,8 @@ class Spool:
         self._closing = threading.Lock()
         self._mover = SpoolMover(self._local.engine(), store)
         self._store_path = store.path
+        self._places = store.path, self._local.path  # of every record, and
+        self._about = fields(store.path, file=self._local.path)
         self._require_told = store.require_not_closed  # it asks nothing of the store
         self._trouble: Exception | None = None  # why the last attempt failed
         self._failures = 0
@@ -244,12 +246,7 @@ class Spool:
                 self._trouble = e
                 raise
             if self._failures:
-                _log.info(
-                    "%s: the spool %s is shipped again",
-                    self._store_path,
-                    self._local.path,
-                    extra=fields(self._store_path, file=self._local.path),
-                )
+                _log.info("%s: the spool %s is shipped again", *self._places, extra=self._about)
             self._trouble, self._failures = None, 0
             return True
 
@@ -262,13 +259,8 @@ class Spool:
         self._trouble = error
         self._pause()
         if self._warning.is_due():
-            _log.warning(
-                "%s: what is in the spool %s waits, and is tried again: %s",
-                self._store_path,
-                self._local.path,
-                error,
-                extra=fields(self._store_path, file=self._local.path),
-            )
+            says = "%s: what is in the spool %s waits, and is tried again: %s"
+            _log.warning(says, *self._places, error, extra=self._about)
 
     def flush(self) -> int:
         """Ship everything that is in the spool now, and return how many events that were.
@@ -332,23 +324,14 @@ class Spool:
                 with self._mover.unasked():  # a loss of earlier events is no reason to leave these here
                     is_mine, losses = self._ship(), 0
         except SpillableError as e:
-            _log.warning(
-                "%s: the spool %s is not shipped now: %s",
-                self._store_path,
-                self._local.path,
-                e,
-                extra=fields(self._store_path, file=self._local.path),
-            )
+            _log.warning("%s: the spool %s is not shipped now: %s", *self._places, e, extra=self._about)
 
     def _report_left(self) -> None:
         if left := self._mover.waiting()[0]:
-            _log.warning(
-                "%s: %s left in the spool %s; the next handle with this spool ships them",
-                self._store_path,
-                counted(left, "event", "are"),
-                self._local.path,
-                extra=fields(self._store_path, file=self._local.path, count=left),
-            )
+            says = "%s: %s left in the spool %s; the next handle with this spool ships them"
+            store, spool = self._places
+            extra = self._about | fields(count=left)
+            _log.warning(says, store, counted(left, "event", "are"), spool, extra=extra)
 
     def after_fork(self) -> None:
         """In a forked child: leave it to the parent to ship. `begin` follows when the child uses the channel."""

@@ -105,9 +105,8 @@ class AsyncProducer:
         deliver_at: datetime | None = None,
     ) -> asyncio.Future[Result]:
         """Send one event; see `Producer.send`."""
-        after, at = as_due_time(deliver_after, deliver_at)
-        send = partial(self._producer.send, event, headers, key=key, ttl=ttl, deliver_after=after, deliver_at=at)
-        return await self._send(send, callback, max_block_ms)
+        send = partial(self._producer.send, event, headers, key=key, ttl=ttl)
+        return await self._send(send, callback, max_block_ms, deliver_after, deliver_at)
 
     async def send_many(
         self,
@@ -122,17 +121,9 @@ class AsyncProducer:
         deliver_at: datetime | None = None,
     ) -> asyncio.Future[Result]:
         """Send events that are committed together; see `Producer.send_many`."""
-        after, at = as_due_time(deliver_after, deliver_at)
-        send = partial(
-            self._producer.send_many,
-            event_list(events, "send_many"),
-            key=key,
-            sequence=sequence,
-            ttl=ttl,
-            deliver_after=after,
-            deliver_at=at,
-        )
-        return await self._send(send, callback, max_block_ms)
+        found = event_list(events, "send_many")
+        send = partial(self._producer.send_many, found, key=key, sequence=sequence, ttl=ttl)
+        return await self._send(send, callback, max_block_ms, deliver_after, deliver_at)
 
     async def send_batch(
         self,
@@ -147,19 +138,22 @@ class AsyncProducer:
         deliver_at: datetime | None = None,
     ) -> asyncio.Future[Result]:
         """Send an Arrow batch; see `Producer.send_batch`."""
-        after, at = as_due_time(deliver_after, deliver_at)
-        send = partial(
-            self._producer.send_batch, batch, key=key, sequence=sequence, ttl=ttl, deliver_after=after, deliver_at=at
-        )
-        return await self._send(send, callback, max_block_ms)
+        send = partial(self._producer.send_batch, batch, key=key, sequence=sequence, ttl=ttl)
+        return await self._send(send, callback, max_block_ms, deliver_after, deliver_at)
 
     async def _send(
-        self, send: Callable[..., SendFuture], callback: Callback | None, max_block_ms: Milliseconds | None
+        self,
+        send: Callable[..., SendFuture],
+        callback: Callback | None,
+        max_block_ms: Milliseconds | None,
+        deliver_after: Duration | None,
+        deliver_at: datetime | None,
     ) -> asyncio.Future[Result]:
+        after, at = as_due_time(deliver_after, deliver_at)  # first: a wait for room delays nothing
         wait_ms = None if max_block_ms is None else whole_milliseconds("max_block_ms", max_block_ms, -1)
         loop = asyncio.get_running_loop()
         told = None if callback is None else _called_in(loop, callback)
-        sent = await self._room.send(partial(send, callback=told), wait_ms)
+        sent = await self._room.send(partial(send, callback=told, deliver_after=after, deliver_at=at), wait_ms)
         return self._awaitable(sent, loop)
 
     def _awaitable(self, sent: SendFuture, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Result]:
