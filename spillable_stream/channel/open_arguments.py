@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -128,21 +127,20 @@ class OpenArguments(NamedTuple):
             directories = [*directories, Path(self.front.path)]
         return PlannedChannel(PlannedDirectories(home, directories), self, new)
 
-    def find_channel(self, fs: FileSystem, *, create: bool) -> FoundChannel:
+    def find_channel(self, fs: FileSystem, *, create: bool, prepare: Callable[[], None]) -> FoundChannel:
         """Return the channel, which is created if there is none, or what is known of it if its store does not answer.
 
         Args:
             fs: the file system.
             create: whether to create it.
+            prepare: creates the spool of a new channel, or raises.
 
         Raises what `ensure_channel` raises.
         """
         if (known := known_beforehand(self.path)) is not None:
             return FoundChannel(known=known)
         try:
-            return FoundChannel(
-                ensure_channel(fs, self.path, self.new_channel if create else None, partial(self._prepare_spool, fs))
-            )
+            return FoundChannel(ensure_channel(fs, self.path, self.new_channel if create else None, prepare))
         except StoreError as e:
             front = self.front
             known = None if front is None or e.is_lasting else last_known(fs, Path(front.path), self.path)
@@ -155,14 +153,6 @@ class OpenArguments(NamedTuple):
                 extra=fields(self.path),
             )
             return FoundChannel(known=known)
-
-    def _prepare_spool(self, fs: FileSystem) -> None:
-        """Create the spool first: where it is refused, no channel that nobody wants is left in the store."""
-        if self.front is not None:
-            from spillable_stream.channel.spool_channel import prepare_spool
-
-            new = self.new_channel()
-            prepare_spool(fs, self.front, self.path, new.options, decode_schema(new.schemas[-1]))
 
 
 class PlannedChannel(NamedTuple):

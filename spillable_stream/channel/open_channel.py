@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.open_engine import open_engine, remember
 from spillable_stream.errors import ChannelClosedError, NotAChannelError, SpillableError, StorageError
+from spillable_stream.format.batch import decode_schema
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.options import CHANNEL, CREATION, parse_options
@@ -41,6 +43,8 @@ _log = log_of(__name__)
 
 class OpenChannel:
     """The engine of a handle, the spool in front of it, the groups that the handle owns, and the workers it created.
+
+    A spool is the handle of a channel on this host, opened likewise: here the modules of a spool meet in a circle.
 
     Args:
         given: what the handle is opened with.
@@ -63,7 +67,8 @@ class OpenChannel:
     def __init__(
         self, given: OpenArguments, fs: FileSystem, *, create: bool, readonly: bool, progress: OnProgress | None
     ) -> None:
-        found = given.find_channel(fs, create=create and not readonly)
+        prepare = partial(_prepare_spool, fs, given)
+        found = given.find_channel(fs, create=create and not readonly, prepare=prepare)
         self.path: ChannelPath = given.path
         self.uuid: str = ""
         self._fs, self._readonly = fs, readonly
@@ -239,7 +244,7 @@ class OpenChannel:
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
-    def close(self, *, checkpoint: bool | None, flush: bool | None) -> None:
+    def close(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
         """Close it as `Channel.close` does, with its arguments; raises what that raises."""
         for name, value in (("checkpoint", checkpoint), ("flush", flush)):
             if value is not None:
@@ -309,6 +314,15 @@ class OpenChannel:
         if self.spool is not None:
             self.spool.after_fork()
         self._engine.close(forked=True)
+
+
+def _prepare_spool(fs: FileSystem, given: OpenArguments) -> None:
+    """Create the spool first: where it is refused, no channel that nobody wants is left in the store."""
+    if given.front is not None:
+        from spillable_stream.channel.spool_channel import prepare_spool
+
+        new = given.new_channel()
+        prepare_spool(fs, given.front, given.path, new.options, decode_schema(new.schemas[-1]))
 
 
 _open_channels: weakref.WeakSet[OpenChannel] = weakref.WeakSet()

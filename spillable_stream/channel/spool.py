@@ -7,10 +7,10 @@ import random
 import threading
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from spillable_stream.channel.open_channel import OpenChannel
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.spool_channel import SpooledChannel, open_spool_channel
 from spillable_stream.channel.spool_mover import SpoolMover, spool_group
@@ -45,9 +45,6 @@ from spillable_stream.objects.store import is_refusal
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.quantities import Duration
 from spillable_stream.storage.filesystem import FileSystem
-
-if TYPE_CHECKING:
-    from spillable_stream.channel.channel import Channel
 
 __all__ = ["CLOSE_SECONDS", "Spool", "open_spool"]
 
@@ -106,7 +103,7 @@ class Spool:
         StorageError: the disk refused.
     """
 
-    def __init__(self, local: Channel, store: Engine, *, is_durable: bool) -> None:
+    def __init__(self, local: OpenChannel, store: Engine, *, is_durable: bool) -> None:
         self._local = local
         self._is_durable = is_durable
         self._end_of_shipping = _End()
@@ -165,7 +162,7 @@ class Spool:
                 f"the spool {self._local.path} has a memory tier: another process opened it with durability=memory, "
                 "but this handle has durability=local; use the same one everywhere"
             )
-        transaction = self._local.put_transaction()
+        transaction = self._local.puts("a put").put_transaction()
         transaction.carries_dues = True
         return transaction
 
@@ -192,11 +189,11 @@ class Spool:
 
     def port(self) -> ChannelPort:
         """Return the port of the spool's channel."""
-        return self._local.port()
+        return self._local.puts().port()
 
     def options(self) -> ChannelOptions:
         """Return the stored options of the spool's channel."""
-        return self._local.put_options()
+        return self._local.puts().options()
 
     def failure(self) -> str:
         """Return why a storage failure closed the spool's log; "" if none did."""
@@ -350,7 +347,7 @@ def open_spool(fs: FileSystem, front: SpoolOptions, store: Engine) -> Spool:
         OptionError: it is the spool of another channel, or no spool. It stays as it is.
         SchemaError: it has other columns than the channel. It stays as it is.
 
-    It raises what `Spool` and `Channel` raise, too.
+    It raises what `Spool` and `OpenChannel` raise, too.
     """
     spooled = SpooledChannel(store.path, spool_group(store.channel), options_to_be(store), store.schemas()[-1])
     local = open_spool_channel(fs, front, spooled)

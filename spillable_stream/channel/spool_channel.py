@@ -6,10 +6,12 @@ refused; where the store refuses in the end, the empty spool stays for the next 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from spillable_stream.channel.open_arguments import OpenArguments
+from spillable_stream.channel.open_channel import OpenChannel
 from spillable_stream.channel.stored_options import store_options
 from spillable_stream.channel.stored_schema import has_columns, store_columns
 from spillable_stream.engine.log_port import ChannelPath
@@ -17,11 +19,9 @@ from spillable_stream.engine.options_by_storage import SpoolOptions
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.names import SPOOL_PREFIX
+from spillable_stream.objects.location import channel_path
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.filesystem import FileSystem
-
-if TYPE_CHECKING:
-    from spillable_stream.channel.channel import Channel
 
 __all__ = ["SpooledChannel", "open_spool_channel", "prepare_spool"]
 
@@ -62,7 +62,7 @@ def prepare_spool(
     open_spool_channel(fs, front, SpooledChannel(path, "", options, schema)).close()
 
 
-def open_spool_channel(fs: FileSystem, front: SpoolOptions, spooled: SpooledChannel) -> Channel:
+def open_spool_channel(fs: FileSystem, front: SpoolOptions, spooled: SpooledChannel) -> OpenChannel:
     """Open the channel of a spool, with the options and columns of the store's; it is created if it is missing.
 
     Args:
@@ -74,21 +74,19 @@ def open_spool_channel(fs: FileSystem, front: SpoolOptions, spooled: SpooledChan
         OptionError: it is the spool of another channel, or no spool. It stays as it is.
         SchemaError: it has other columns than that channel. It stays as it is.
 
-    It raises what `Channel` raises, too.
+    It raises what `OpenChannel` raises, too.
     """
-    from spillable_stream.channel.channel import Channel
-
     schema = None if spooled.schema.equals(EVENT_SCHEMA) else spooled.schema
     shared = {
         name: getattr(spooled.options, name) for name in ("transaction_capacity", "keep_alive", "overflow_timeout")
     }
     options = {**shared, **front.of_channel}
     try:
-        local = Channel(front.path, create=False, fs=fs)
+        local = _open(fs, front, {}, None, create=False)
     except NotAChannelError as e:
         if not e.is_missing:
             raise
-        local = Channel(front.path, schema=schema, fs=fs, **options)
+        local = _open(fs, front, options, schema, create=True)
     try:
         _require_own(local, spooled)
         store_options(local.engine(), options)
@@ -99,10 +97,17 @@ def open_spool_channel(fs: FileSystem, front: SpoolOptions, spooled: SpooledChan
     return local
 
 
-def _require_own(local: Channel, spooled: SpooledChannel) -> None:
+def _open(
+    fs: FileSystem, front: SpoolOptions, options: dict[str, Any], schema: pa.Schema | None, *, create: bool
+) -> OpenChannel:
+    given = OpenArguments.of(channel_path(front.path), options, schema, readonly=False)
+    return OpenChannel(given, fs, create=create, readonly=False, progress=None)
+
+
+def _require_own(local: OpenChannel, spooled: SpooledChannel) -> None:
     """Refuse what is not the spool of a channel: its events would come to the wrong place."""
-    path = local.path
-    with local.engine().snapshot() as state:
+    path, engine = local.path, local.engine()
+    with engine.snapshot() as state:
         groups, is_new = set(state.groups), not state.last_id
     if any(name.startswith(SPOOL_PREFIX) for name in groups - {spooled.group}):
         raise OptionError(
@@ -113,13 +118,13 @@ def _require_own(local: Channel, spooled: SpooledChannel) -> None:
             f"{path} is a channel with its own events or groups, not a spool; give the spool its own directory"
         )
     is_empty = spooled.group not in groups
-    if local.typed == spooled.schema.equals(EVENT_SCHEMA):
+    if engine.is_typed() == spooled.schema.equals(EVENT_SCHEMA):
         what_to_do = f"the spool holds no events: {_REMOVE_IT}" if is_empty else "use another directory"
         raise SchemaError(f"only one of the spool {path} and {spooled.path} is a typed channel; {what_to_do}")
-    beyond = set(local.schema.names) - set(spooled.schema.names)
+    beyond = set(engine.schemas()[-1].names) - set(spooled.schema.names)
     if is_empty and beyond:  # one of its own may know of more columns than its channel is known to have
         raise SchemaError(
             f"the spool {path} has the column {min(beyond)!r}, which {spooled.path} lacks: its events could not be "
             f"shipped. It holds none: {_REMOVE_IT}"
         )
-    has_columns(local.engine(), spooled.schema)
+    has_columns(engine, spooled.schema)

@@ -68,7 +68,7 @@ def test_a_spool_and_a_cache_are_for_stores(path: Path) -> None:
 def test_a_channel_of_this_host_is_created_only_if_it_may_be(path: Path) -> None:
     given = arguments(path, schema=pa.schema([("n", pa.int64())]))
     with pytest.raises(NotAChannelError):
-        given.find_channel(FileSystem(), create=False)
-    assert given.find_channel(FileSystem(), create=True) == (None, None)
+        given.find_channel(FileSystem(), create=False, prepare=lambda: None)
+    assert given.find_channel(FileSystem(), create=True, prepare=lambda: None) == (None, None)
     with Channel(path, create=False) as channel:
         assert channel.typed

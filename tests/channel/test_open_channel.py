@@ -79,7 +79,7 @@ def test_a_close_that_an_interrupt_hits_is_completed_unless_it_has_not_begun(
         if not channel._open.is_closed:
             channel.close()
         if channel._open.spool is not None:
-            assert channel._open.spool._local._open._engine.closed
+            assert channel._open.spool._local._engine.closed
         with Channel(path, **spool) as again:
             assert peek(again, 3) == numbered(0, 3)
         if not interrupts.hit:

@@ -165,7 +165,7 @@ def test_a_spool_that_gets_columns_while_another_handle_opens_it_keeps_them(
         monkeypatch.setattr(spool_channel, "_require_own", late)
         with open_spooled(tmp_path / "spool") as second, second.put_transaction() as tx:
             tx.put({"two": 2})
-        assert spool_of(first)._local.schema.equals(both)
+        assert spool_of(first)._local.engine().schemas()[-1].equals(both)
 
 
 def test_a_channel_and_spool_that_another_process_creates_meanwhile_are_those_that_are_opened(tmp_path: Path) -> None:

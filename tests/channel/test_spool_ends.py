@@ -257,9 +257,9 @@ def test_a_close_closes_both_channels_if_the_spool_fails(by_hand: Open, monkeypa
     put(channel, b"1")
     local = spool_of(channel)._local
     with monkeypatch.context() as patch, pytest.raises(StorageError, match="a test"):
-        patch.setattr(local._open._engine, "leave", failing)
+        patch.setattr(local._engine, "leave", failing)
         channel.close()
-    assert local._open.is_closed and channel._open.is_closed and channel._open._engine.closed
+    assert local.is_closed and channel._open.is_closed and channel._open._engine.closed
     channel = by_hand()
     put(channel, b"2")
     channel.flush()

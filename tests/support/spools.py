@@ -66,8 +66,8 @@ def kill_with_spool(channel: Channel) -> None:
     """Let go of a handle and its spool as a process does that is killed: nothing is written."""
     found = spool_of(channel)
     found.after_fork()
-    found._local._open._engine.close(forked=True)
-    found._local._open.is_closed = found._local._open._left = True
+    found._local._engine.close(forked=True)
+    found._local.is_closed = found._local._left = True
     kill(channel)
 
 
