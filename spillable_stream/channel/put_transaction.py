@@ -25,20 +25,9 @@ from spillable_stream.engine.delayed_puts import Delayed
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.port import ProducerClaim
 from spillable_stream.engine.put_request import NoRoomYetError, Put
-from spillable_stream.errors import (
-    REFUSALS,
-    OptionError,
-    TransactionCapacityError,
-    TransactionStateError,
-)
+from spillable_stream.errors import REFUSALS, OptionError, TransactionCapacityError, TransactionStateError
 from spillable_stream.format.arrow_input import ArrowRows, arrow_rows
-from spillable_stream.format.batch import (
-    SURELY_FRAMED_BYTES,
-    accept_batch,
-    check_columns,
-    encode_batch,
-    fit_batch,
-)
+from spillable_stream.format.batch import SURELY_FRAMED_BYTES, accept_batch, check_columns, encode_batch, fit_batch
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import MAX_COUNT
 from spillable_stream.format.numbered_batch import MAX_NOTE_BYTES, NumberedBatch

@@ -22,13 +22,7 @@ from spillable_stream.producer.batch import Callback, ProducerBatch
 from spillable_stream.producer.beginning import Beginning
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.destination import Destination
-from spillable_stream.producer.event_size import (
-    BODY_BYTES,
-    CALLBACK_BYTES,
-    TIMES_BYTES,
-    TINY_BODIES,
-    TINY_BODY_BYTES,
-)
+from spillable_stream.producer.event_size import BODY_BYTES, CALLBACK_BYTES, TIMES_BYTES, TINY_BODIES, TINY_BODY_BYTES
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.own_copy import own_batch, own_event, own_events, own_row
 from spillable_stream.producer.pipeline import Pipeline

@@ -8,6 +8,8 @@ The newest file is never freed: if it holds only taken events, a checkpoint make
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local.local_log import LocalLog
@@ -67,34 +69,24 @@ class DrainedFiles:
 
     def leave_newest(self) -> None:
         """Continue the log in a new file if nothing in this one is needed, so that it can be freed."""
-        if not self._is_newest_drained():
-            return
-        log, follower = self._log, self._follower
-        try:
-            with self._appender.committing():
-                if self._is_newest_drained():
-                    log.tiers.disk.roll(follower.state.small)
-                    follower.catch_up()
-        except StorageError as e:
-            _log.warning(
-                "%s: taken events keep their disk space until the next checkpoint: %s",
-                log.path,
-                e,
-                extra=fields(log.path),
-            )
+        if self._is_newest_drained():
+            otherwise = "%s: taken events keep their disk space until the next checkpoint: %s"
+            self._continue_if(self._is_newest_drained, otherwise)
 
     def leave_full_directory(self) -> None:
         """Continue the log in another directory if the disk of this one has no room, and that of another one has."""
-        log, follower = self._log, self._follower
-        if len(set(log.layout.data_dirs)) == 1:
-            return
+        if len(set(self._log.layout.data_dirs)) > 1:
+            self._continue_if(self._log.tiers.disk.is_directory_full, "%s stays in a directory without room: %s")
+
+    def _continue_if(self, is_needed: Callable[[], bool], otherwise: str) -> None:
+        """Continue the log in a new file, if that is needed under the commit lock; a failure is logged as said."""
         try:
             with self._appender.committing():
-                if log.tiers.disk.is_directory_full():
-                    log.tiers.disk.roll(follower.state.small)
-                    follower.catch_up()
+                if is_needed():
+                    self._log.tiers.disk.roll(self._follower.state.small)
+                    self._follower.catch_up()
         except StorageError as e:
-            _log.warning("%s stays in a directory without room: %s", log.path, e, extra=fields(log.path))
+            _log.warning(otherwise, self._log.path, e, extra=fields(self._log.path))
 
     def free(self, *, spares: bool) -> None:
         """Free the files and segments that nothing needs; the caller holds the commit lock.

@@ -27,13 +27,7 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.format.head_page import CommitPoint, TierEnd
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.record import FileHeader
-from spillable_stream.log.chain import (
-    NewestFile,
-    first_commit,
-    header_fault,
-    judge_newest_file,
-    newest_generation,
-)
+from spillable_stream.log.chain import NewestFile, first_commit, header_fault, judge_newest_file, newest_generation
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.recovery import recover
