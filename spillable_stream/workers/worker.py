@@ -17,7 +17,7 @@ from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.counted import counted
 from spillable_stream.engine.active_calls import LONG_SECONDS
 from spillable_stream.error_text import text_of
-from spillable_stream.errors import SpillableError, StorageError, WorkerError
+from spillable_stream.errors import LockTimeoutError, SpillableError, StorageError, WorkerError
 from spillable_stream.log_records import RecordFields, Seldom, fields, log_of
 from spillable_stream.quantities import Duration
 from spillable_stream.termination import calling_on_sigterm
@@ -79,6 +79,7 @@ class Worker:
         self._state = "new"
         self._warning = Seldom()  # of threads that the process can't have
         self._consumer: Consumer | None = None
+        self._kept: Consumer | None = None  # after the end, since a commit had not ended
         self._calls: Calls | None = None
         self._reporting: Reporting | None = None
 
@@ -98,7 +99,8 @@ class Worker:
         Raises:
             ChannelClosedError: the channel was closed.
             GroupOwnedError: another live consumer owns the group.
-            LockTimeoutError: it was stopped, but a commit does not end: the storage may not answer.
+            LockTimeoutError: it was stopped, but a commit does not end: the storage may not answer. `close` gives the
+                group up once it has ended.
             OptionError: an argument is not of its type.
             WorkerError: it ran before; or a call returned a coroutine or a generator, which has done nothing.
             WorkerFailedError: an event kept failing, and there is no dead-letter channel.
@@ -170,8 +172,15 @@ class Worker:
             )
 
     def close(self) -> None:
-        """Stop, and close the dead-letter channel that was opened for a worker which never ran."""
+        """Stop; close the dead-letter channel of a worker which never ran, and give up what its end could not.
+
+        Raises:
+            LockTimeoutError: `run` raised it, and the commit has still not ended.
+        """
         self.stop()
+        if (kept := self._kept) is not None:
+            kept.close()
+            self._kept = None
         with self._shared.changed:
             if self._state != "new":
                 return
@@ -312,7 +321,11 @@ class Worker:
     def _give_up(self) -> None:
         if self._consumer is not None:
             self._consumer.leave_note(self._calls.last_note() if self._calls is not None else "")
-            self._consumer.close()
+            try:
+                self._consumer.close()
+            except LockTimeoutError:
+                self._kept = self._consumer
+                raise
 
     def _about(self, work: Work) -> RecordFields:
         return fields(self._channel.path, group=self.group, first_id=work.first_id, last_id=work.last_id)

@@ -224,6 +224,8 @@ def test_a_stop_waits_a_minute_at_most_for_a_commit_whose_disk_hangs(
     assert not is_stuck and [type(e) for e in errors] == [LockTimeoutError]
     assert "for a commit of another thread" in str(errors[0])
     assert wait_until(lambda: worker.stats().done_events)
+    worker.close()
+    assert take(channel, 1, "g") == [b"1"], "the group is free"
 
 
 def test_a_log_that_raises_ends_no_worker(channel: Channel, dead: Channel) -> None:
