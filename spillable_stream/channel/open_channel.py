@@ -266,10 +266,12 @@ class OpenChannel:
 
     def _end(self, checkpoint: bool | None, flush: bool | None) -> None:
         self.is_closed = True
-        self._engine.active_calls.end("a close", self._engine.lock_timeout_seconds)
+        timeout_seconds = self._engine.lock_timeout_seconds
+        self._engine.active_calls.end("a close", timeout_seconds)
         with self._mutex:
             if self._left:
                 return
+            self.owned.end_calls(timeout_seconds)  # first: after a timeout the next close does the rest
             try:
                 self.owned.close()
                 self._engine.leave(checkpoint=checkpoint, flush=flush)

@@ -114,6 +114,15 @@ class OwnedGroups:
 
         return self.active_calls.run("a seek", seek)
 
+    def end_calls(self, timeout_seconds: float) -> None:
+        """Refuse new calls to the groups, and wait for those under way; the caller has the mutex.
+
+        Args:
+            timeout_seconds: as in `ActiveCalls.end`. It raises what that raises.
+        """
+        for consumer in self.consumers.values():
+            consumer.active_calls.end("a close", timeout_seconds)
+
     def close(self) -> None:
         """Give up the groups when the handle is closed; the caller has the mutex. Raises what `Consumer.close` does."""
         with ExitStack() as stack:  # all of them, also after one that fails

@@ -208,6 +208,24 @@ def test_a_group_whose_calls_do_not_end_is_dropped_by_the_next_call_once_they_ha
     assert "g" not in kept.stats().groups
 
 
+def test_a_close_that_waited_in_vain_for_a_take_gives_the_group_up_when_it_is_repeated(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(active_calls, "LONG_SECONDS", 0.01)
+    channel = open_channel(lock_timeout=0.01)
+    may_end, began = threading.Event(), threading.Event()
+    calls = channel.consumer("g").active_calls
+    taking = threading.Thread(target=calls.run, args=("a take", lambda: began.set() or may_end.wait()))
+    taking.start()
+    assert began.wait(60)
+    with pytest.raises(LockTimeoutError, match="for a take of another thread"):
+        channel.close()
+    may_end.set()
+    taking.join()
+    channel.close()
+    assert open_channel().consumer("g", owner_timeout_seconds=0.05).group == "g"
+
+
 def test_a_handle_that_lost_a_group_says_so_once_and_owns_it_again_once_the_other_is_closed(
     kept: Channel, open_channel: Open, path: Path
 ) -> None:
