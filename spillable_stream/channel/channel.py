@@ -612,9 +612,7 @@ class Channel(Generic[EventT]):
         return self._open.resume(options, schema)
 
 
-def _letters(
-    dead_letter: Channel | str | os.PathLike[str] | None,
-) -> Callable[[], tuple[Channel, bool]] | None:
+def _letters(dead_letter: Channel | str | os.PathLike[str] | None) -> Callable[[], tuple[Channel, bool]] | None:
     """Return what opens a worker's dead-letter channel, and tells whether it had to be opened; None without one."""
     if dead_letter is None:
         return None

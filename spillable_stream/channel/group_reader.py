@@ -78,10 +78,7 @@ class GroupReader:
                     raise
                 return first
         if first <= last:
-            raise DataLossError(
-                f"{events_in([(first, last)], 'have')} left the channel",
-                str(self._engine.path),
-            )
+            raise DataLossError(f"{events_in([(first, last)], 'have')} left the channel", str(self._engine.path))
         return first
 
     def _has_moved(self, extent: Extent) -> bool:

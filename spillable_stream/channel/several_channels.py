@@ -24,14 +24,7 @@ from spillable_stream.objects.location import channel_path
 from spillable_stream.objects.self_test import one_test
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = [
-    "PlannedChannel",
-    "WantedChannel",
-    "check_channel",
-    "enter_together",
-    "find_or_create",
-    "open_channels",
-]
+__all__ = ["PlannedChannel", "WantedChannel", "check_channel", "enter_together", "find_or_create", "open_channels"]
 
 T = TypeVar("T")
 W = TypeVar("W")

@@ -60,10 +60,7 @@ class NewChannel(NamedTuple):
 
 
 def ensure_channel(
-    fs: FileSystem,
-    path: ChannelPath,
-    new: Callable[[], NewChannel] | None,
-    prepare: Callable[[], None] = lambda: None,
+    fs: FileSystem, path: ChannelPath, new: Callable[[], NewChannel] | None, prepare: Callable[[], None] = lambda: None
 ) -> str | None:
     """Create a channel unless there is one.
 

@@ -87,8 +87,7 @@ def _require_spool(durability: str, path: str | None, *, in_store: bool, readonl
         )
     if path is None:
         raise OptionError(
-            f"durability={durability} puts to a directory of this host first; give it as spool",
-            "durability",
+            f"durability={durability} puts to a directory of this host first; give it as spool", "durability"
         )
     if durability == "object":
         raise OptionError(

@@ -176,13 +176,7 @@ class Frame(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        type: FrameType,
-        payload: Payload,
-        count: int = 0,
-        schema_id: int = 0,
-        ttl_us: int = 0,
-        dues: bytes = b"",
+        cls, type: FrameType, payload: Payload, count: int = 0, schema_id: int = 0, ttl_us: int = 0, dues: bytes = b""
     ) -> Frame:
         """Return a frame, and compute its payload's checksum. With a ttl or due times, the payload is copied once.
 

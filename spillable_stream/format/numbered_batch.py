@@ -6,15 +6,7 @@ from typing import NamedTuple
 
 from spillable_stream.format.take_record import Ranges
 
-__all__ = [
-    "BY_PRODUCER",
-    "MAX_NOTE_BYTES",
-    "NumberedBatch",
-    "Numbers",
-    "ProducerImage",
-    "ProducerNote",
-    "StoredBatch",
-]
+__all__ = ["BY_PRODUCER", "MAX_NOTE_BYTES", "NumberedBatch", "Numbers", "ProducerImage", "ProducerNote", "StoredBatch"]
 
 BY_PRODUCER = 0
 """The fingerprint of a batch whose number the producer chose: it never uses a number for two different batches."""

@@ -54,12 +54,7 @@ class Buffer:
     """
 
     def __init__(
-        self,
-        config: ProducerConfig,
-        clock: Clock,
-        mutex: Mutex,
-        expect_room: Callable[[], None],
-        threads: Threads,
+        self, config: ProducerConfig, clock: Clock, mutex: Mutex, expect_room: Callable[[], None], threads: Threads
     ) -> None:
         self.mutex: Mutex = mutex
         self.changed: threading.Condition = threading.Condition(mutex)  # type: ignore[arg-type]

@@ -202,10 +202,7 @@ class Pipeline:
             self._failure.put(batch, result)
             events = counted(batch.count, "event")
             _log.error(
-                "%s for %s went to the dead-letter channel",
-                events,
-                batch.destination.name,
-                extra=batch.log_fields(),
+                "%s for %s went to the dead-letter channel", events, batch.destination.name, extra=batch.log_fields()
             )
         elif batch.conclude_unwatched(result):
             self._ended(batch)

@@ -97,11 +97,7 @@ def lose_newest_appends(state: ChannelState) -> MemoryLoss | None:
 
 
 def lose_memory(
-    state: ChannelState,
-    positions: Mapping[str, tuple[int, Iterable[Range]]],
-    published_last_id: int,
-    *,
-    unused: bool,
+    state: ChannelState, positions: Mapping[str, tuple[int, Iterable[Range]]], published_last_id: int, *, unused: bool
 ) -> MemoryLoss:
     """Take a memory tier that is gone out of a state, and return what went with it.
 

@@ -115,14 +115,7 @@ class LocalEngine(Engine):
             log, follower, self.retention, self.moving, groups, self.checkpointing, self.room, self.active_calls
         )
         self.leaving: Leaving = Leaving(
-            log,
-            follower,
-            self.memory,
-            self.moving,
-            self.checkpointing,
-            self.drained,
-            self.upkeep,
-            self.active_calls,
+            log, follower, self.memory, self.moving, self.checkpointing, self.drained, self.upkeep, self.active_calls
         )
         self.checkpointing.after_each = self.committer.when_full = self.upkeep.ensure
         self.prepare_put, self.put_bytes = self.memory.create, self.memory.put_bytes
