@@ -266,12 +266,11 @@ class OpenChannel:
 
     def _end(self, checkpoint: bool | None, flush: bool | None) -> None:
         self.is_closed = True
-        timeout_seconds = self._engine.lock_timeout_seconds
-        self._engine.active_calls.end("a close", timeout_seconds)
+        self._engine.active_calls.end("a close", self._engine.lock_timeout_seconds)
         with self._mutex:
             if self._left:
+                self.owned.close()  # those that the last close could not
                 return
-            self.owned.end_calls(timeout_seconds)  # first: after a timeout the next close does the rest
             try:
                 self.owned.close()
                 self._engine.leave(checkpoint=checkpoint, flush=flush)

@@ -74,8 +74,7 @@ class OwnedGroups:
     def _give_up(self, group: str, owner: Consumer, call: str, engine: Engine) -> None:
         """Close a consumer, as a part of a call that its calls under way would keep waiting: an error names that."""
         owner.active_calls.end(call, engine.lock_timeout_seconds)
-        owner.close()
-        del self.consumers[group]
+        self._close(group, owner)
 
     def drop(self, engine: Callable[[], Engine], group: str) -> None:
         """Forget a group, also if the handle owns it.
@@ -114,20 +113,18 @@ class OwnedGroups:
 
         return self.active_calls.run("a seek", seek)
 
-    def end_calls(self, timeout_seconds: float) -> None:
-        """Refuse new calls to the groups, and wait for those under way; the caller has the mutex.
-
-        Args:
-            timeout_seconds: as in `ActiveCalls.end`. It raises what that raises.
-        """
-        for consumer in self.consumers.values():
-            consumer.active_calls.end("a close", timeout_seconds)
-
     def close(self) -> None:
-        """Give up the groups when the handle is closed; the caller has the mutex. Raises what `Consumer.close` does."""
+        """Give up the groups when the handle is closed; the caller has the mutex. Raises what `Consumer.close` does.
+
+        A group whose calls do not end is left to the next close.
+        """
         with ExitStack() as stack:  # all of them, also after one that fails
-            for consumer in reversed(self.consumers.values()):
-                stack.callback(consumer.close)
+            for group, consumer in reversed(self.consumers.items()):
+                stack.callback(self._close, group, consumer)
+
+    def _close(self, group: str, owner: Consumer) -> None:
+        owner.close()
+        del self.consumers[group]
 
     def leave(self) -> None:
         """In a forked child: leave the groups to the parent."""

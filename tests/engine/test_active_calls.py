@@ -199,12 +199,16 @@ def test_a_group_that_can_not_be_given_up_keeps_no_other_one(
     channel = open_channel(lock_timeout=0.02)
     for group in ("a", "b", "c"):
         channel.consumer(group)
-    channel.consumer("b").active_calls.threads[-1] = "a take"
+    calls = channel.consumer("b").active_calls
+    calls.threads[-1] = "a take"
     with pytest.raises(LockTimeoutError, match=r"'b' of .* for a take of another thread"):
         channel.close()
     with open_channel() as other:
         for group in ("a", "c"):
             other.consumer(group)
+        del calls.threads[-1]
+        channel.close()
+        other.consumer("b")
 
 
 def test_a_put_that_waits_for_room_is_refused_by_a_close(open_channel: Open) -> None:
