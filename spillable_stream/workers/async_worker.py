@@ -137,5 +137,5 @@ class AsyncWorker:
         return self._worker.stats()
 
     def close(self) -> None:
-        """Stop, and close the dead-letter channel that was opened for a worker which never ran."""
+        """Do what `Worker.close` does, and raise what that raises."""
         self._worker.close()
