@@ -179,9 +179,6 @@ class Checkpointing:
         Not while another process creates a checkpoint, which frees them. A failure is logged, and a checkpoint tries
         again: not every take.
         """
-        emptied = self._follower.state.blocks.disk.emptied
-        if len(emptied) == 1 and self._follower.positions.disk.file_id in emptied:
-            return  # the file that is written: so it is after most takes of a consumer that keeps up
         if time.monotonic() >= self._free_again_at and not self._quietly(self._free_if_worth_it):
             self._free_again_at = time.monotonic() + self._follower.state.options.checkpoint_interval / 1000
 

@@ -73,7 +73,8 @@ class DiskRoom:
         if emptied == self._emptied:
             return
         self._emptied = emptied
-        self._checkpointing.free_drained()
+        if not self._drained.are_known_to_be_small():  # most takes of a consumer that keeps up empty the same file
+            self._checkpointing.free_drained()
         if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _EVERY_SECONDS
             if self._is_short():

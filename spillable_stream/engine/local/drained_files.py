@@ -46,6 +46,7 @@ class DrainedFiles:
         self._fs = log.fs
         self._spares = Spares(log.fs, log.layout)
         self._opened_in = follower.positions.disk.file_id  # what is in older files, only they themselves say
+        self._too_small: tuple[int, set[int | str]] = 0, set()  # the newest file and what was empty, when judged
 
     def are_any(self) -> bool:
         """Tell whether a checkpoint created now would free files."""
@@ -57,15 +58,21 @@ class DrainedFiles:
             gone = [name for name in state.blocks.disk.emptied if isinstance(name, str) and name not in live]
         return bool(gone) or any(i < first_needed for i in log.layout.log_files(self._fs))
 
+    def are_known_to_be_small(self) -> bool:
+        """Tell whether `are_worth_using_again` has judged the same files before, and found them too small."""
+        return self._too_small == (self._follower.positions.disk.file_id, self._follower.state.blocks.disk.emptied)
+
     def are_worth_using_again(self) -> bool:
         """Tell whether this process saw files get empty that together are a good part of the spares there may be."""
         state, current = self._follower.state, self._follower.positions.disk.file_id
-        # A list first, in one call from C: other threads' commits empty files meanwhile.
-        emptied = [file for file in list(state.blocks.disk.emptied) if isinstance(file, str) or file < current]
-        if not emptied or not state.options.spare_bytes:
-            return False
-        size_bytes = sum([self._fs.size_bytes(self._log.layout.file(file)) for file in emptied])
-        return size_bytes >= state.options.spare_bytes // _PARTS_OF_SPARES
+        every = set(state.blocks.disk.emptied)  # in one call from C: other threads' commits empty files meanwhile
+        emptied = [file for file in every if isinstance(file, str) or file < current]
+        if emptied and state.options.spare_bytes:
+            size_bytes = sum([self._fs.size_bytes(self._log.layout.file(file)) for file in emptied])
+            if size_bytes >= state.options.spare_bytes // _PARTS_OF_SPARES:
+                return True
+        self._too_small = current, every
+        return False
 
     def leave_newest(self) -> None:
         """Continue the log in a new file if nothing in this one is needed, so that it can be freed."""

@@ -220,6 +220,24 @@ def test_what_keeps_files_from_being_freed_is_said_once_and_not_with_every_take(
     assert [r.getMessage() for r in caplog.records if "keep their disk space" in r.getMessage()] != []
 
 
+def test_files_that_are_too_small_to_be_used_again_are_measured_once_and_not_with_every_take(
+    open_channel: Open,
+) -> None:
+    channel = open_channel(checkpoint_interval=1 << 40, max_file_size=MIB, spare_bytes=16 * MIB)
+    fill(channel, 2 * MIB)
+    drain(channel)
+    assert spares(channel) == [] and len(log_files(channel)) > 1
+    size_bytes = FileSystem.size_bytes
+    with mock.patch.object(FileSystem, "size_bytes", autospec=True, side_effect=size_bytes) as measured:
+        for _ in range(5):
+            put(channel, b"x")
+            take(channel, 1)
+        assert measured.call_count == 0
+        fill(channel, 4 * MIB)
+        drain(channel)
+    assert spares(channel) != [], "with others that got empty, they are enough"
+
+
 def test_files_may_get_empty_while_they_are_counted(open_channel: Open) -> None:
     channel = open_channel(**FILES)
     fill(channel, MIB)
