@@ -15,6 +15,7 @@ from spillable_stream.flow.asgi_server import asgi_server
 from spillable_stream.flow.checked_arguments import Port, checked
 from spillable_stream.flow.metrics import flume_json, prometheus_text
 from spillable_stream.flow.sources.network import bound_socket
+from spillable_stream.log_records import fields, log_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Monitoring"]
 
+_log = log_of("spillable_stream.flow")
+
 _START_SECONDS = 30.0
+_AGAIN_SECONDS = 3.0
 _PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -59,7 +63,9 @@ class Monitoring:
             Route("/ping", self._ping),
             Route("/ready", self._ready),
         ]
-        self._server = asgi_server(_without_trace(Starlette(routes=routes)))
+        self._app = _without_trace(Starlette(routes=routes))
+        self._server = asgi_server(self._app)
+        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -84,10 +90,28 @@ class Monitoring:
             time.sleep(0.005)
 
     def _serve(self, listening: socket.socket) -> None:
-        asyncio.run(self._server.serve([listening]))
+        """Serve until it is stopped; nobody else would notice, or tell a probe, that the server has ended."""
+        while not self._ended.is_set():
+            try:
+                asyncio.run(self._server.serve([listening]))
+            except Exception:
+                if not self._server.started:
+                    raise  # which `start` tells
+                name = self._agent.name
+                _log.exception(
+                    "the monitoring of the agent %s ended by itself, and is started again in %g s",
+                    name,
+                    _AGAIN_SECONDS,
+                    extra=fields(component=name, seconds=_AGAIN_SECONDS),
+                )
+                self._ended.wait(_AGAIN_SECONDS)
+                self._server = asgi_server(self._app)
+            else:
+                return
 
     def stop(self) -> None:
         """Stop listening."""
+        self._ended.set()
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join()

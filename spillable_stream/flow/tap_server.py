@@ -150,17 +150,23 @@ class TapServer:
             thread.join()
 
     def _accept(self, listening: socket.socket) -> None:
+        name, is_refused = self._agent.name, False
         while not self._ended.is_set():
             try:
                 client, _ = listening.accept()
-            except OSError:
-                return  # it was closed
+            except OSError as e:  # this process has no descriptor left, say; or it was closed
+                if not (self._ended.is_set() or is_refused):
+                    _log.warning("%s: no tap can be begun now: %s", name, e, extra=fields(component=name))
+                is_refused = True
+                self._ended.wait(_LOOK_SECONDS)
+                continue
+            is_refused = False
             try:
                 thread = _begun(self._serve, client)
             except RuntimeError as e:
                 with client, suppress(OSError):
                     client.sendall(_line({"error": f"the agent has no thread for another tap ({e}); try again later"}))
-                _log.warning("%s: a tap is refused: %s", self._agent.name, e, extra=fields(component=self._agent.name))
+                _log.warning("%s: a tap is refused: %s", name, e, extra=fields(component=name))
             else:
                 self._showing = [*(t for t in self._showing if t.is_alive()), thread]
 

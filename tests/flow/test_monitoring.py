@@ -5,10 +5,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
 from spillable_stream import Channel, flow
 from spillable_stream.errors import StorageError
+from spillable_stream.flow import monitoring as monitoring_module
 from spillable_stream.flow.agent import Agent
 from spillable_stream.flow.monitoring import Monitoring
 from tests.support.no_threads import no_threads
@@ -121,3 +123,20 @@ def test_it_can_be_ended_where_it_found_no_thread(running: Agent) -> None:
     with no_threads(), pytest.raises(StorageError, match="can't start new thread"):
         server.start()
     server.stop()
+
+
+def test_a_server_that_ended_by_itself_is_started_again_and_named(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tick, failures = uvicorn.Server.on_tick, [1]
+
+    async def fails_once(server: uvicorn.Server, counter: int) -> bool:
+        if failures:
+            failures.pop()
+            raise RuntimeError("a bug of the server")
+        return await tick(server, counter)
+
+    monkeypatch.setattr(monitoring_module, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(uvicorn.Server, "on_tick", fails_once)
+    wait_until(lambda: "the monitoring of the agent a1 ended by itself" in caplog.text)
+    assert client.get("/ping").text == "pong"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -202,3 +203,26 @@ def test_a_server_that_stops_as_a_tap_comes_waits_for_the_end_of_its_thread(
 def test_an_agent_that_runs_is_found_by_its_name_alone(source: Given) -> None:
     assert running_processes("a1", os.environ) == [os.getpid()]
     assert running_processes("a2", os.environ) == []
+
+
+def test_a_server_without_a_descriptor_for_a_client_says_so_once_and_listens_on(
+    source: Given, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It listened no more for as long as the agent ran, and nobody was told."""
+    accept, refused = socket.socket.accept, [1, 2]
+
+    def scarce(listening: socket.socket) -> tuple[socket.socket, object]:
+        if "/.a2" in listening.getsockname() and refused:
+            refused.pop()
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return accept(listening)
+
+    monkeypatch.setattr(tap_server, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(socket.socket, "accept", scarce)
+    server = TapServer(flow.Agent(name="a2"))
+    server.start()
+    wait_until(lambda: not refused)
+    with pytest.raises(OptionError, match="the agent a2 has no component"):
+        next(tap_component("a2", "r1"))
+    server.stop()
+    assert caplog.text.count("no tap can be begun now: [Errno 24]") == 1

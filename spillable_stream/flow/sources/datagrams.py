@@ -79,7 +79,7 @@ class DatagramSource(NetworkSource):
         try:
             if found:
                 self._is_stored = await self.put_held(await self.events(found), is_behind=not self._is_stored)
-        except Exception:
+        except BaseException:  # also ``sys.exit()`` of an interceptor: those that come later are read
             self.counters.generic_processing_fail += 1
             _log.exception(
                 "%s: %d datagrams are lost", self.name, len(found), extra=fields(component=self.name, count=len(found))

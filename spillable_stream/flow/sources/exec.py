@@ -159,6 +159,13 @@ class Exec(EventSource):
         self.finished = True
 
     def _run(self, processor: BatchProcessor, process: subprocess.Popen[bytes]) -> None:
+        try:
+            self._run_commands(processor, process)
+        finally:  # whatever ends this thread: nobody else would end the command
+            if self._process is not None and self._process.poll() is None:
+                self._end_group(self._process)
+
+    def _run_commands(self, processor: BatchProcessor, process: subprocess.Popen[bytes]) -> None:
         is_stored = put_unstored(self, processor, self._stopping)
         while True:
             is_at_end = self._read(processor, process, is_stored)

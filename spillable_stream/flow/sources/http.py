@@ -117,13 +117,22 @@ class Http(NetworkSource):
                 raise OptionError(f"the http source could not listen on {self._address[0]}:{self.port}")
             await asyncio.sleep(0.01)
 
+    @property
+    def alive(self) -> bool:
+        """Whether it listens, and its server serves."""
+        return super().alive and self._serving is not None and not self._serving.done()
+
     async def unlisten(self) -> None:
         """Stop when the requests under way are answered."""
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             for upload in self._uploads:
                 upload.cancel()
-            await self._serving
+            try:
+                await self._serving
+            except Exception:
+                _log.exception("%s: its server ended by itself", self.name, extra=fields(component=self.name))
+                await self._server.shutdown()
             self._server = self._serving = None
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:

@@ -79,12 +79,13 @@ class NetworkSource(EventSource):
         return True
 
     def start(self, processor: BatchProcessor) -> None:
-        """Listen; returns when clients can connect.
+        """Listen; returns when clients can connect. What one has left that has ended by itself is stopped first.
 
         Raises:
             OptionError: as `bound_socket`.
             StorageError: likewise, or no thread can start.
         """
+        self.stop()
         self._stopping.clear()
         self._processor = processor
         with ExitStack() as failing:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 
 import pyarrow as pa
@@ -107,3 +108,20 @@ def test_what_comes_first_waits_for_what_the_source_before_held() -> None:
     go_on.set()
     wait_until(lambda: kept.bodies() == [b"1", b"2"])
     source.stop()
+
+
+def test_an_interceptor_that_exits_does_not_end_the_source() -> None:
+    class Exits(KeptBatches):
+        def deliver(self, routed: Routed) -> None:
+            if routed.batch.column(1)[0].as_py() == b"exits":
+                sys.exit("a mistake")
+            super().deliver(routed)
+
+    source, kept = Kept(), Exits()
+    source.start(kept)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        for data in (b"exits", b"good"):
+            s.sendto(data, ("127.0.0.1", source.port))
+            wait_until(lambda data=data: source.batches and source.batches[-1][-1].data == data)
+    source.stop()
+    assert kept.bodies() == [b"good"] and source.counters.generic_processing_fail == 1

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -299,3 +300,19 @@ def test_what_was_cut_is_put_at_once_though_its_batch_has_room(monkeypatch: pyte
     monkeypatch.setattr(exec_module, "_LONGEST_LINE_BYTES", 100_000)
     kept = run("head -c 500000 /dev/zero", batch_size=1000, batch_timeout=600_000)
     assert len(kept.batches[0]) == len(kept.bodies()) > 2
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_command_ends_with_the_thread_that_reads_it() -> None:
+    """Else the next start would run a second one beside it."""
+
+    class Exits(KeptBatches):
+        def deliver(self, routed: Routed) -> None:
+            sys.exit("a mistake of an interceptor")
+
+    source = Exec("echo 1; exec sleep 1000", shell="/bin/sh -c", batch_timeout=0)
+    source.start(Exits())
+    assert source._process is not None
+    wait_until(lambda: not source.alive)
+    assert source._process.poll() is not None
+    source.stop()

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pyarrow as pa
 import pytest
+import uvicorn
 
 from spillable_stream import Channel
 from spillable_stream.errors import ChannelFullError, DeliveryError, OptionError, PutTooLargeError, StorageError
@@ -296,3 +297,24 @@ def test_a_request_that_is_larger_than_memory_should_hold_is_answered_with_413_b
         assert len(given) < 100_000, "the connection was closed"
         assert client.post("/", content=json.dumps(EVENTS[:1])).status_code == 200
     assert kept.bodies() == [b"one"]
+
+
+def test_a_server_that_ended_by_itself_is_noticed_and_a_start_serves_again_at_the_same_port(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its supervisor took a source for alive whose server had ended."""
+    kept = KeptBatches()
+    with listening(kept) as (source, client):
+        assert source.alive
+
+        async def fails(server: uvicorn.Server, counter: int) -> bool:
+            raise RuntimeError("a bug of the server")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(uvicorn.Server, "on_tick", fails)
+            wait_until(lambda: not source.alive)
+        source._address = ("127.0.0.1", source.port)
+        source.start(kept)
+        assert source.alive and "Http: its server ended by itself" in caplog.text
+        assert client.post("/", content=json.dumps(EVENTS)).status_code == 200
+    assert not source.alive
