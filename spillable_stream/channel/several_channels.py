@@ -96,7 +96,11 @@ class WantedChannel(NamedTuple):
         return most
 
 
-def open_channels(wanted: Sequence[WantedChannel], agree: Callable[[list[int]], object] | None = None) -> list[Channel]:
+def open_channels(
+    wanted: Sequence[WantedChannel],
+    agree: Callable[[list[int]], object] | None = None,
+    begins: Callable[[WantedChannel], object] = lambda one: None,
+) -> list[Channel]:
     """Return handles of channels, in order; those that are missing are created.
 
     Options that differ are stored when all are open; none is if one can't be opened.
@@ -104,6 +108,7 @@ def open_channels(wanted: Sequence[WantedChannel], agree: Callable[[list[int]], 
     Args:
         wanted: the channels.
         agree: is told the most events of a transaction of each, in order, before any is created; raises to refuse them.
+        begins: is told each of them before it is opened or created, which may take long.
 
     Raises what `Channel` raises; nothing is left open then, even where one can not be closed cleanly.
     """
@@ -113,8 +118,12 @@ def open_channels(wanted: Sequence[WantedChannel], agree: Callable[[list[int]], 
             if agree is not None:
                 agree([one.most_events(there) for one, there in zip(wanted, found, strict=True)])
 
+        def open_one(one: WantedChannel, create: bool) -> Channel:
+            begins(one)
+            return one.open(create)
+
         opened = enter_together(
-            stack, wanted, WantedChannel.open, WantedChannel.check, lambda calls: [call() for call in calls], settle
+            stack, wanted, open_one, WantedChannel.check, lambda calls: [call() for call in calls], settle
         )
         stack.pop_all()
     return opened

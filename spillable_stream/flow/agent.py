@@ -319,14 +319,12 @@ class Agent:
         """Exchange what changed files say, and what uses a failed channel, as far as it is assembled."""
         self.failed_channels.look(self.channels)
         with self._mutex:
+            reloads = self.signals.reloads
             if self._exchanges is None or not self._runs():
-                self._reloads = self.signals.reloads
+                self._reloads = reloads
                 return
-            if self._exchanges.is_reloading:
-                self._exchanges.continue_reload()
-            elif self.signals.reloads > self._reloads or self._exchanges.have_changed(self.reload_seconds):
-                self._reloads = self.signals.reloads
-                self._exchanges.begin_reload()
+            if self._exchanges.reload_if_due(is_asked=reloads > self._reloads, every_seconds=self.reload_seconds):
+                self._reloads = reloads
             self._exchanges.reopen(self.failed_channels)
 
     # ── what it says ────────────────────────────────────────────────────────────────────────

@@ -43,10 +43,22 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+_C = TypeVar("_C", bound=ComponentConfig)
 _MODULE = "spillable_stream.flow"
 
 
-def assemble(agent: str, config: AgentConfig, system: Mapping[str, str], found: Changes, before: Wired) -> Wired:
+def _tell_nobody(component: str) -> None:
+    """Nobody asks which component is being built."""
+
+
+def assemble(
+    agent: str,
+    config: AgentConfig,
+    system: Mapping[str, str],
+    found: Changes,
+    before: Wired,
+    begins: Callable[[str], object] = _tell_nobody,
+) -> Wired:
     """Return what an agent runs by a configuration: what has not changed is what runs, and the rest is not started.
 
     A channel that has changed is open twice, until what runs has ended. One that is optional is opened when all starts.
@@ -58,22 +70,25 @@ def assemble(agent: str, config: AgentConfig, system: Mapping[str, str], found: 
         system: the options of the command line (``-D``).
         found: what has changed since the configuration that runs.
         before: what runs.
+        begins: is told each component before it is built or opened, which may hang, as "the channel c1".
 
     Raises:
         SpillableError: a channel that must have events can't be opened, or is not the one that runs, or a component
             can't be built; nothing of it is left open, and no channel has another option than before.
     """
-    sources = [(s, built_source(s)) for s in config.sources if s.name in found.sources]
+    build_source, build_sink = _told(begins, "source", built_source), _told(begins, "sink", built_sink)
+    sources = [(s, build_source(s)) for s in config.sources if s.name in found.sources]
     units = {name: unit for name, unit in sink_units(config).items() if name in found.sinks}
-    sinks = {name: {c.name: built_sink(c) for c in unit.sinks if c.implementation} for name, unit in units.items()}
+    sinks = {name: {c.name: build_sink(c) for c in unit.sinks if c.implementation} for name, unit in units.items()}
     kept, optional = _without(before.channels, found.channels), optional_channels(config)
     with ExitStack() as stack:
         with stored_together():
             missing = [channel for channel in config.channels if channel.name not in kept]
-            new = build_channels(agent, missing, system, optional, _known(before.channels))
+            new = build_channels(agent, missing, system, optional, _known(before.channels), begins)
             for opened in new.values():
                 stack.callback(opened.channel.close)
             channels = kept | new
+            begins("what connects sources and sinks to the channels")
             wired = Wired(
                 channels,
                 _without(before.sources, found.sources)
@@ -81,8 +96,19 @@ def assemble(agent: str, config: AgentConfig, system: Mapping[str, str], found: 
                 _without(before.sinks, found.sinks)
                 | {name: run_sinks(agent, name, units[name], of, channels, system) for name, of in sinks.items() if of},
             )
+            begins("the options that are stored in the channels")
         stack.pop_all()
     return wired
+
+
+def _told(begins: Callable[[str], object], kind: str, build_one: Callable[[_C], _T]) -> Callable[[_C], _T]:
+    """Return what builds a component as another function does, and tells its name before."""
+
+    def told(config: _C) -> _T:
+        begins(f"the {kind} {config.name}")
+        return build_one(config)
+
+    return told
 
 
 def _without(of: Mapping[str, _T], names: Collection[str]) -> dict[str, _T]:
@@ -113,6 +139,7 @@ def build_channels(
     system: Mapping[str, str],
     optional: Collection[str] = (),
     known: Mapping[str, KnownChannel] = {},
+    begins: Callable[[str], object] = _tell_nobody,
 ) -> dict[str, AgentChannel]:
     """Return channels of a configuration, by name: all are open but those that are optional.
 
@@ -123,13 +150,14 @@ def build_channels(
         optional: the names of those that are opened later, and may be away.
         known: the channels that must be there, by their paths, and their spools; any other one is created if it is
             missing.
+        begins: as in `assemble`.
 
     Raises:
         SpillableError: one can't be opened; none is created then.
     """
     times = [event_times(config) for config in configs]
     waited = [config for config in configs if config.name not in optional]
-    opened = dict(zip([c.name for c in waited], _open(agent, waited, system, known), strict=True))
+    opened = dict(zip([c.name for c in waited], _open(agent, waited, system, known, begins), strict=True))
     late = {c.name: _late(c.name, partial(_opened, agent, c, system, known)) for c in configs if c.name in optional}
     spools = {c.name: _spool_of(agent, c, system) for c in configs}
     return {
@@ -143,14 +171,19 @@ def _spool_of(agent: str, config: ComponentConfig, system: Mapping[str, str]) ->
 
 
 def _open(
-    agent: str, configs: Sequence[ComponentConfig], system: Mapping[str, str], known: Mapping[str, KnownChannel]
+    agent: str,
+    configs: Sequence[ComponentConfig],
+    system: Mapping[str, str],
+    known: Mapping[str, KnownChannel],
+    begins: Callable[[str], object] = _tell_nobody,
 ) -> list[Channel]:
     wanted = []
     for one in configured_channels(agent, configs, system):
         there = known.get(str(channel_path(one.path)), KnownChannel())
         has_spool = there.spool != "" and there.spool == one.options.get("spool")
         wanted.append(one._replace(uuid=there.uuid, has_spool=has_spool))
-    return open_channels(wanted)
+    names = {one.path: config.name for one, config in zip(wanted, configs, strict=True)}
+    return open_channels(wanted, begins=lambda one: begins(f"the channel {names[one.path]}"))
 
 
 def _late(name: str, open_channel: Callable[[], Channel]) -> Channel:

@@ -6,10 +6,12 @@ it; `RunningFlow.exchange` does the rest. It is dropped where it was assembled b
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from spillable_stream.error_text import text_of
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.assembling import Assembling
 from spillable_stream.flow.assembly import assemble
@@ -21,8 +23,13 @@ from spillable_stream.flow.reload import Reload
 from spillable_stream.flow.reopening import Reopenings
 from spillable_stream.flow.running_flow import RunningFlow
 from spillable_stream.flow.wired import Wired
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["Exchanges"]
+
+_log = log_of("spillable_stream.flow")
+
+_AGAIN_SECONDS = 3.0  # as often as a supervisor looks at what it runs
 
 
 class _Reloading(NamedTuple):
@@ -61,6 +68,8 @@ class Exchanges:
         self.reopenings: Reopenings = Reopenings()
         self._files, self._flow, self._seconds = files, flow, seconds
         self._reloading: _Reloading | None = None
+        self._given_up: list[Assembling] = []  # that hang, while others took their places
+        self._again_at = float("inf")  # when it is tried once more to begin a reload, in monotonic seconds
 
     def assemble_all(self) -> None:
         """Let the flow run all of the files; raises what `assemble` raises."""
@@ -69,8 +78,9 @@ class Exchanges:
 
     def drop(self) -> bool:
         """Close what was opened, or will be, and is not run; tell whether all of it is closed."""
-        dropped = self._reloading is None or self._reloading.attempt.drop()
-        return self.reopenings.drop() and dropped
+        reloads = [] if self._reloading is None else [self._reloading.attempt]
+        dropped = [attempt.drop() for attempt in (*self._given_up, *reloads)]
+        return self.reopenings.drop() and all(dropped)
 
     # ── changed files ───────────────────────────────────────────────────────────────────────
 
@@ -100,36 +110,66 @@ class Exchanges:
         """Whether the files are being read again in a thread."""
         return self._reloading is not None
 
-    def have_changed(self, every_seconds: float | None) -> bool:
-        """Tell whether a file has changed; see `ConfigurationFiles.have_changed`."""
-        return self._files.have_changed(every_seconds)
+    def reload_if_due(self, *, is_asked: bool, every_seconds: float | None) -> bool:
+        """Run what changed files say as soon as it is assembled, and begin to read files that have changed since.
 
-    def begin_reload(self) -> None:
-        """Begin to read the files again."""
+        They are read as well where what they said before hangs: that is given up then.
+
+        Args:
+            is_asked: whether somebody wants them to be read.
+            every_seconds: how often it looks whether they have changed; None for never.
+
+        Returns:
+            Whether they are being read now for the one who asked, or will be when there is a thread for it.
+        """
+        reloading = self._reloading
+        if reloading is not None and reloading.attempt.is_over:
+            self._end_reload(reloading)
+            return False
+        if reloading is not None and not reloading.attempt.hangs():
+            return False
+        is_due = self._files.have_changed(every_seconds) or time.monotonic() >= self._again_at
+        if not (is_asked or is_due):
+            return False
+        if reloading is not None:
+            reloading.attempt.give_up()
+            self._given_up = [*(one for one in self._given_up if not one.is_closed), reloading.attempt]
+        self._begin_reload()
+        return True
+
+    def _begin_reload(self) -> None:
+        self._reloading = None
         reload, runs = self._reload(), self._flow.wired
         name = self._files.name
         under_way = f"the changed configuration of the agent {name} is still being assembled"
         try:
             attempt = Assembling(name, under_way, runs, partial(reload.assemble, runs))
         except StorageError as e:
-            reload.say_refused(e)
+            self._try_again(e)
         else:
-            self._reloading = _Reloading(reload, attempt)
+            self._reloading, self._again_at = _Reloading(reload, attempt), float("inf")
 
-    def continue_reload(self) -> None:
-        """Run what the files say as soon as all of it is assembled."""
-        if self._reloading is None:
-            return
-        reload, attempt = self._reloading
-        if not attempt.is_over:
-            attempt.hangs()  # which says so
-            return
+    def _try_again(self, e: StorageError) -> None:
+        """Let a reload begin later, and say so the first time."""
+        if self._again_at == float("inf"):
+            _log.error(
+                "the changed configuration of the agent %s can't be read yet, and that is tried again every %g s: %s",
+                self._files.name,
+                _AGAIN_SECONDS,
+                text_of(e),
+                extra=fields(component=self._files.name, seconds=_AGAIN_SECONDS),
+            )
+        self._again_at = time.monotonic() + _AGAIN_SECONDS
+
+    def _end_reload(self, reloading: _Reloading) -> None:
+        """Run what is assembled; or assemble it anew, where it was assembled beside what runs no more."""
         self._reloading = None
+        reload, attempt = reloading
         if attempt.before is self._flow.wired:
             self._take(reload, attempt.result)
         else:
             attempt.drop()
-            self.begin_reload()
+            self._begin_reload()
 
     # ── failed channels ─────────────────────────────────────────────────────────────────────
 

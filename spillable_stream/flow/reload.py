@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import OptionError, SpillableError
@@ -38,11 +38,12 @@ class Reload:
         self.findings: tuple[Finding, ...] = ()
         self.changes: Changes = NOTHING
 
-    def assemble(self, before: Wired) -> Wired:
+    def assemble(self, before: Wired, begins: Callable[[str], object] = lambda component: None) -> Wired:
         """Return what the agent would run, not started.
 
         Args:
             before: what it runs.
+            begins: is told what it reads, builds or opens before it does so.
 
         Raises:
             OptionError: the files' errors would cost something that runs, or a component can't be built.
@@ -50,12 +51,13 @@ class Reload:
             SpillableError: a channel can't be opened.
             Exception: what a class of the user's raises.
         """
+        begins("the files")
         loaded, name = self._files.load(), self._files.name
         config = runnable(loaded, name)
         if reasons := reasons_against(loaded, self._running, self._known):
             raise OptionError("; ".join(reasons))
         found = changes(self._running, config)
-        wired = assemble(name, config, self._files.system, found, before)
+        wired = assemble(name, config, self._files.system, found, before, begins)
         self.config, self.findings, self.changes = config, loaded.findings, found
         return wired
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from spillable_stream.flow.assembling import Assembling
+from spillable_stream.flow.assembling import Assembling, Begins
 from spillable_stream.flow.wired import Wired
 
 __all__ = ["Reopenings"]
@@ -28,7 +28,7 @@ class Reopenings:
         """Tell whether there may be another try: where all that are under way hang."""
         return all([attempt.hangs() for attempt in self._tries.values()])
 
-    def begin(self, channel: str, before: Wired, assemble: Callable[[], Wired]) -> None:
+    def begin(self, channel: str, before: Wired, assemble: Callable[[Begins], Wired]) -> None:
         """Begin one; the arguments are those of `Assembling`, as is what it raises."""
         under_way = f"the channel {channel} is still being opened again"
         self._tries[channel] = Assembling(channel, under_way, before, assemble)

@@ -269,7 +269,8 @@ def test_a_stop_does_not_wait_for_a_disk_that_hangs_as_its_channel_is_opened_aga
         broken_c2.works()
     assert not attempt.is_over
     go_on.set()
-    wait_until(lambda: attempt.is_over and opened and opened[0]._open.is_left)
+    wait_until(lambda: attempt.is_closed)
+    assert not opened, "nobody would use it"
 
 
 TWO_SOURCES = """
