@@ -54,7 +54,11 @@ class DatagramSource(NetworkSource):
         """Begin to read; see `NetworkSource.listen`."""
         (self._socket,), self._is_stored = sockets, True
         self.port = self._socket.getsockname()[1]
-        self._watch()
+        self._taking = asyncio.get_running_loop().create_task(self._watch_first())
+
+    async def _watch_first(self) -> None:
+        if await self.may_read():
+            self._watch()
 
     def _watch(self) -> None:
         if self._socket is not None:
@@ -95,7 +99,8 @@ class DatagramSource(NetworkSource):
         if self._taking is not None:
             await self._taking
         asyncio.get_running_loop().remove_reader(self._socket)
-        await self._read(self._socket)
+        if await self.may_read():
+            await self._read(self._socket)
         self._socket.close()
         self._socket = None
 

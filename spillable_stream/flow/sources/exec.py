@@ -94,7 +94,7 @@ class Exec(EventSource):
         return True
 
     def start(self, processor: BatchProcessor) -> None:
-        """Start the command, and the thread that reads it.
+        """Start the command, and the thread that reads it; first it puts what the source before could not store.
 
         Raises:
             OptionError: the command can't be started.
@@ -103,8 +103,8 @@ class Exec(EventSource):
         self._stopping.clear()
         self.finished: bool = False
         self._is_cut_off = False
-        if self._is_command_done:
-            thread = self._thread_of(self._put_last, processor)
+        if self._is_command_done or self.unstored.events:
+            thread = self._thread_of(self._put_first, processor)
             start_thread(thread)
         else:
             process = self._spawn()
@@ -153,10 +153,28 @@ class Exec(EventSource):
                     extra=fields(component=self.name),
                 )
 
-    def _put_last(self, processor: BatchProcessor) -> None:
-        """Put what the source before this one had read of its command, which has ended."""
-        put_unstored(self, processor, self._stopping)
-        self.finished = True
+    def _put_first(self, processor: BatchProcessor) -> None:
+        """Put what the source before this one could not store, and then run the command, unless that has ended.
+
+        Not before: what it prints would be held, too, and more with each start anew, as long as the channel fails.
+        """
+        is_stored = put_unstored(self, processor, self._stopping)
+        self.finished = self._is_command_done
+        if (
+            is_stored
+            and not (self.finished or self._stopping.is_set())
+            and (process := self._spawn_later()) is not None
+        ):
+            self._run(processor, process)
+
+    def _spawn_later(self) -> subprocess.Popen[bytes] | None:
+        """Start the command in the thread; None where that can't be."""
+        try:
+            return self._spawn()
+        except (OptionError, StorageError) as e:  # its supervisor starts it again, and says so until that works
+            self.miss(str(e))
+            _log.error("%s: %s", self.name, e, extra=fields(component=self.name))
+            return None
 
     def _run(self, processor: BatchProcessor, process: subprocess.Popen[bytes]) -> None:
         try:
@@ -166,21 +184,17 @@ class Exec(EventSource):
                 self._end_group(self._process)
 
     def _run_commands(self, processor: BatchProcessor, process: subprocess.Popen[bytes]) -> None:
-        is_stored = put_unstored(self, processor, self._stopping)
         while True:
-            is_at_end = self._read(processor, process, is_stored)
+            is_at_end = self._read(processor, process)
             self._say_status(process.wait())
             if not self._restart:
                 self.finished = is_at_end
                 return
             if self._stopping.wait(self._throttle_seconds):
                 return
-            try:
-                process = self._spawn()
-            except (OptionError, StorageError) as e:  # its supervisor starts it again, and says so until that works
-                self.miss(str(e))
-                _log.error("%s: %s", self.name, e, extra=fields(component=self.name))
+            if (again := self._spawn_later()) is None:
                 return
+            process = again
 
     def _say_status(self, status: int) -> None:
         has_failed = status != 0 and not self._stopping.is_set()
@@ -193,16 +207,10 @@ class Exec(EventSource):
             extra=fields(component=self.name),
         )  # fmt: skip
 
-    def _read(self, processor: BatchProcessor, process: subprocess.Popen[bytes], is_stored: bool) -> bool:
-        """Put the lines of the command until it ends, or the source is stopped; tell whether it ended by itself.
-
-        Args:
-            processor: where they go.
-            process: the command.
-            is_stored: whether all that was read before is stored.
-        """
+    def _read(self, processor: BatchProcessor, process: subprocess.Popen[bytes]) -> bool:
+        """Put the lines of the command until it ends, or the source is stopped; tell whether it ended by itself."""
         assert process.stdout is not None
-        held, waits_since, ended = b"", 0.0, False
+        held, waits_since, ended, is_stored = b"", 0.0, False, True
         with process.stdout as out:
             while not ended and not self._stopping.is_set():
                 left = self._timeout_seconds - (time.monotonic() - waits_since) if held else 0.5

@@ -103,7 +103,7 @@ class NetworkSource(EventSource):
             failing.pop_all()
 
     async def _begin(self, sockets: list[socket.socket]) -> None:
-        """Listen, and put what the source before could not store; what comes meanwhile waits for that."""
+        """Listen, and put what the source before could not store; nothing is read meanwhile, see `may_read`."""
         assert self._processor is not None
         processor = self._processor
         put = partial(put_unstored, self, processor, self._stopping)
@@ -183,6 +183,14 @@ class NetworkSource(EventSource):
         with self.counters.storing(batch.num_rows):
             await self.in_thread(lambda: store(batch))
 
+    async def may_read(self) -> bool:
+        """Wait until what the source before could not store is stored; tell whether it is: else the source is stopped.
+
+        Before that nothing is read: each start anew would add to what is held, as long as the channel fails.
+        """
+        assert self._put_unstored is not None
+        return await asyncio.shield(self._put_unstored)
+
     async def put_held(self, batch: pa.RecordBatch, *, is_behind: bool = False) -> bool:
         """Put a batch, again and again until it is stored or the source is stopped; nothing is read meanwhile.
 
@@ -193,9 +201,8 @@ class NetworkSource(EventSource):
         Returns:
             Whether it is stored.
         """
-        assert self._processor is not None and self._put_unstored is not None
+        assert self._processor is not None
         processor = self._processor
-        is_behind |= not await asyncio.shield(self._put_unstored)
         return await self.in_thread(lambda: put_held(self, processor, batch, self._stopping, is_behind=is_behind))
 
     async def in_thread(self, call: Callable[[], _T]) -> _T:

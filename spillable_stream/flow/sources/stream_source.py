@@ -84,7 +84,8 @@ class StreamSource(NetworkSource):
         self._clients.add(task)
         self.counters.open_connection_count += 1
         try:
-            await self.serve(reader, writer)
+            if await self.may_read():
+                await self.serve(reader, writer)
         except (ConnectionError, ssl.SSLError, TimeoutError) as e:
             _log.debug("%s: a connection broke: %s", self.name, e, extra=fields(component=self.name))
         except Exception:

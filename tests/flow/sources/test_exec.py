@@ -316,3 +316,32 @@ def test_a_command_ends_with_the_thread_that_reads_it() -> None:
     wait_until(lambda: not source.alive)
     assert source._process.poll() is not None
     source.stop()
+
+
+def test_commands_that_follow_one_another_while_a_channel_refuses_are_not_run_before_it_takes_what_is_held() -> None:
+    """Each start anew added what its command printed at once, and memory filled for as long as the channel failed."""
+    refusing, runs = KeptBatches(full={0}), list[str]()
+
+    class Noted(Exec):
+        def _spawn(self) -> subprocess.Popen[bytes]:
+            runs.append("")
+            return super()._spawn()
+
+    def started(before: Exec | None) -> Exec:
+        source = Noted("echo 1; exec sleep 1000", shell="/bin/sh -c", batch_timeout=0)
+        if before is not None:
+            source.succeed(before, is_at_end=False)
+        source.start(refusing)
+        return source
+
+    source = started(None)
+    for _ in range(3):
+        wait_until(lambda source=source: source.counters.channel_write_fail)
+        source.stop()
+        assert source.unstored.events == 1
+        source = started(source)
+    assert len(runs) == 1
+    refusing.full = set()
+    wait_until(lambda: refusing.bodies() == [b"1", b"1"])
+    source.stop()
+    assert len(runs) == 2

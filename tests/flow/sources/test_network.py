@@ -108,3 +108,33 @@ def test_a_source_for_which_there_is_no_thread_leaves_nothing_and_can_be_started
         assert client.recv(10) == b"OK\n", "the thread that is there"
     source.stop()
     assert kept.bodies() == [b"1"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: Netcat("127.0.0.1", 0, ack_every_event=False), lambda: NetcatUdp(0, bind="127.0.0.1")],
+    ids=["netcat", "netcatudp"],
+)
+def test_sources_that_follow_one_another_while_a_channel_refuses_hold_no_more_than_the_first_one(
+    make: Callable[[], Any],
+) -> None:
+    """Each start anew read another batch, and memory filled for as long as the channel failed."""
+    refusing, source = KeptBatches(full={0}), make()
+    how = socket.SOCK_DGRAM if isinstance(source, NetcatUdp) else socket.SOCK_STREAM
+    source.start(refusing)
+    for _ in range(4):
+        with socket.socket(socket.AF_INET, how) as client:
+            client.connect(("127.0.0.1", source.port))
+            client.sendall(b"1\n")
+            wait_until(lambda source=source: source.counters.channel_write_fail)
+            source.stop()
+            assert source.unstored.events == 1
+        before, source = source, make()
+        assert source.succeed(before, is_at_end=False)
+        source.start(refusing)
+    with socket.socket(socket.AF_INET, how) as client:
+        client.connect(("127.0.0.1", source.port))
+        client.sendall(b"2\n")
+        refusing.full = set()
+        wait_until(lambda: refusing.bodies() == [b"1", b"2"])
+        source.stop()
