@@ -117,7 +117,7 @@ class Exchanges:
 
         Args:
             is_asked: whether somebody wants them to be read.
-            every_seconds: how often it looks whether they have changed; None for never.
+            every_seconds: how often the files are looked at; None for never.
 
         Returns:
             Whether they are being read now for the one who asked, or will be when there is a thread for it.

@@ -176,7 +176,10 @@ class BucketSink(BatchSink):
         for file in self._open.over(time.monotonic()):
             self._finish(file)
         self._naming.again()
-        return super().process() if self._appends else self._process_claimed()
+        self._naming.require_few()
+        status = super().process() if self._appends else self._process_claimed()
+        self.trouble = self._naming.trouble  # no event is one: there is none, or they were written
+        return status
 
     def idle(self) -> None:
         """Nothing: `process` ends files in time."""

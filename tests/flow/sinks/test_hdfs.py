@@ -169,10 +169,13 @@ def test_files_that_a_name_cannot_be_given_to_are_named_later(
         (file,) = sink._open
         sink._open.forget(file)
         sink._naming.name(file)
+        sink.process()
+        assert "1 closed file can't get a final name yet" in sink.trouble and "busy" in sink.trouble
     assert list(files(tmp_path)) == ["FlumeData.1000.tmp"]
     assert sink.due_seconds() == 0
     sink.process()
     assert list(files(tmp_path)) == ["FlumeData.1000"]
+    assert sink.trouble == ""
 
 
 def test_no_more_files_are_open_than_it_may_have(channel: Channel, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream.errors import StorageError
+from spillable_stream.flow.sinks import naming as naming_module
 from spillable_stream.flow.sinks.naming import Naming, rename
 from spillable_stream.flow.sinks.open_file import Content, OpenFile
 from spillable_stream.flow.sinks.output_file import OutputFile
@@ -61,3 +62,27 @@ def test_a_file_that_has_its_name_already_is_not_named_again_and_again(tmp_path:
     naming.name(file)
     assert (tmp_path / "dir" / "a").read_bytes() == b"123"
     assert naming.lengths() == {} and naming.next_at() == float("inf")
+
+
+def test_files_that_wait_for_their_names_are_trouble_said_seldom_and_too_many_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each try was logged, nothing else said so, and memory and each note grew with every file."""
+    monkeypatch.setattr(naming_module, "_MOST_UNNAMED", 2)
+    naming = Naming(0, 0)
+    naming.begin("a1.k1")
+    assert naming.trouble == ""
+    naming.name(closed(tmp_path))
+    naming.again()
+    assert naming.trouble.startswith(f"1 closed file can't get a final name yet: can't rename {tmp_path}/a.tmp to")
+    assert caplog.text.count("1 file is tried again in 0 s") == 1
+    naming.require_few()
+    (tmp_path / "b").mkdir()
+    naming.name(closed(tmp_path / "b"))
+    with pytest.raises(StorageError, match=r"2 closed files can't get .* No event is written until some have theirs"):
+        naming.require_few()
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "b" / "dir").mkdir()
+    naming.again()
+    naming.require_few()
+    assert naming.trouble == ""
