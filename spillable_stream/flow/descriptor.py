@@ -1,4 +1,8 @@
-"""The descriptor of an open file. It is closed when it is forgotten, as a bare number would not be."""
+"""The descriptor of an open file. It is closed when it is forgotten, as a bare number would not be.
+
+An interrupt between its two lines could still leave one open. Only the main thread gets interrupts, and sources and
+sinks of an agent run in threads of their own.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ class Descriptor:
         OSError: it can't be opened.
     """
 
-    def __init__(self, path: Path, flags: int) -> None:
+    def __init__(self, path: str | Path, flags: int) -> None:
         self.number: int = os.open(path, flags | os.O_CLOEXEC, 0o666)
         self._forgotten = finalize(self, os.close, self.number)
         self._forgotten.atexit = False

@@ -211,14 +211,8 @@ class BucketSink(BatchSink):
     def _at(self, place: str) -> OpenFile | None:
         """Return the open file of a place, if there is one, and nobody has removed or renamed it."""
         file = self._open.get(place)
-        if file is None or file.appended is None or file.appended.is_there:
+        if file is None or file.appended is None or file.appended.is_there(self.name):
             return file
-        _log.warning(
-            "%s: %s is gone, and later events go to a new file",
-            self.name,
-            file.in_use,
-            extra=fields(component=self.name, file=file.in_use),
-        )
         self._open.forget(file)
         file.appended.close()
         return None

@@ -172,13 +172,7 @@ class FileRoll(BatchSink):
 
     def _current(self) -> OutputFile:
         """Return the open file, a new one if it is time."""
-        if self._file is not None and not self._file.is_there:
-            _log.warning(
-                "%s: %s is gone, and later events go to a new file",
-                self.name,
-                self._file.path,
-                extra=fields(component=self.name, file=self._file.path),
-            )
+        if self._file is not None and not self._file.is_there(self.name):
             self._end_file()
         if self._file is not None and time.monotonic() - self._began >= self._roll_seconds:
             self._end_file()

@@ -10,9 +10,12 @@ import pyarrow as pa
 from spillable_stream.counted import counted
 from spillable_stream.flow.descriptor import Descriptor
 from spillable_stream.flow.durable_file import make_directory, sync_directory
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.system_errors import storage_error
 
 __all__ = ["OutputFile", "cut_back"]
+
+_log = log_of("spillable_stream.flow")
 
 
 class OutputFile:
@@ -56,10 +59,21 @@ class OutputFile:
         except OSError as e:
             raise storage_error(f"can't write {self.path}", e, "check the disk") from e
 
-    @property
-    def is_there(self) -> bool:
-        """Whether it still is at its path; else somebody removed or renamed it, and nobody may find what is written."""
-        return self._descriptor.is_at(self.path)
+    def is_there(self, sink: str) -> bool:
+        """Tell whether it is at its path; else says that somebody removed or renamed it: nobody may find the rest.
+
+        Args:
+            sink: the name of the sink that writes it.
+        """
+        if self._descriptor.is_at(self.path):
+            return True
+        _log.warning(
+            "%s: %s is gone, and later events go to a new file",
+            sink,
+            self.path,
+            extra=fields(component=sink, file=self.path),
+        )
+        return False
 
     @property
     def size_bytes(self) -> int:
@@ -124,20 +138,20 @@ def cut_back(path: Path, length: int) -> bool:
         StorageError: the disk refused.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = Descriptor(path, os.O_RDWR)
     except FileNotFoundError:
         raise
     except OSError as e:
         raise storage_error(f"can't open {path}", e, "let this user write to it") from e
     try:
-        if os.fstat(descriptor).st_size < length:
+        if os.fstat(descriptor.number).st_size < length:
             return False
-        _cut(descriptor, length)
+        _cut(descriptor.number, length)
         return True
     except OSError as e:
         raise storage_error(f"can't cut {path} back to {counted(length, 'byte')}", e, "check the disk") from e
     finally:
-        os.close(descriptor)
+        descriptor.close()
 
 
 def _cut(descriptor: int, length: int) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.flow.charsets import charset_name
+from spillable_stream.flow.descriptor import Descriptor
 from spillable_stream.flow.sources.lines import SplitLines, cut_long, split_lines
 
 __all__ = ["Decoding", "FilePart", "FileState", "SpooledFile", "UnreadableFileError"]
@@ -24,7 +25,7 @@ class UnreadableFileError(SpillableError):
     """A file that can't be read to its end: it was changed, has bytes that are not text, or is not for this user."""
 
 
-def _opened(path: str) -> int:
+def _opened(path: str) -> Descriptor:
     """Return a descriptor of a file to read.
 
     Raises:
@@ -33,7 +34,7 @@ def _opened(path: str) -> int:
         StorageError: the file system refused.
     """
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return Descriptor(path, os.O_RDONLY)
     except FileNotFoundError:
         raise
     except PermissionError as e:
@@ -153,9 +154,7 @@ class SpooledFile:
 
     def close(self) -> None:
         """Close the file."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._descriptor.close()
 
     def check(self) -> None:
         """Check that the file is as it was.
@@ -244,7 +243,7 @@ class SpooledFile:
 
     def _read(self, offset: int, size: int) -> bytes:
         try:
-            return os.pread(self._descriptor, size, offset)
+            return os.pread(self._descriptor.number, size, offset)
         except OSError as e:
             raise StorageError(f"can't read {self.path} at {offset:,} ({e.strerror}); check the disk") from e
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from spillable_stream.errors import StorageError
+from spillable_stream.flow.descriptor import Descriptor
 
 __all__ = ["HEAD_BYTES", "TAIL_BYTES", "Chunk", "Mark", "TailedFile"]
 
@@ -94,7 +95,7 @@ class TailedFile:
     size_bytes: int = 0
     is_missing: bool = False
     names: set[str] = field(default_factory=set, init=False, repr=False)
-    _descriptor: int = field(default=-1, repr=False)
+    _descriptor: Descriptor | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.names = {self.path}
@@ -111,29 +112,30 @@ class TailedFile:
             FileNotFoundError: it is gone, or another one has its path.
             StorageError: it can't be opened.
         """
-        if self._descriptor < 0:
+        if self._descriptor is None:
             try:
-                descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = Descriptor(self.path, os.O_RDONLY)
+                inode = os.fstat(descriptor.number).st_ino
             except FileNotFoundError:
                 raise
             except OSError as e:
                 raise StorageError(f"can't open {self.path} ({e.strerror}); let this user read it") from e
-            if os.fstat(descriptor).st_ino != self.mark.inode:
-                os.close(descriptor)
+            if inode != self.mark.inode:
+                descriptor.close()
                 raise FileNotFoundError(self.path)
             self._descriptor = descriptor
-        return self._descriptor
+        return self._descriptor.number
 
     @property
     def is_open(self) -> bool:
         """Whether its descriptor is open."""
-        return self._descriptor >= 0
+        return self._descriptor is not None
 
     def close(self) -> None:
         """Close its descriptor; `open` opens it again."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self._descriptor is not None:
+            self._descriptor.close()
+            self._descriptor = None
 
     def read(self, size_bytes: int) -> Chunk | None:
         """Return what follows the position, or None if the file is not what was read before.

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import gc
 import os
 from pathlib import Path
 
@@ -76,3 +78,24 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(StorageError, match="loop"):
         TailedFile(str(tmp_path / "loop"), "g", Mark(1, 0)).open()
+
+
+def test_a_file_whose_mount_fails_as_it_is_opened_is_an_error_of_storage_and_leaves_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try left another one open."""
+    (tmp_path / "f").write_bytes(b"one\n")
+    file, opened = tailed(tmp_path / "f"), list[int]()
+
+    def stale(descriptor: int) -> os.stat_result:
+        opened.append(descriptor)
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fstat", stale)
+        with pytest.raises(StorageError, match="Stale file handle"):
+            file.open()
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])
+    assert not file.is_open
