@@ -16,7 +16,7 @@ from spillable_stream.flow.checked_arguments import Size, checked
 from spillable_stream.flow.late_channel import ChannelAwayError
 from spillable_stream.flow.order_selector import OrderSelector, RandomOrder, RoundRobinOrder
 from spillable_stream.flow.surroundings import REAL, Surroundings
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.shown_value import shown
 
 __all__ = ["Default", "Failover", "GroupedSink", "LoadBalance", "SinkProcessor", "SinkStatus"]
@@ -267,6 +267,7 @@ class LoadBalance(SinkProcessor):
         self.selector_max_time_out = selector_max_time_out
         # Sinks that failed and have not worked since: why, or "" where that does not count, or after a round without.
         self._down: dict[str, str] = {}
+        self._warnings: dict[str, Seldom] = {}  # of those sinks: without backoff each second round asks one in vain
         self._unused: Sequence[int] = ()  # the order of a round that found nothing
 
     def configure(self, sinks: Mapping[str, GroupedSink], surroundings: Surroundings = REAL) -> None:
@@ -314,17 +315,18 @@ class LoadBalance(SinkProcessor):
                 failures[names[i]] = e
                 self._down[names[i]] = "" if isinstance(e, ChannelAwayError) else type_and_text(e)
                 self.selector.failed(i, self._now_ms())
-                _log.warning(
-                    "the sink %s failed, and the next one is asked: %s",
-                    names[i],
-                    text_of(e),
-                    extra=fields(component=names[i]),
-                )
+                if self._warnings.setdefault(names[i], Seldom()).is_due():
+                    _log.warning(
+                        "the sink %s failed, and the next one is asked: %s",
+                        names[i],
+                        text_of(e),
+                        extra=fields(component=names[i]),
+                    )
                 continue
             if names[i] in self._down:
                 self._down[names[i]] = ""
                 if status.value == "ready":
-                    del self._down[names[i]]
+                    del self._down[names[i]], self._warnings[names[i]]
                     _say_it_works(names[i])
             if not sink.found_nothing:
                 return status

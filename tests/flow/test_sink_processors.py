@@ -296,3 +296,19 @@ def test_an_error_whose_text_raises_is_said_and_the_next_sink_is_asked(
     assert processor.process() is Status.READY
     assert asked == ["a", "b"]
     assert "(its text can't be told: ValueError)" in caplog.text
+
+
+def test_a_sink_that_stays_down_is_named_seldom_though_each_second_round_asks_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A group without backoff filled the log with a line for each batch."""
+    group = Group(LoadBalance(), "ab")
+    group.round(down="a")
+    for _ in range(50):
+        group.round()
+    assert caplog.text.count("the sink a failed, and the next one is asked") == 1
+    group.round(down="")
+    group.round()
+    for _ in range(2):
+        group.round(down="a")
+    assert caplog.text.count("the sink a failed, and the next one is asked") == 2, "it had worked again"
