@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
+from itertools import chain, count
 from types import TracebackType
 from typing import Self
 
@@ -142,8 +143,10 @@ class ChannelProcessor:
         for name, channel in self._channels.items():
             if is_open(channel) and channel.put_port().place() == place:
                 return name
-        self._channels[_DEAD_LETTER] = dead_letter
-        return _DEAD_LETTER
+        names = chain([_DEAD_LETTER], (f"{_DEAD_LETTER}{i}" for i in count(2)))
+        free = next(name for name in names if name not in self._channels)
+        self._channels[free] = dead_letter
+        return free
 
     @property
     def channels(self) -> Mapping[str, Channel]:

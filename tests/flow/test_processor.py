@@ -320,6 +320,20 @@ def test_a_channel_may_have_both_events_and_dead_letters(channels: dict[str, Cha
     assert [peek(c) for c in channels.values()] == [[b"X", b"bad"], [b"X"], [b"X"]]
 
 
+def test_a_channel_with_the_name_that_dead_letters_have_here_gets_its_own_events(channels: dict[str, Channel]) -> None:
+    """It got none: the dead letters' channel took its place."""
+    dead, own = channels["c3"], channels["c2"]
+    with ChannelProcessor(
+        {"c1": channels["c1"], "deadLetter": own}, [Upper()], producer="p", dead_letter=dead
+    ) as processor:
+        assert processor.process(batch_of(b"x", b"bad"), number=1).stored == {
+            "c1": 1,
+            "deadLetter": 1,
+            "deadLetter2": 1,
+        }
+    assert [peek(c) for c in (channels["c1"], own, dead)] == [[b"X"], [b"X"], [b"bad"]]
+
+
 def test_without_dead_letters_the_batch_fails_and_the_event_is_named_once_a_minute(
     channels: dict[str, Channel], caplog: pytest.LogCaptureFixture
 ) -> None:
