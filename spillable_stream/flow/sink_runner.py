@@ -13,7 +13,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.late_channel import ChannelAwayError, is_open
-from spillable_stream.flow.runner import Backoff, RoundsRunner, StartWaitsError
+from spillable_stream.flow.runner import Backoff, RoundsRunner, StartWaitsError, doubled_seconds
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.sources.base import Status
@@ -24,6 +24,7 @@ __all__ = ["SinkRunner"]
 _log = log_of("spillable_stream.flow")
 
 _FAILED_SECONDS = 5.0
+_MOST_FAILED_SECONDS = 60.0
 _INCREMENT_MS, _MOST_MS = 1000, 5000
 _SLICE_SECONDS = 0.5
 _Wired = tuple[Sink, Channel, WrittenEvents]
@@ -70,6 +71,7 @@ class SinkRunner(RoundsRunner):
         self._wired = list(sinks)
         self._unopened: list[_Wired] = []  # as their channels are away
         self._open_again_at = 0.0  # the earliest time for those of them that failed, in monotonic seconds
+        self._open_failures = 0  # of them in a row
         self._empty: dict[int, Sink] = {}  # by channel that the last round found empty, a sink of it
         self._group = processor
         self._processor: _Asked = processor or self.sinks[0]
@@ -125,17 +127,20 @@ class SinkRunner(RoundsRunner):
                 written.await_note(sink.name)
 
     def open(self) -> None:
-        """Open the sinks, before any sink of their channels takes; later those whose channels are away, but for all.
+        """Open the sinks, before any sink of their channels takes; later those of a group that need not be open yet.
+
+        These are those whose channels are away, and those without a note that fail: the others take over from them.
 
         Raises:
             ChannelAwayError: the channels of all are.
+            Exception: what a sink raises that keeps a note, or the last one where none can be opened.
         """
         self.await_notes()
         self._unopened = [wired for wired in self._wired if not is_open(wired[1])]
         try:
             for wired in self._wired:
                 if wired not in self._unopened:
-                    with self._or_later(wired):
+                    with self._or_later(wired, ChannelAwayError if wired[0].keeps_note else Exception):
                         _open(wired)
         except BaseException as e:
             for sink, _, written in self._wired:
@@ -146,15 +151,16 @@ class SinkRunner(RoundsRunner):
         self._opened = True
 
     @contextmanager
-    def _or_later(self, wired: _Wired) -> Iterator[None]:
-        """Open a sink of a group later if its channel is away in the block: those of other channels work without it.
+    def _or_later(self, wired: _Wired, kind: type[Exception] = ChannelAwayError) -> Iterator[None]:
+        """Open a sink of a group later if the block fails in some way: others work without it; raises if none is left.
 
-        Raises:
-            ChannelAwayError: the channels of all are away.
+        Args:
+            wired: the sink.
+            kind: such errors; by default, that its channel is away.
         """
         try:
             yield
-        except ChannelAwayError as e:
+        except kind as e:
             self._put_off(wired, e)
             self._unopened.append(wired)
             if len(self._unopened) == len(self._wired):
@@ -169,7 +175,11 @@ class SinkRunner(RoundsRunner):
         written.note_fails(sink.name, is_away=is_away)
         _close_sink(sink)
         sink.refuse("" if only_waits else text_of(e))
-        self._open_again_at = time.monotonic() + _FAILED_SECONDS
+        wait_seconds = _FAILED_SECONDS
+        if not only_waits:  # a try may take long, and the others of the group wait for it
+            wait_seconds = doubled_seconds(_FAILED_SECONDS, self._open_failures, _MOST_FAILED_SECONDS)
+            self._open_failures += 1
+        self._open_again_at = time.monotonic() + wait_seconds
 
     def _open_rest(self) -> None:
         """Open the sinks whose channels were away, and are there now; one that fails holds up no other."""
@@ -183,6 +193,7 @@ class SinkRunner(RoundsRunner):
                 self._put_off(wired, e)
             else:
                 self._unopened.remove(wired)
+                self._open_failures = 0
                 sink.counters.started()
 
     def _opened_now(self) -> list[_Wired]:

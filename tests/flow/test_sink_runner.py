@@ -410,3 +410,37 @@ def test_a_channel_whose_only_sink_fails_is_trouble_of_its_group_though_another_
         runner.round()
         assert (runner.trouble, sinks[1].bodies) == ("", [b"1"])
         runner.stop(30)
+
+
+class Unreachable(Refusing):
+    """A sink without a note, whose target can't be reached while there is an error."""
+
+    keeps_note = False
+
+
+@pytest.mark.parametrize("kind", [Failover, LoadBalance])
+def test_a_group_starts_without_a_sink_that_has_no_note_and_cannot_be_opened_and_it_takes_its_place_later(
+    open_channel: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch, kind: type[SinkProcessor]
+) -> None:
+    """The others did not take over, so a failover whose first server was down at the start did not run at all."""
+    monkeypatch.setattr(sink_runner, "_FAILED_SECONDS", 0.0)
+    channel, written, processor = open_channel(), WrittenEvents(), kind()
+    sinks = {name: Unreachable() for name in ("k1", "k2")}
+    for name, sink in sinks.items():
+        sink.name, sink.channel_name = name, "c1"
+    processor.configure(sinks)
+    runner = SinkRunner([(sink, channel, written) for sink in sinks.values()], processor, "a1.g")
+    sinks["k1"].error = sinks["k2"].error = StorageError("the server is down")
+    with pytest.raises(StorageError):
+        runner._prepare()
+    sinks["k2"].error = None
+    runner._prepare()
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b"%d" % i) for i in range(4)])
+    for _ in range(2):
+        runner.round()
+    assert len(sinks["k2"].bodies) == 2 and not sinks["k1"].bodies
+    sinks["k1"].error = None
+    runner.round()
+    assert sinks["k1"]._channel is not None and not runner._unopened
+    assert runner.stop(30)
