@@ -13,11 +13,12 @@ from spillable_stream.arguments import seconds, text
 from spillable_stream.arguments import timeout_seconds as checked_timeout
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError
+from spillable_stream.flow.assembling import Assembling
 from spillable_stream.flow.changes import Changes
 from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.configuration.model import AgentConfig, Finding, SinkConfig
 from spillable_stream.flow.configuration_files import ConfigurationFiles, not_running, runnable
-from spillable_stream.flow.exchanges import Exchanges
+from spillable_stream.flow.exchanges import Exchanges, Reloading
 from spillable_stream.flow.failed_channels import FailedChannels
 from spillable_stream.flow.running_flow import RunningFlow
 from spillable_stream.flow.sink_runner import SinkRunner
@@ -306,11 +307,37 @@ class Agent:
         errors would cost something that runs, or with a channel that it can't open or a component that it can't build:
         then it runs as it did, and no channel has another option than before.
 
+        A stop does not wait for it, where a disk hangs that it needs.
+
         Returns:
-            What changed; None if the files were refused, or there are none.
+            What changed; None if the files were refused, or there are none, or the agent is being stopped.
+
+        Raises:
+            StorageError: the process can have no more threads.
         """
+        while (reloading := self._begin_reload()) is not None:
+            if not self._is_assembled(reloading.attempt):
+                reloading.attempt.give_up()
+                return None
+            with self._mutex:
+                if self._exchanges is None or not self._runs():
+                    return None  # the stop has closed what it opened
+                if not self._exchanges.is_outdated(reloading):
+                    return self._exchanges.end_read(reloading)
+                self._exchanges.end_read(reloading)
+        return None
+
+    def _begin_reload(self) -> Reloading | None:
         with self._mutex:
-            return self._exchanges.reload() if self._exchanges is not None and self._runs() else None
+            return self._exchanges.read() if self._exchanges is not None and self._runs() else None
+
+    def _is_assembled(self, attempt: Assembling) -> bool:
+        """Wait until something is assembled, and tell whether it is: not where somebody asks the agent to stop."""
+        while not attempt.wait(_WAIT_SECONDS):
+            attempt.hangs()  # which says so
+            if self._must_stop():
+                return False
+        return True
 
     def _runs(self) -> bool:
         return self._started and not self._stopped

@@ -65,6 +65,11 @@ class Assembling:
         """Whether it has succeeded or failed."""
         return self._done.done()
 
+    def wait(self, seconds: float) -> bool:
+        """Wait until it is over, for some seconds at most, and tell whether it is."""
+        wait([self._done], seconds)
+        return self.is_over
+
     def result(self) -> Wired:
         """Return what the agent would run; raises what kept the channel or a component from it."""
         return self._done.result()

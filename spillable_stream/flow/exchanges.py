@@ -25,14 +25,14 @@ from spillable_stream.flow.running_flow import RunningFlow
 from spillable_stream.flow.wired import Wired
 from spillable_stream.log_records import fields, log_of
 
-__all__ = ["Exchanges"]
+__all__ = ["Exchanges", "Reloading"]
 
 _log = log_of("spillable_stream.flow")
 
 _AGAIN_SECONDS = 3.0  # as often as a supervisor looks at what it runs
 
 
-class _Reloading(NamedTuple):
+class Reloading(NamedTuple):
     """Files that are being read again, and what is assembled from them."""
 
     reload: Reload
@@ -67,8 +67,8 @@ class Exchanges:
         self.findings: tuple[Finding, ...] = findings
         self.reopenings: Reopenings = Reopenings()
         self._files, self._flow, self._seconds = files, flow, seconds
-        self._reloading: _Reloading | None = None
-        self._given_up: list[Assembling] = []  # that hang, while others took their places
+        self._reloading: Reloading | None = None
+        self._beside: list[Assembling] = []  # that somebody waits for, or that hang and were given up
         self._again_at = float("inf")  # when it is tried once more to begin a reload, in monotonic seconds
 
     def assemble_all(self) -> None:
@@ -79,18 +79,45 @@ class Exchanges:
     def drop(self) -> bool:
         """Close what was opened, or will be, and is not run; tell whether all of it is closed."""
         reloads = [] if self._reloading is None else [self._reloading.attempt]
-        dropped = [attempt.drop() for attempt in (*self._given_up, *reloads)]
+        dropped = [attempt.drop() for attempt in (*self._beside, *reloads)]
         return self.reopenings.drop() and all(dropped)
 
     # ── changed files ───────────────────────────────────────────────────────────────────────
 
-    def reload(self) -> Changes | None:
-        """Read the files again, and run what they say; see `Agent.reload`."""
-        reload = self._reload()
-        return self._take(reload, partial(reload.assemble, self._flow.wired))
+    def read(self) -> Reloading:
+        """Begin to read the files again, beside what else is assembled; `end_read` ends that.
 
-    def _reload(self) -> Reload:
-        return Reload(self._files, self.config, self.findings)
+        Raises:
+            StorageError: the process can have no more threads.
+        """
+        reloading = self._read()
+        self._keep_beside(reloading.attempt)
+        return reloading
+
+    def _read(self) -> Reloading:
+        reload, runs = Reload(self._files, self.config, self.findings), self._flow.wired
+        under_way = f"the changed configuration of the agent {self._files.name} is still being assembled"
+        attempt = Assembling(self._files.name, under_way, runs, partial(reload.assemble, runs))
+        return Reloading(reload, attempt)
+
+    def end_read(self, reloading: Reloading) -> Changes | None:
+        """Run what is assembled, and return what that changed; None if the files were refused.
+
+        Where it was assembled beside what runs no more, it is dropped, and `is_outdated` has said so.
+        """
+        reload, attempt = reloading
+        if self.is_outdated(reloading):
+            attempt.drop()
+            return None
+        self._beside = [one for one in self._beside if one is not attempt]
+        return self._take(reload, attempt.result)
+
+    def is_outdated(self, reloading: Reloading) -> bool:
+        """Tell whether something else runs now than when the files were read."""
+        return reloading.attempt.before is not self._flow.wired
+
+    def _keep_beside(self, attempt: Assembling) -> None:
+        self._beside = [*(one for one in self._beside if not one.is_closed), attempt]
 
     def _take(self, reload: Reload, assembled: Callable[[], Wired]) -> Changes | None:
         """Run what changed files say, if they can be taken."""
@@ -133,21 +160,16 @@ class Exchanges:
             return False
         if reloading is not None:
             reloading.attempt.give_up()
-            self._given_up = [*(one for one in self._given_up if not one.is_closed), reloading.attempt]
+            self._keep_beside(reloading.attempt)
         self._begin_reload()
         return True
 
     def _begin_reload(self) -> None:
-        self._reloading = None
-        reload, runs = self._reload(), self._flow.wired
-        name = self._files.name
-        under_way = f"the changed configuration of the agent {name} is still being assembled"
         try:
-            attempt = Assembling(name, under_way, runs, partial(reload.assemble, runs))
+            self._reloading, self._again_at = self._read(), float("inf")
         except StorageError as e:
+            self._reloading = None
             self._try_again(e)
-        else:
-            self._reloading, self._again_at = _Reloading(reload, attempt), float("inf")
 
     def _try_again(self, e: StorageError) -> None:
         """Let a reload begin later, and say so the first time."""
@@ -161,14 +183,12 @@ class Exchanges:
             )
         self._again_at = time.monotonic() + _AGAIN_SECONDS
 
-    def _end_reload(self, reloading: _Reloading) -> None:
+    def _end_reload(self, reloading: Reloading) -> None:
         """Run what is assembled; or assemble it anew, where it was assembled beside what runs no more."""
         self._reloading = None
-        reload, attempt = reloading
-        if attempt.before is self._flow.wired:
-            self._take(reload, attempt.result)
-        else:
-            attempt.drop()
+        is_outdated = self.is_outdated(reloading)
+        self.end_read(reloading)
+        if is_outdated:
             self._begin_reload()
 
     # ── failed channels ─────────────────────────────────────────────────────────────────────

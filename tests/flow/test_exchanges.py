@@ -128,3 +128,25 @@ def test_files_for_which_there_is_no_thread_are_read_when_there_is_one_and_the_a
         assert "can't start" in caplog.text and caplog.text.count("can't be read yet") == 1
         assert running.channels["c2"] is before
         wait_until(lambda: not running.wait(0.001) and running.channels["c2"] is not before)
+
+
+def test_an_agent_can_be_stopped_while_a_reload_hangs_for_which_somebody_waits(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wait and the stop waited for it, so a SIGTERM ended nothing."""
+    found: list[object] = []
+    with agent(place) as running:
+        builds = HeldBuilds(monkeypatch)
+        running.reload_seconds = None
+        write(place, CONFIGURATION.replace("checkpointDir = {dir}/c2", "checkpointDir = {dir}/c3"))
+        reloading = threading.Thread(target=lambda: found.append(running.reload()))
+        reloading.start()
+        assert builds.hangs.wait(60)
+        assert not running.wait(0.001)
+        assert not running.stop(), "what is being opened is not closed yet"
+        reloading.join(60)
+        assert found == [None]
+    builds.go_on.set()
+    assert running._exchanges is not None
+    wait_until(running._exchanges.drop)
+    assert not builds.opened
