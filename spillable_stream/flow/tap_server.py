@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError, SpillableError, StorageError
 from spillable_stream.flow.agent import Agent
 from spillable_stream.flow.processor import ChannelProcessor
@@ -180,16 +181,23 @@ class TapServer:
                 client.sendall(_line({"error": str(e)}))
 
     def _show(self, client: socket.socket, request: _TapRequest) -> None:
-        chosen = Chosen(request.every, request.where)
         tapped = self._agent.channels.get(request.component)
         if tapped is not None:
-            rows = tap(tapped.channel, every=request.every, where=request.where, sleep=lambda s: self._pause(client, s))
-            client.sendall(_line({"tapped": request.component}))
-            with suppress(_Ended):
-                for row in rows:
-                    client.sendall(_line({"row": row}))
-            return
-        point = self._point(request.component)
+            self._show_channel(client, request, tapped.channel)
+        else:
+            self._show_passing(client, request, self._point(request.component))
+
+    def _show_channel(self, client: socket.socket, request: _TapRequest, channel: Channel) -> None:
+        """Show what is put into a channel, until the client has gone or the agent ends."""
+        rows = tap(channel, every=request.every, where=request.where, sleep=lambda s: self._pause(client, s))
+        client.sendall(_line({"tapped": request.component}))
+        with suppress(_Ended):
+            for row in rows:
+                client.sendall(_line({"row": row}))
+
+    def _show_passing(self, client: socket.socket, request: _TapRequest, point: TapPoint) -> None:
+        """Show what passes another component, likewise."""
+        chosen = Chosen(request.every, request.where)
         client.sendall(_line({"tapped": request.component}))
         while not self._is_over(client):
             with point.listening() as listener:
