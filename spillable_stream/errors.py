@@ -58,7 +58,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from spillable_stream.shown_value import as_typed
+from spillable_stream.shown_value import command
 
 __all__ = [
     "BackupCheckpointWarning",
@@ -248,7 +248,7 @@ class CorruptionError(SpillableError):
             channel: what users call the channel.
         """
         says_it = isinstance(self, DataLossError) or "spillable " in self.args[0]
-        return "" if says_it else f"see what is lost with 'spillable verify {as_typed(channel)}'"
+        return "" if says_it else f"see what is lost with '{command('verify', channel)}'"
 
     def advise(self, channel: object) -> None:
         """Add the `action` as a note, with which a traceback ends; once, however often it is called."""

@@ -6,7 +6,7 @@ import re
 import reprlib
 from functools import cache
 
-__all__ = ["as_typed", "encodable", "printable", "shown"]
+__all__ = ["as_typed", "command", "encodable", "printable", "shown"]
 
 _MOST = 200  # characters, or bytes, of a text
 _MOST_ELEMENTS = 20
@@ -46,6 +46,16 @@ def as_typed(path: object) -> str:
         path: a channel's path, or its address.
     """
     return _OF_SHELLS.sub(r"\\\g<0>", str(path))
+
+
+def command(verb: str, *words: object) -> str:
+    """Return a command that works as it is pasted, for a message to name.
+
+    Args:
+        verb: what `spillable` is to do.
+        words: what is behind that: paths and addresses, options, and names in capitals for what the reader gives.
+    """
+    return " ".join(["spillable", verb, *map(as_typed, words)])
 
 
 class _Shortened(reprlib.Repr):

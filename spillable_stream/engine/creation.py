@@ -30,7 +30,7 @@ from spillable_stream.log.owner_file import HOME, OWNER_FILE, read_owner
 from spillable_stream.log.tail import written_bytes
 from spillable_stream.log.wal import WriteAheadLog
 from spillable_stream.option_types import ChannelOptions, CreationOptions
-from spillable_stream.shown_value import as_typed
+from spillable_stream.shown_value import command
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.access import Access
 from spillable_stream.storage.filesystem import FileSystem
@@ -126,7 +126,7 @@ def _is_created(fs: FileSystem, path: Path, deadline: float) -> bool:
     if is_held(fs, path) and not has_identity(fs, path):
         raise NotAChannelError(
             f"{path} has no channel.json, but handles have the channel open: the file was removed meanwhile. Close "
-            f"them, and run 'spillable repair {as_typed(path)}', which rewrites it"
+            f"them, and run '{command('repair', path)}', which rewrites it"
         )
     if time.monotonic() > deadline:
         raise ChannelBusyError(
@@ -245,13 +245,13 @@ def _require_no_events(fs: FileSystem, layout: Layout, channel: str) -> None:
         if not is_first or not (_is_unused(fs, path) if owner is None else _is_torn(fs, path, channel)):
             raise NotAChannelError(
                 f"{layout.path} has no channel.json, but {path} is there: either its channel.json was removed, or "
-                f"these are another channel's data. 'spillable repair {as_typed(layout.path)}' can rebuild it; "
+                f"these are another channel's data. '{command('repair', layout.path)}' can rebuild it; "
                 "nothing was changed"
             )
     if (trace := _trace_of_use(fs, layout)) is not None:
         raise NotAChannelError(
             f"{layout.path} has no channel.json, but {trace} says that a channel was used here. Mount the disk of its "
-            f"data and restore the file; or let 'spillable repair {as_typed(layout.path)}' rebuild it. Nothing was "
+            f"data and restore the file; or let '{command('repair', layout.path)}' rebuild it. Nothing was "
             "changed"
         )
 

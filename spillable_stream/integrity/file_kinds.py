@@ -18,6 +18,7 @@ from spillable_stream.integrity.identity_evidence import usual_layout
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import IDENTITY, Layout
 from spillable_stream.log.owner_file import OWNER_FILE
+from spillable_stream.shown_value import command
 from spillable_stream.storage.filesystem import A_DIRECTORY, A_FILE, A_LINK, FileSystem
 
 __all__ = ["require_kinds"]
@@ -93,5 +94,5 @@ def _refuse(path: Path, wrong: list[str]) -> None:
     them = "them" if len(wrong) > 1 else "it"
     raise CorruptionError(
         f"{'; '.join(wrong[:_MOST_NAMED])}{more}: move {them} away, put back what belongs there if you have it, "
-        f"and run 'spillable repair {path}'"
+        f"and run '{command('repair', path)}'"
     )

@@ -14,6 +14,7 @@ from spillable_stream.log.claim import make_directories
 from spillable_stream.log.frames import FrameScanner
 from spillable_stream.log.identity_file import write_identity
 from spillable_stream.log.layout import Layout
+from spillable_stream.shown_value import command
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["adopt"]
@@ -67,5 +68,5 @@ def _is_own(fs: FileSystem, layout: Layout, file_id: int) -> bool:
 def _foreign(layout: Layout, directory: Path, why: str) -> ForeignDirectoryError:
     return ForeignDirectoryError(
         f"{directory} is not proven to be a directory of the channel {layout.path}: {why}. Is its disk mounted? If so, "
-        f"run 'spillable verify {layout.path}'"
+        f"run '{command('verify', layout.path)}'"
     )

@@ -36,6 +36,7 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.wal import Position
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_names import named
+from spillable_stream.shown_value import command
 from spillable_stream.state.image import StateImage
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -105,7 +106,7 @@ class Checkpoints:
             f"{cause}: the channel {path} continues without copies of its checkpoints in "
             f"{named('backupCheckpointDir')}, {self._backup}; mount its disk, or make room there. A directory that is "
             "new there becomes the channel's when every handle is closed and "
-            f"'spillable repair {path} --claim {self._backup}' is run"
+            f"'{command('repair', path, '--claim', self._backup)}' is run"
         )
         warnings.warn(BackupCheckpointWarning(message), stacklevel=2)
 

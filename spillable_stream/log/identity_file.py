@@ -30,7 +30,7 @@ from spillable_stream.format.slot import OBJECT_FORMAT_VERSION
 from spillable_stream.log.layout import IDENTITY, Layout
 from spillable_stream.log.owner_file import HOME, read_owner
 from spillable_stream.option_types import CreationOptions
-from spillable_stream.shown_value import as_typed
+from spillable_stream.shown_value import command
 from spillable_stream.storage.access import PRIVATE_MODE
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -200,12 +200,12 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
         if home := _home_of_a_part(fs, path):
             what += f", but is a directory of a channel: give {home}"
         elif fs.exists(path / file_names.OWNER_FILE) or any(map(file_names.parse_data_file, fs.list(path / "data"))):
-            what += f", but the data of a channel; if that was removed, 'spillable repair {as_typed(path)}' rewrites it"
+            what += f", but the data of a channel; if that was removed, '{command('repair', path)}' rewrites it"
         else:
             what += backup_at(fs, path)
         raise NotAChannelError(f"{path} is not a channel: it {what}", is_missing=not home) from None
     except NONSENSE as e:
-        mend = f"'spillable repair {as_typed(path)}' rewrites it if the other files say it, or restore it from a copy"
+        mend = f"'{command('repair', path)}' rewrites it if the other files say it, or restore it from a copy"
         raise CorruptionError(f"the channel's identity can't be read ({e}); {mend}", str(file)) from e
     if version in (OBJECT_FORMAT_VERSION, EXTENDED_FORMAT_VERSION) and "dataDirs" not in value:
         raise NotAChannelError(f"{path} holds a channel of objects, not of files: open it as object+file://{path}")
@@ -238,7 +238,7 @@ def of_a_backup(where: object, keys: Iterable[str]) -> str:
         keys: the files or objects there that may be manifests, from the place on.
     """
     is_backup = any(map(file_names.is_manifest, keys))
-    return f", and is a backup: 'spillable restore {where} PATH' creates a channel from it" if is_backup else ""
+    return f", and is a backup: '{command('restore', where, 'PATH')}' creates a channel from it" if is_backup else ""
 
 
 def proven_channel(data: bytes) -> str:

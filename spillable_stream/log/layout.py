@@ -54,7 +54,7 @@ from spillable_stream.format.file_names import (
 )
 from spillable_stream.format.record import FORMAT_VERSION
 from spillable_stream.names import check_group, check_producer
-from spillable_stream.shown_value import shown
+from spillable_stream.shown_value import command, shown
 from spillable_stream.storage.access import PRIVATE_MODE, Access
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -96,12 +96,12 @@ class Layout:
     @property
     def restore_it(self) -> str:
         """What to do about a file that is missing."""
-        return f"restore it, or let 'spillable repair {self.path}' continue without its events"
+        return f"restore it, or let '{command('repair', self.path)}' continue without its events"
 
     @property
     def restore_them(self) -> str:
         """What to do about several."""
-        return f"restore them, or let 'spillable repair {self.path}' continue without their events"
+        return f"restore them, or let '{command('repair', self.path)}' continue without their events"
 
     def directories(self) -> dict[str, Path]:
         """Return the directories that the channel needs besides its own, by their roles in owner files."""

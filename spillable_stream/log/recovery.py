@@ -33,6 +33,7 @@ from spillable_stream.log.frames import FrameScanner, LocatedFrame, frame_before
 from spillable_stream.log.tail import Tail, cut_torn_tail, find_tail, is_reused, refuse, torn_bytes
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.log_records import fields, log_of
+from spillable_stream.shown_value import command
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -143,7 +144,7 @@ def require_log_of_checkpoint(fs: FileSystem, wal: WriteAheadLog, made_at: Posit
             return
     raise CorruptionError(
         f"a checkpoint was created at offset {made_at.offset}, but {what}. Restore both from the same moment, or run "
-        f"'spillable repair {wal.layout.path}', which continues with the log as it is and says what is lost",
+        f"'{command('repair', wal.layout.path)}', which continues with the log as it is and says what is lost",
         str(path),
         made_at.offset,
     )

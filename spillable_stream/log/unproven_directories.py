@@ -22,6 +22,7 @@ from spillable_stream.log.directory_ownership import (
 )
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner
+from spillable_stream.shown_value import command
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = [
@@ -153,8 +154,8 @@ def claim_advice(fs: FileSystem, layout: Layout, unnamed: Sequence[Path], named:
     what = "the directory as it is"
     if not is_one:
         condition, what = "If they are the ones to continue with", "the directories as they are"
-    command = " ".join([f"spillable repair {layout.path}", *(f"--claim {d}" for d in [*named, *unnamed])])
-    return f"{'. '.join(hints)}. {condition}, '{command}' gives the channel {what}"
+    claims = [word for directory in [*named, *unnamed] for word in ("--claim", directory)]
+    return f"{'. '.join(hints)}. {condition}, '{command('repair', layout.path, *claims)}' gives the channel {what}"
 
 
 def _newer_state(fs: FileSystem, layout: Layout, unnamed: Sequence[Path]) -> str:
@@ -173,15 +174,16 @@ def repair_advice(fs: FileSystem, layout: Layout) -> str:
     unowned = [directory for directory in unowned_directories(fs, layout) if directory != backup]
     if unowned:
         return claim_advice(fs, layout, unowned)
-    return f"Is its disk mounted? If so, run 'spillable repair {layout.path}' to let this channel have it"
+    return f"Is its disk mounted? If so, run '{command('repair', layout.path)}' to let this channel have it"
 
 
 def _advice_of_fault(fs: FileSystem, layout: Layout, directory: Path) -> str:
     """Return what to do about a directory that no repair gives to the channel."""
     if (original := original_of(fs, layout, directory)) is not None:
+        backup = command("backup", original, "DIR")
         return (
-            f"A copy with directories of its own is made by 'spillable backup {original} DIR' and 'spillable restore "
-            f"DIR PATH --new-identity'. If {layout.path} is to take the place of the original, move {original} away"
+            f"A copy with directories of its own is made by '{backup}' and 'spillable restore DIR PATH "
+            f"--new-identity'. If {layout.path} is to take the place of the original, move {original} away"
         )
     return f"Mount the disk that belongs there; or remove {directory / OWNER_FILE} if that channel is gone"
 

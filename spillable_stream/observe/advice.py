@@ -12,7 +12,7 @@ from spillable_stream.counted import counted
 from spillable_stream.objects.location import is_location
 from spillable_stream.observe.observation import Observation
 from spillable_stream.option_names import named
-from spillable_stream.shown_value import as_typed
+from spillable_stream.shown_value import command
 from spillable_stream.state.ranges import count_of, listed
 
 __all__ = ["Advice", "Urgency", "advice_on"]
@@ -63,7 +63,7 @@ def advice_on(seen: Observation) -> list[Advice]:
 
 def _after_a_failed_look(seen: Observation) -> str:
     if seen.damaged:
-        return f"Run: spillable verify {as_typed(seen.path)}"
+        return f"Run: {command('verify', seen.path)}"
     if seen.advised:
         return "It is looked at again by itself."
     if is_location(seen.path):
@@ -77,7 +77,7 @@ def _losses(stats: ChannelStats, path: str) -> Iterator[Advice]:
             Urgency.ERROR,
             f"{counted(count_of(stats.lost), 'event')} lost with a memory tier or with damage: IDs "
             f"{listed(stats.lost)}.",
-            f"Put them again from where they came; if the loss is new, run: spillable verify {as_typed(path)}",
+            f"Put them again from where they came; if the loss is new, run: {command('verify', path)}",
         )
     if stats.doubtful:
         yield Advice(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +88,18 @@ def test_the_command_that_a_refused_open_or_a_repair_gives_opens_the_channel(
     assert run(*said, "--yes").exit_code == 0
     first_bytes(path)
     assert verify(path).healthy
+
+
+def test_the_command_can_be_pasted_where_paths_have_a_space_and_a_quote(tmp_path: Path) -> None:
+    base = tmp_path / "Ann's disks"
+    base.mkdir()
+    path = lose(base, "d0")
+    with pytest.raises(ForeignDirectoryError) as refused:
+        Channel(path, create=False)
+    said = re.findall(r"'(spillable repair .*)' gives the channel", str(refused.value))
+    assert [shlex.split(command) for command in said] == [
+        ["spillable", "repair", str(path), "--claim", str(base / "d0")]
+    ]
 
 
 def test_the_command_that_is_given_for_the_rest_of_the_claims_names_those_that_were_given(tmp_path: Path) -> None:
