@@ -15,6 +15,7 @@ from spillable_stream.integrity.findings import Findings
 from spillable_stream.log.chain import parsed_header
 from spillable_stream.log.directory_ownership import (
     BACKUP,
+    adoption_fault,
     backup_fault,
     claim_fault,
     ownership_fault,
@@ -118,11 +119,18 @@ def check_owners(fs: FileSystem, layout: Layout, findings: Findings, claimed: Co
 
 
 def _check_directories(fs: FileSystem, layout: Layout, findings: Findings) -> bool:
-    """Add the directories that are missing, without which no open gives owner files to any; tell whether some are."""
+    """Add the directories with which no open gives owner files to any, and tell whether there are some.
+
+    They are missing, or a copy of the channel has them.
+    """
+    before = len(findings.all())
+    for role, directory in layout.directories().items():
+        if (fault := adoption_fault(fs, layout, role, directory)) is not None:
+            findings.damage(directory / OWNER_FILE, _unproven(directory, fault))
     missing = [directory for directory in unowned_directories(fs, layout) if not fs.exists(directory)]
     for directory in missing:
         findings.damage(directory, _unproven(directory, "it is missing") + ". Its disk may not be mounted")
-    return bool(missing)
+    return len(findings.all()) > before
 
 
 def _check_owner_of_backup(fs: FileSystem, layout: Layout, backup: Path, findings: Findings) -> None:

@@ -11,9 +11,11 @@ from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.format.head_page import parse_head
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.claim import make_directories
+from spillable_stream.log.directory_ownership import adoption_fault
 from spillable_stream.log.frames import FrameScanner
 from spillable_stream.log.identity_file import write_identity
 from spillable_stream.log.layout import Layout
+from spillable_stream.log.unproven_directories import repair_advice
 from spillable_stream.shown_value import command
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -23,7 +25,8 @@ __all__ = ["adopt"]
 def adopt(fs: FileSystem, layout: Layout) -> Layout:
     """Give every directory of a channel its owner file, and return the layout; nobody else has the channel open.
 
-    A data directory is the channel's if a file in it begins with a header that says so, or if none belongs there.
+    A data directory is the channel's if a file in it begins with a header that says so, or if none belongs there; but
+    not one that a copy of the channel got before.
 
     Raises:
         ForeignDirectoryError: a directory is missing, or not proven to be the channel's; nothing was written.
@@ -32,6 +35,9 @@ def adopt(fs: FileSystem, layout: Layout) -> Layout:
     for directory in (*layout.data_dirs, layout.checkpoint_dir):
         if not fs.exists(directory) and not (directory == layout.path / "checkpoint"):
             raise _foreign(layout, directory, "it is missing")
+    for role, directory in layout.directories().items():
+        if (fault := adoption_fault(fs, layout, role, directory)) is not None:
+            raise _foreign(layout, directory, fault, repair_advice(fs, layout))
     files = layout.log_files(fs)
     newest = max([_published_file(fs, layout), Checkpoints(fs, layout).newest_file_id(), *files[-1:]])
     for directory in layout.data_dirs:
@@ -65,8 +71,8 @@ def _is_own(fs: FileSystem, layout: Layout, file_id: int) -> bool:
     return found is not None and found.header.type == FrameType.FILE_HEADER
 
 
-def _foreign(layout: Layout, directory: Path, why: str) -> ForeignDirectoryError:
+def _foreign(layout: Layout, directory: Path, why: str, advice: str = "") -> ForeignDirectoryError:
+    advice = advice or f"Is its disk mounted? If so, run '{command('verify', layout.path)}'"
     return ForeignDirectoryError(
-        f"{directory} is not proven to be a directory of the channel {layout.path}: {why}. Is its disk mounted? If so, "
-        f"run '{command('verify', layout.path)}'"
+        f"{directory} is not proven to be a directory of the channel {layout.path}: {why}. {advice}"
     )

@@ -13,6 +13,7 @@ from spillable_stream.storage.lock import is_locked
 
 __all__ = [
     "BACKUP",
+    "adoption_fault",
     "backup_fault",
     "claim_fault",
     "home_owner",
@@ -123,6 +124,27 @@ def original_of(fs: FileSystem, layout: Layout, directory: Path) -> str | None:
     owners = (readable_owner(fs, d) for d in says)
     own = (o for o in owners if o is not None and o.channel == layout.channel)
     return next((owner.home for owner in own if is_original_elsewhere(fs, owner, layout)), None)
+
+
+def adoption_fault(fs: FileSystem, layout: Layout, role: str, directory: Path) -> str | None:
+    """Return why a channel of a first release does not get a directory when it is opened, or None if it does.
+
+    Its directories have no owner files until then, so of such a channel and its copies the first that is opened has
+    those elsewhere. They say so from then on, and no other one gets them.
+    The arguments are those of `ownership_fault`.
+    """
+    try:
+        found = read_owner(fs, directory)
+    except ForeignDirectoryError:
+        return f"its {OWNER_FILE} can't be read"
+    if found is None:
+        return None
+    if is_outside(fs, layout, directory) and is_original_elsewhere(fs, found, layout):
+        return f"it belongs to the channel at {found.home}, and this is a copy of that"
+    owner = home_owner(fs, layout)
+    if owner is None and is_outside(fs, layout, directory):  # an adoption gives the channel's own directory one first
+        return f"it is of another state of the channel at {found.home}"
+    return ownership_fault(fs, layout, role, directory, found, owner)
 
 
 def home_owner(fs: FileSystem, layout: Layout) -> DirectoryOwner | None:

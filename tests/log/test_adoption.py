@@ -13,10 +13,13 @@ import pytest
 
 from spillable_stream import Channel, ChannelBusyError, ForeignDirectoryError, StorageError
 from spillable_stream.engine.local.local_engine import LocalEngine
+from spillable_stream.integrity.repair import repair
+from spillable_stream.integrity.verify import verify
 from spillable_stream.log.identity_file import read_identity, write_identity
 from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
+from tests.support.channels import snapshot
 from tests.support.events import peek, put
 from tests.support.fake_files import FaultyFileSystem, nth
 
@@ -77,6 +80,43 @@ def test_data_files_of_another_channel_prove_nothing(tmp_path: Path) -> None:
     with pytest.raises(ForeignDirectoryError, match="no data file in it says that it is"):
         Channel(path)
     assert not list((tmp_path / "one").rglob(OWNER_FILE))
+
+
+@pytest.mark.parametrize("first", ["original", "copy"])
+def test_of_a_channel_and_its_copy_only_the_first_that_is_opened_gets_the_directories_elsewhere(
+    tmp_path: Path, first: str
+) -> None:
+    """Both took them, by turns: nothing in them told one from the other."""
+    original = earlier(tmp_path)
+    copy = Path(shutil.copytree(original, tmp_path / "copy"))
+    one, other = (original, copy) if first == "original" else (copy, original)
+    assert contents(one) == [b"0", b"1", b"2", b"3"]
+    before = snapshot(tmp_path)
+    for is_readonly in (False, True):
+        with pytest.raises(
+            ForeignDirectoryError, match=f"d0 .*: it belongs to the channel at {one}, and this is a copy"
+        ):
+            Channel(other, create=False, readonly=is_readonly)
+    assert not verify(other).healthy
+    with pytest.raises(ForeignDirectoryError, match=f"move {one} away"):
+        repair(other)
+    assert snapshot(tmp_path) == before
+    assert contents(one) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_copy_gets_the_directories_elsewhere_by_a_claim_once_the_channel_that_has_them_is_gone(
+    tmp_path: Path,
+) -> None:
+    original = earlier(tmp_path)
+    copy = Path(shutil.copytree(original, tmp_path / "copy"))
+    assert contents(original) == [b"0", b"1", b"2", b"3"]
+    original.rename(tmp_path / "away")
+    with pytest.raises(ForeignDirectoryError, match=f"--claim {tmp_path}/d0 --claim {tmp_path}/d1"):
+        Channel(copy, create=False)
+    repair(copy, claim=[tmp_path / "d0", tmp_path / "d1"])
+    assert contents(copy) == [b"0", b"1", b"2", b"3"]
+    with pytest.raises(ForeignDirectoryError, match=rf"of the channel at {copy}\."):
+        Channel(tmp_path / "away", create=False)
 
 
 def test_it_is_not_adopted_while_an_earlier_release_has_it_open(tmp_path: Path) -> None:
