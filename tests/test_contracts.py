@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -52,6 +54,30 @@ def test_every_room_has_its_layer() -> None:
     assert contract("layers", "layers") == rooms()
 
 
+def imports_for_types(tree: ast.AST) -> Iterator[str]:
+    """The modules that code imports for annotations only: import-linter leaves out these, and no others."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            found = (n.module for n in ast.walk(node) if isinstance(n, ast.ImportFrom) and n.module is not None)
+            yield from (module for module in found if module.startswith(f"{PACKAGE}."))
+
+
+def test_what_is_imported_for_annotations_comes_from_no_layer_above() -> None:
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    layers = config["importlinter:contract:layers"]["layers"].replace(f"{PACKAGE}.", "").strip().splitlines()
+    depth = {room: number for number, layer in enumerate(layers) for room in re.split(" [|:] ", layer)}
+    up = [
+        f"{module.relative_to(ROOT)}: {imported}"
+        for room in sorted(rooms())
+        for module in [ROOT / PACKAGE / f"{room}.py", *(ROOT / PACKAGE / room).rglob("*.py")]
+        if module.exists()
+        for imported in imports_for_types(ast.parse(module.read_text()))
+        if depth[imported.split(".")[1]] < depth[room]
+    ]
+    assert up == []
+
+
 def test_the_drawing_of_the_rooms_has_the_layers_of_the_contract() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     drawing = re.findall(r"^ {4}(.*)", page.partition("## Rooms")[2].partition("| room")[0], re.MULTILINE)
@@ -67,7 +93,7 @@ def test_workers_are_below_the_handle_that_makes_them_and_above_all_that_they_us
     used = {
         f"channel.{name}"
         for module in (ROOT / PACKAGE / "workers").glob("*.py")
-        for name in re.findall(r"^from spillable_stream\.channel\.(\w+) import", module.read_text(), re.MULTILINE)
+        for name in re.findall(r"^ *from spillable_stream\.channel\.(\w+) import", module.read_text(), re.MULTILINE)
     }
     named = contract("workers", "layers")
     assert used <= named - {"channel.channel", "workers"}
