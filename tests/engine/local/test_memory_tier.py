@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -416,3 +417,18 @@ def test_after_an_interrupted_put_memory_needs_no_new_file(tmp_path: Path) -> No
                 assert take(channel, 1) == [b"a"], f"interrupted at {number}"
                 put(channel, b"c")
     assert number > 20
+
+
+def test_a_tier_whose_first_file_could_not_be_created_is_no_loss(tmp_path: Path) -> None:
+    """The log recorded the tier before that file, so it has to record that there is none."""
+    fs, path = FaultyFileSystem(), tmp_path / "channel"
+    with (
+        fs.failing(lambda call: call.name == "create" and call.file.startswith("memory-")),
+        pytest.warns(MemoryTierWarning, match="events go to disk until"),
+        Channel(path, memory_capacity=10, minimum_required_space=0, fs=fs) as channel,
+    ):
+        put(channel, b"a")
+        shutil.copytree(path, tmp_path / "after a crash", symlinks=True)
+    with Channel(tmp_path / "after a crash") as crashed:
+        assert peek(crashed) == [b"a"]
+        assert (crashed.stats().lost, crashed.stats().doubtful) == ((), ())
