@@ -27,6 +27,7 @@ import pyarrow as pa
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.cli.export_parts import ArrowPart, CsvPart, JsonPart, PartWriter
 from spillable_stream.cli.export_plan import ExportFormat, ExportPlan
+from spillable_stream.durable_names import sync_directory
 from spillable_stream.errors import ChannelBusyError, OptionError, SchemaError, SpillableError, StorageError
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.types import NOT_ARROW
@@ -141,7 +142,7 @@ class Export:
             self._look(self.plan)  # again: another one may have ended meanwhile
             if not (self._directory / _PLAN).exists():
                 self._clear()  # what a finished export left that was killed as it removed its parts
-                _sync_directory(self._directory)
+                sync_directory(self._directory)
                 self._write_plan()
             self._meter = Meter("export", "events", progress)
             self._meter.begin(self.plan.last_id - self.plan.first_id + 1)
@@ -236,7 +237,7 @@ class Export:
         self._require_same()
         self._is_joined = True
         (self._directory / _PLAN).unlink()  # first: without it nothing continues, whichever parts are left
-        _sync_directory(self._directory)
+        sync_directory(self._directory)
         try:
             self._require_same()  # again, since that takes its time
         except ChannelBusyError:
@@ -326,12 +327,4 @@ def _write_durably(path: Path, data: bytes) -> None:
 
 def _rename_durably(path: Path, to: Path) -> None:
     os.replace(path, to)
-    _sync_directory(to.parent)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(to.parent)

@@ -106,7 +106,7 @@ def test_each_name_is_durable_before_the_next_change_so_that_no_part_is_missing_
     """A loss of power may keep a later change of a directory and forget an earlier one that was not synced."""
     monkeypatch.setattr(export_file, "_PART_BYTES", 1)
     steps = list[str]()
-    replace, sync_directory = os.replace, export_file._sync_directory
+    replace, sync_directory = os.replace, export_file.sync_directory
 
     def replaced(file: Path, to: Path) -> None:
         steps.append(to.name[:9])
@@ -124,7 +124,7 @@ def test_each_name_is_durable_before_the_next_change_so_that_no_part_is_missing_
         put(channel, b"c" * 600_000, b"d" * 600_000)
         with monkeypatch.context() as patch:
             patch.setattr(os, "replace", replaced)
-            patch.setattr(export_file, "_sync_directory", synced)
+            patch.setattr(export_file, "sync_directory", synced)
             assert Export(channel, tmp_path / "f.jsonl", plan(channel, 4)).run() == 4
     parts = steps.count("part-0000")
     assert parts > 1
@@ -196,7 +196,7 @@ def test_a_file_that_somebody_writes_right_before_an_export_gets_its_name_is_not
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, directory = tmp_path / "f.jsonl", tmp_path / "f.jsonl.partial"
-    synced = export_file._sync_directory
+    synced = export_file.sync_directory
 
     def write(which: Path) -> None:
         synced(which)
@@ -206,7 +206,7 @@ def test_a_file_that_somebody_writes_right_before_an_export_gets_its_name_is_not
     with Channel(path, minimum_required_space=0) as channel:
         put(channel, *numbered(1, 20))
         with monkeypatch.context() as patch, pytest.raises(ChannelBusyError, match="was written meanwhile"):
-            patch.setattr(export_file, "_sync_directory", write)
+            patch.setattr(export_file, "sync_directory", write)
             Export(channel, out, plan(channel)).run()
         assert out.read_text() == "theirs" and (directory / "plan.json").exists()
         out.unlink()

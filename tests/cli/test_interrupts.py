@@ -95,11 +95,11 @@ PHASES: dict[str, list[At]] = {
         At(export_file.Export, "_join"),
         At(export_file, "_sync", 2),
         At(export_file, "_sync", 3),
-        *(At(export_file, "_sync_directory", n) for n in (1, 2, 3, 4)),
+        *(At(export_file, "sync_directory", n) for n in (1, 2, 3, 4)),
         *(At(os, "replace", n, after) for n in (1, 2, 3) for after in (False, True)),
         CLOSE,
     ],
-    "export c o.parquet": [At(export_file.Export, "_join_arrow"), At(export_file, "_sync_directory", 3)],
+    "export c o.parquet": [At(export_file.Export, "_join_arrow"), At(export_file, "sync_directory", 3)],
     "backup c copy": [
         OPEN,
         FRAMES,
