@@ -94,7 +94,7 @@ def _own_again(fs: FileSystem, layout: Layout, claimed: Collection[Path], keep: 
     if backup is not None:
         with _without_backup(layout):
             fs.share_directory(backup)
-            write_owner(fs, backup, replace(owner, role=BACKUP, layout=None))
+            write_owner(fs, backup, owner.of(BACKUP))
 
 
 def _make_claimed(fs: FileSystem, layout: Layout, claimed: Collection[Path]) -> None:
@@ -132,9 +132,9 @@ def _give(fs: FileSystem, layout: Layout, role: str, directory: Path, owner: Dir
         fs.make_directory(directory)
         fs.share_directory(directory)
     fs.sync_parents(directory, done=layout.path)  # whoever created it, or a repair that was killed, may not have
-    found, given = readable_owner(fs, directory), replace(owner, role=role, layout=None)
+    found, given = readable_owner(fs, directory), owner.of(role)
     if found is not None and not is_outside(fs, layout, directory):
-        given = replace(found, token=owner.token)  # it still says where the channel was copied from
+        given = replace(found, token=owner.token, next="")  # it still says where the channel was copied from
     write_owner(fs, directory, given)
 
 
@@ -232,7 +232,7 @@ def make_missing(fs: FileSystem, layout: Layout, owner: DirectoryOwner) -> None:
         return
     fs.make_directory(checkpoint)
     if readable_owner(fs, checkpoint) is None:
-        write_owner(fs, checkpoint, replace(owner, role=CHECKPOINT, layout=None))
+        write_owner(fs, checkpoint, owner.of(CHECKPOINT))
 
 
 def make_directories(fs: FileSystem, layout: Layout) -> None:
@@ -252,14 +252,15 @@ def make_directories(fs: FileSystem, layout: Layout) -> None:
     mine = read_owner(fs, home) if fs.exists(home / OWNER_FILE) else None
     token = mine.token if mine and mine.channel == layout.channel else uuid.uuid4().hex
     where, inode = whereabouts(fs, layout)
-    write_owner(fs, home, DirectoryOwner(layout.channel, HOME, token, where, inode, layout=identity_of(layout)))
+    owner = DirectoryOwner(layout.channel, HOME, token, where, inode, layout=identity_of(layout))
+    write_owner(fs, home, owner)
     fs.make_directory(home / "groups")
     for role, directory in layout.directories().items():
         fs.make_directory(directory)
         fs.share_directory(directory)
         fs.sync_parents(directory, done=home)
-        _own(fs, directory, DirectoryOwner(layout.channel, role, token, where, inode))
-    own_backup(fs, layout, DirectoryOwner(layout.channel, BACKUP, token, where, inode))
+        _own(fs, directory, owner.of(role))
+    own_backup(fs, layout, owner.of(BACKUP))
 
 
 def require_unowned(fs: FileSystem, layout: Layout) -> None:

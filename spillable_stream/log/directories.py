@@ -197,22 +197,23 @@ class Directories:
         self._fs.sync_parents(self._layout.path)  # whatever moved it may not have synced the path
         (home, inode), token = self._here(), owner.next or uuid.uuid4().hex
         moving = replace(owner, next=token, home=home, inode=inode)
+        moved = replace(moving, token=token, next="")
         self._write_home(moving)
         for role, directory in self._layout.directories().items():
-            new = DirectoryOwner(self._layout.channel, role, token, home, inode)
+            new = moved.of(role)
             found = self._read(role, self._others[role])
             if self._is_outside(directory):
                 self._fs.sync_parents(directory)
             elif with_exchanged or found.token in owner.tokens():
-                new = replace(found, token=token)  # it still says where the channel was copied from
+                new = replace(found, token=token, next="")  # it still says where the channel was copied from
             else:
                 continue
             write_owner(self._fs, directory, new)
             self._others[role].close()
             self._others[role] = self._open(role, directory)
             self._require_alone(self._others[role])
-        own_backup(self._fs, self._layout, replace(moving, token=token, next="", role=BACKUP, layout=None), owner)
-        self._write_home(replace(moving, token=token, next=""))
+        own_backup(self._fs, self._layout, moved.of(BACKUP), owner)
+        self._write_home(moved)
 
     def _write_home(self, owner: DirectoryOwner) -> None:
         """Replace the owner file of the channel's own directory, and hold the new one alone."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,10 @@ class DirectoryOwner:
     def tokens(self) -> set[str]:
         """Return the tokens by which other directories of the channel are known."""
         return {self.token, self.next} - {""}
+
+    def of(self, role: str) -> DirectoryOwner:
+        """Return what another directory of the same channel says: the layout and a move are the channel's own's."""
+        return replace(self, role=role, next="", layout=None)
 
     def _bytes(self) -> bytes:
         value = asdict(self)

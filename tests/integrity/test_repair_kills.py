@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, CorruptionError, DataLossError, Progress, StorageError
+from spillable_stream import Channel, CorruptionError, DataLossError, ForeignDirectoryError, Progress, StorageError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
+from spillable_stream.log.identity_file import read_identity
+from spillable_stream.log.owner_file import OWNER_FILE, read_owner
+from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import check_outcome, contents, contents_of_copy, fill, snapshot, spilled, three_puts
 from tests.support.damage import flip, log_file, offsets
 from tests.support.events import numbered, peek
@@ -102,3 +105,39 @@ def test_a_repair_that_is_interrupted_while_it_reads_changes_nothing(path: Path)
     with pytest.raises(KeyboardInterrupt):
         repair(path, progress=interrupt)
     assert snapshot(path) == before
+
+
+@pytest.mark.parametrize(
+    ("whose", "inside"),
+    [
+        ("checkpoint", True),
+        *(pytest.param(role, True, marks=pytest.mark.slow) for role in ("home", "data-0")),
+        *(pytest.param(role, False, marks=pytest.mark.slow) for role in ("home", "data-0", "checkpoint")),
+    ],
+)
+def test_the_open_after_a_killed_repair_of_an_owner_file_leaves_one_token_in_all_directories(
+    tmp_path: Path, whose: str, inside: bool
+) -> None:
+    """An open that created the checkpoint directory's anew wrote to it that a move was under way, for good."""
+    fs, number, finished = FileSystem(), -1, False
+    while not finished:
+        number += 1
+        path = tmp_path / str(number)
+        data = [path / "data" if inside else tmp_path / f"d{number}", path / "more"]
+        Channel(path, data_dirs=data, minimum_required_space=0).close()
+        directories = {"home": path, **read_identity(fs, path).directories()}
+        (directories[whose] / OWNER_FILE).write_text("{")
+        claims = () if whose == "home" and inside else data
+        try:
+            repair(path, claim=claims, fs=DyingFileSystem(number, only="rename"))
+            finished = True
+        except StorageError:
+            try:
+                Channel(path, create=False).close()
+            except ForeignDirectoryError:
+                repair(path, claim=claims)
+        Channel(path, create=False).close()
+        owners = [read_owner(fs, directory) for directory in directories.values()]
+        assert len({owner.token for owner in owners if owner is not None}) == 1, f"killed at rename {number}"
+        assert all(owner is not None and owner.next == "" for owner in owners), f"killed at rename {number}"
+    assert number > 4

@@ -44,3 +44,8 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / OWNER_FILE).symlink_to(tmp_path / "theirs" / OWNER_FILE)
     with pytest.raises(StorageError, match="it is a symbolic link, which is not followed"):
         read_owner(FS, tmp_path)
+
+
+def test_another_directory_of_the_channel_says_the_same_but_its_role_and_what_only_the_channels_own_says() -> None:
+    home = DirectoryOwner("c1", "home", "t1", "/data/channel", 7, next="t2")
+    assert home.of("checkpoint") == DirectoryOwner("c1", "checkpoint", "t1", "/data/channel", 7)
