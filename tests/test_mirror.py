@@ -140,6 +140,7 @@ SCENARIOS = {
     "test_release": "what keeps a release back",
     "test_package": "what is exported and installed",
     "test_said_ids": "IDs in messages are plain digits",
+    "test_said_commands": "the paths in commands that messages name",
     "test_site": "the documentation site",
     "test_wrong_arguments": "what is asked wrongly at the public door",
 }

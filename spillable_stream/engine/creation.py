@@ -17,11 +17,11 @@ from spillable_stream.log.commit_lock import CommitLock, checkpoint_ms_now
 from spillable_stream.log.directory_ownership import is_held
 from spillable_stream.log.frames import FrameScanner, find_frame
 from spillable_stream.log.identity_file import (
-    backup_at,
     has_identity,
     layout_of,
     planned_layout,
     require_directory,
+    what_else_is_at,
     write_identity,
 )
 from spillable_stream.log.layout import Layout
@@ -181,8 +181,8 @@ def _refuse_strangers(fs: FileSystem, path: Path, planned: Layout) -> None:
     foreign = [n for n in fs.list(path) if n not in own and not n.endswith(".tmp")]
     if foreign and not has_identity(fs, path):
         raise NotAChannelError(
-            f"{path} is not a channel and not empty (it holds {foreign[0]!r}){backup_at(fs, path)}; use another "
-            "directory"
+            f"{path} is not a channel and not empty (it holds {foreign[0]!r})"
+            f"{what_else_is_at(fs, path) or '; use another directory'}"
         )
 
 

@@ -14,7 +14,6 @@ from spillable_stream.format.packing import NONSENSE
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.log.chain import parsed_header
 from spillable_stream.log.directory_ownership import (
-    BACKUP,
     adoption_fault,
     backup_fault,
     claim_fault,
@@ -22,7 +21,7 @@ from spillable_stream.log.directory_ownership import (
 )
 from spillable_stream.log.identity_file import layout_of, read_identity
 from spillable_stream.log.layout import CHECKPOINT, Layout
-from spillable_stream.log.owner_file import HOME, OWNER_FILE, read_owner
+from spillable_stream.log.owner_file import BACKUP, HOME, OWNER_FILE, read_owner
 from spillable_stream.log.unproven_directories import require_claimable, require_claimed, unowned_directories
 from spillable_stream.storage.filesystem import FileSystem
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, StorageError
 from spillable_stream.log.directory_ownership import (
-    BACKUP,
     claim_fault,
     home_owner,
     is_outside,
@@ -20,7 +19,7 @@ from spillable_stream.log.directory_ownership import (
 )
 from spillable_stream.log.identity_file import identity_of
 from spillable_stream.log.layout import CHECKPOINT, Layout
-from spillable_stream.log.owner_file import HOME, OWNER_FILE, DirectoryOwner, read_owner, write_owner
+from spillable_stream.log.owner_file import BACKUP, HOME, OWNER_FILE, DirectoryOwner, read_owner, write_owner
 from spillable_stream.log.unproven_directories import (
     repair_advice,
     require_claimable,

@@ -26,13 +26,12 @@ from spillable_stream.errors import (
 )
 from spillable_stream.log.claim import make_missing, own_backup
 from spillable_stream.log.directory_ownership import (
-    BACKUP,
     is_outside,
     ownership_fault,
     whereabouts,
 )
 from spillable_stream.log.layout import CHECKPOINT, Layout
-from spillable_stream.log.owner_file import HOME, OWNER_FILE, DirectoryOwner, parse_owner, write_owner
+from spillable_stream.log.owner_file import BACKUP, HOME, OWNER_FILE, DirectoryOwner, parse_owner, write_owner
 from spillable_stream.log.unproven_directories import repair_advice
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.filesystem import FileSystem

@@ -7,12 +7,11 @@ from pathlib import Path
 from spillable_stream.errors import ForeignDirectoryError, NotAChannelError, SpillableError
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner_file import HOME, OWNER_FILE, DirectoryOwner, read_owner
+from spillable_stream.log.owner_file import BACKUP, HOME, OWNER_FILE, DirectoryOwner, read_owner
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import is_locked
 
 __all__ = [
-    "BACKUP",
     "adoption_fault",
     "backup_fault",
     "claim_fault",
@@ -25,8 +24,6 @@ __all__ = [
     "readable_owner",
     "whereabouts",
 ]
-
-BACKUP = "backup"
 
 
 def whereabouts(fs: FileSystem, layout: Layout) -> tuple[str, int]:

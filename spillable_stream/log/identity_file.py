@@ -48,6 +48,7 @@ __all__ = [
     "read_identity",
     "remove_unfinished_identity",
     "require_directory",
+    "what_else_is_at",
     "write_identity",
 ]
 
@@ -197,13 +198,13 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
             return layout_of(path, value)
     except FileNotFoundError:
         what = "is missing" if not fs.exists(path) else f"has no {IDENTITY}"
-        if home := _home_of_a_part(fs, path):
-            what += f", but is a directory of a channel: give {home}"
+        if of_a_channel := _of_a_channel(fs, path):
+            what += of_a_channel
         elif fs.exists(path / file_names.OWNER_FILE) or any(map(file_names.parse_data_file, fs.list(path / "data"))):
             what += f", but the data of a channel; if that was removed, '{command('repair', path)}' rewrites it"
         else:
             what += backup_at(fs, path)
-        raise NotAChannelError(f"{path} is not a channel: it {what}", is_missing=not home) from None
+        raise NotAChannelError(f"{path} is not a channel: it {what}", is_missing=not of_a_channel) from None
     except NONSENSE as e:
         mend = f"'{command('repair', path)}' rewrites it if the other files say it, or restore it from a copy"
         raise CorruptionError(f"the channel's identity can't be read ({e}); {mend}", str(file)) from e
@@ -215,12 +216,18 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
     )
 
 
-def _home_of_a_part(fs: FileSystem, path: Path) -> str:
-    """Return where the channel is whose data or checkpoints a directory has; "" if it says of none, or of itself."""
-    with contextlib.suppress(StorageError, ForeignDirectoryError):
-        if (owner := read_owner(fs, path)) is not None and owner.role != HOME:
-            return owner.home
+def _of_a_channel(fs: FileSystem, path: Path) -> str:
+    with contextlib.suppress(ForeignDirectoryError, StorageError):
+        owner = read_owner(fs, path)
+        if owner is not None and owner.role != HOME:
+            moved = "" if has_identity(fs, Path(owner.home)) else ", or where that is now"
+            return f", and is a directory of a channel: give {owner.home}{moved}"
     return ""
+
+
+def what_else_is_at(fs: FileSystem, path: Path) -> str:
+    """Return what to say of a directory that is no channel: that it is a channel's other one, or a backup; else ""."""
+    return _of_a_channel(fs, path) or backup_at(fs, path)
 
 
 def backup_at(fs: FileSystem, path: Path) -> str:

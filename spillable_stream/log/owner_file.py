@@ -35,10 +35,10 @@ from spillable_stream.storage.filesystem import FileSystem
 if TYPE_CHECKING:
     from spillable_stream.log.identity_file import ChannelIdentity
 
-__all__ = ["HOME", "OWNER_FILE", "DirectoryOwner", "parse_owner", "read_owner", "write_owner"]
+__all__ = ["BACKUP", "HOME", "OWNER_FILE", "DirectoryOwner", "parse_owner", "read_owner", "write_owner"]
 
 HOME = "home"
-"""The role of the channel's own directory, which has its identity file."""
+BACKUP = "backup"
 
 
 @dataclass(frozen=True, slots=True)

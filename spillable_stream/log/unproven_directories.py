@@ -13,7 +13,6 @@ from pathlib import Path
 
 from spillable_stream.errors import ForeignDirectoryError, StorageError
 from spillable_stream.log.directory_ownership import (
-    BACKUP,
     claim_fault,
     home_owner,
     is_outside,
@@ -21,7 +20,7 @@ from spillable_stream.log.directory_ownership import (
     readable_owner,
 )
 from spillable_stream.log.layout import CHECKPOINT, Layout
-from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner
+from spillable_stream.log.owner_file import BACKUP, OWNER_FILE, DirectoryOwner
 from spillable_stream.shown_value import command
 from spillable_stream.storage.filesystem import FileSystem
 

@@ -12,7 +12,6 @@ import pytest
 from spillable_stream import Channel, ForeignDirectoryError
 from spillable_stream.log.claim import make_directories
 from spillable_stream.log.directory_ownership import (
-    HOME,
     is_held,
     is_original_elsewhere,
     is_outside,
@@ -21,7 +20,7 @@ from spillable_stream.log.directory_ownership import (
 )
 from spillable_stream.log.identity_file import planned_layout, read_identity
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, read_owner, write_owner
+from spillable_stream.log.owner_file import HOME, OWNER_FILE, DirectoryOwner, read_owner, write_owner
 from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.file_identity import FileIdentity
 from spillable_stream.storage.filesystem import FileSystem

@@ -11,6 +11,8 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError, UnsupportedFormatError
+from spillable_stream.integrity.repair import repair
+from spillable_stream.integrity.verify import verify
 from spillable_stream.log.identity_file import extend_identity, read_identity
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.fake_files import FaultyFileSystem, nth
@@ -119,3 +121,19 @@ def test_a_path_at_which_no_directory_can_be_is_not_a_channel(tmp_path: Path) ->
         with pytest.raises(NotAChannelError, match=f"is not a channel: .*{why}") as raised:
             read_identity(FileSystem(), path)
         assert not raised.value.is_missing
+
+
+@pytest.mark.parametrize("name", ["data", "checkpoint"])
+def test_where_another_directory_of_a_channel_was_given_for_it_no_repair_is_advised_but_the_channel_named(
+    tmp_path: Path, name: str
+) -> None:
+    """A repair was advised, which advised a repair."""
+    path = tmp_path / "channel"
+    Channel(path, minimum_required_space=0).close()
+    for call in (lambda: Channel(path / name, create=False), lambda: Channel(path / name), lambda: repair(path / name)):
+        with pytest.raises(NotAChannelError, match=f", and is a directory of a channel: give {path}$") as refused:
+            call()
+        assert "spillable repair" not in str(refused.value)
+    path.rename(tmp_path / "moved")
+    with pytest.raises(NotAChannelError, match=f"give {path}, or where that is now$"):
+        verify(tmp_path / "moved" / name)

@@ -419,7 +419,7 @@ def test_after_an_interrupted_put_memory_needs_no_new_file(tmp_path: Path) -> No
     assert number > 20
 
 
-def test_a_tier_whose_first_file_could_not_be_created_is_no_loss(tmp_path: Path) -> None:
+def test_a_tier_whose_first_file_could_not_be_created_is_not_lost(tmp_path: Path) -> None:
     """The log recorded the tier before that file, so it has to record that there is none."""
     fs, path = FaultyFileSystem(), tmp_path / "channel"
     with (
