@@ -226,7 +226,7 @@ def _of_a_channel(fs: FileSystem, path: Path) -> str:
 
 
 def what_else_is_at(fs: FileSystem, path: Path) -> str:
-    """Return what to say of a directory that is no channel: that it is a channel's other one, or a backup; else ""."""
+    """Return what to say of a directory that is not a channel but another one of a channel, or a backup; else ""."""
     return _of_a_channel(fs, path) or backup_at(fs, path)
 
 
