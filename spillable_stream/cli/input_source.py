@@ -13,6 +13,7 @@ from typing import IO
 import pyarrow as pa
 
 from spillable_stream.channel.event import ID_COLUMN
+from spillable_stream.cli.next_steps import next_step
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
@@ -106,7 +107,7 @@ class InputSource(io.RawIOBase):
         try:
             self.raw: IO[bytes] = standard_input() if file == STANDARD_INPUT else open(file, "rb", buffering=0)  # noqa: SIM115 - closed by close
         except OSError as e:
-            raise OptionError(f"{file} can't be read: {e.strerror}; give a file") from e
+            raise OptionError(f"{file} can't be read: {e.strerror}{next_step(e) or '; give a file'}") from e
         self.is_file: bool = file != STANDARD_INPUT and os.path.isfile(file)
         self.size: int | None = os.fstat(self.raw.fileno()).st_size if self.is_file else None
         self.done: int = 0

@@ -76,7 +76,7 @@ def claimed_directories(fs: FileSystem, layout: Layout, named: Iterable[Path]) -
         if (directory := known.get(fs.real_path(path))) is None:
             listed = ", ".join(map(str, directories))
             raise OptionError(
-                f"{path} can't be claimed: it is not a directory of the channel {layout.path}, as {listed}"
+                f"{path} can't be claimed: it is not a directory of the channel {layout.path}; give one of {listed}"
             )
         found.add(directory)
     return frozenset(found)

@@ -80,7 +80,7 @@ def test_a_channel_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pyt
 
 def test_a_file_of_lines_that_is_not_there_was_not_tried(place: Path, tmp_path: Path) -> None:
     said = run("send", place, "-F", tmp_path / "none", status=2)
-    assert "none can't be read: No such file or directory; give a file" in said
+    assert "none can't be read: No such file or directory; check the path" in said
 
 
 def test_a_batch_may_be_larger_than_any_input(place: Path) -> None:

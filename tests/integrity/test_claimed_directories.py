@@ -106,7 +106,9 @@ def test_a_data_directory_in_the_channel_may_be_a_mount_point_too(path: Path) ->
 @pytest.mark.parametrize("directory", ["elsewhere", "channel"])
 def test_only_a_directory_of_the_channel_is_claimed(tmp_path: Path, directory: str) -> None:
     path = spread(tmp_path)
-    with pytest.raises(OptionError, match=f"{directory} can't be claimed: it is not a directory .* as {tmp_path}/d0, "):
+    with pytest.raises(
+        OptionError, match=f"{directory} can't be claimed: it is not a directory .*; give one of {tmp_path}/d0, "
+    ):
         repair(path, claim=tmp_path / directory)
 
 
