@@ -128,20 +128,50 @@ class _Inspector:
 
     def run(self, *, identity_damaged: bool) -> Inspection:
         """Run all steps; see `Inspection` for the argument."""
-        inventory = self._inventory
-        root = inventory.root()
-        self._meter.begin(sum(file.end for file in [*inventory.disk[root:], *inventory.memory]))
+        fs, layout, replay = self._fs, self._layout, self._replay_all()
+        state = replay.state
+        self._meter.expect(sum(block.payload_bytes for block in state.blocks if isinstance(block.file, str)))
+        sound, files = self._walked - self._damaged, FilesOfDisk(fs, self._inventory)
+        event_check = EventCheck(files, self._findings, sound, self._meter)
+        state.blocks = event_check.readable(state)
+        loss, bad_positions = self._loss(replay, event_check), check_positions(fs, layout, state, self._findings)
+        self._warn_of_open(state)
+        note_segments(fs, layout, state, self._findings)
+        note_strays(fs, layout, self._findings)
+        unowned = unowned_directories(fs, layout, files_missing=self._are_files_missing())
+        needs_repair = any(f.severity is not Severity.NOTE for f in self._findings.all())
+        return Inspection(
+            layout,
+            self._inventory,
+            self._findings,
+            state,
+            identity_damaged,
+            loss,
+            max(state.last_id, self._doubtful_through),
+            bad_positions,
+            self._unrepairable,
+            why_unclaimed(fs, layout, unowned) if needs_repair else "",
+            len(self._walked) + event_check.files,
+            self._frames + event_check.frames,
+            self._read_bytes + event_check.read_bytes,
+            unowned,
+        )
+
+    def _replay_all(self) -> TolerantReplay:
+        """Replay both tiers, from the file with which a load begins or from further back, and check their chain."""
+        disk, root = self._inventory.disk, self._inventory.root()
+        self._meter.begin(sum(file.end for file in [*disk[root:], *self._inventory.memory]))
         replay = self._replay(root)
-        if root and not inventory.disk[root].holds_everything and self._unexplained(replay.state):
+        if root and not disk[root].holds_everything and self._unexplained(replay.state):
             self._report_missing_files([])
             replay = self._replay(0)  # files that looked like leftovers of a removal are needed
-        state = replay.state
         self._check_chain(root)
         self._settle_last_id(replay)
-        self._meter.expect(sum(block.payload_bytes for block in state.blocks if isinstance(block.file, str)))
-        sound = self._walked - self._damaged
-        event_check = EventCheck(FilesOfDisk(self._fs, inventory), self._findings, sound, self._meter)
-        state.blocks = event_check.readable(state)
+        return replay
+
+    def _loss(self, replay: TolerantReplay, event_check: EventCheck) -> Loss:
+        """Return what is lost, and leave only the delayed events that can be read in the state."""
+        state = replay.state
         until_ms = replay.delivered_until_ms(time.time_ns() // 1_000_000)
         delays = readable_delays(DelaysOfDisk(self._fs, self._layout), state.delays, self._findings, until_ms)
         state.delays = delays.delays
@@ -152,36 +182,7 @@ class _Inspector:
         partial = left_in_part([replay.partial, event_check.partial], self._findings, [*lost, *kept])
         last_id, through = state.last_id, self._doubtful_through
         doubtful = ((last_id + 1, through),) if through > last_id else ()
-        bad_positions = check_positions(self._fs, self._layout, state, self._findings)
-        self._warn_of_open(state)
-        note_segments(self._fs, self._layout, state, self._findings)
-        note_strays(self._fs, self._layout, self._findings)
-        unowned = unowned_directories(self._fs, self._layout, files_missing=self._are_files_missing())
-        needs_repair = any(f.severity is not Severity.NOTE for f in self._findings.all())
-        return Inspection(
-            self._layout,
-            inventory,
-            self._findings,
-            state,
-            identity_damaged,
-            Loss(
-                tuple(lost),
-                doubtful,
-                replay.repeated(),
-                tuple(kept),
-                replay.skipped(),
-                partial,
-                delays.due,
-            ),
-            max(last_id, through),
-            bad_positions,
-            self._unrepairable,
-            why_unclaimed(self._fs, self._layout, unowned) if needs_repair else "",
-            len(self._walked) + event_check.files,
-            self._frames + event_check.frames,
-            self._read_bytes + event_check.read_bytes,
-            unowned,
-        )
+        return Loss(tuple(lost), doubtful, replay.repeated(), tuple(kept), replay.skipped(), partial, delays.due)
 
     def _are_files_missing(self) -> bool:
         """Tell whether something is damaged that is not there, but for the memory tier and the checkpoints."""
@@ -360,11 +361,10 @@ class _Inspector:
 
     def _check_chain(self, root: int) -> None:
         """Report data files that are missing from the newest checkpoint's on."""
-        disk, checkpoints = self._inventory.disk, self._inventory.checkpoints
+        disk, checkpoints, head = self._inventory.disk, self._inventory.checkpoints, self._inventory.head
         if not disk or not checkpoints:
             return
         newest = checkpoints[-1].position.file_id
-        head = self._inventory.head
         if head is not None and checkpoints[-1].position > Position(*head.disk[:2]):
             return  # the checkpoint is newer than the head that we read
         if newest not in (f.file_id for f in disk):
