@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from spillable_stream.engine import open_engine
 from spillable_stream.errors import SpillableError
 from spillable_stream.objects.location import channel_path
 
@@ -31,4 +30,6 @@ def uuid_at(path: str) -> str:
         NotAChannelError: there is none.
         StorageError: the storage refused.
     """
+    from spillable_stream.engine import open_engine  # Spark's tasks import this module, and open none
+
     return open_engine.uuid_at(channel_path(path))

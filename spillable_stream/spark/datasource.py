@@ -1,7 +1,7 @@
 """``format("spillable")``: options and schema checked early, where Spark shows errors well.
 
 Spark starts a Python process for each of its calls, and the first batch of a query waits for their imports. So a
-method imports what only its kind of query needs.
+method imports what only its kind of query needs. Tasks are sent the data source too, and call none.
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.objects.location import Location, is_location
 from spillable_stream.options import BATCH, SOURCE, parse_options
 from spillable_stream.shown_value import shown
-from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.local_path import is_file_uri, local_path
 from spillable_stream.spark.metadata import metadata_types, with_metadata
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.source.load_identity import load_name
-from spillable_stream.spark.source.offset import OffsetJson
 from spillable_stream.spark.source.read_options import BatchOptions, StreamOptions
 from spillable_stream.spark.spark_errors import short_traces
 
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from spillable_stream.spark.sink.sink_plan import SinkPlan
     from spillable_stream.spark.sink.spark_checkpoint import SparkCheckpoint
     from spillable_stream.spark.sink.writer import SpillableBatchWriter, SpillableStreamWriter
+    from spillable_stream.spark.source.offset import OffsetJson
 
 __all__ = ["SpillableDataSource"]
 
@@ -72,6 +71,8 @@ class SpillableDataSource(DataSource):
             NotAChannelError: there is no channel, and ``createIfMissing`` is not set.
             OptionError: an unknown option, or a value out of range; or Spark asks in order to create a table.
         """
+        from spillable_stream.spark.channel_pool import visit_to_read
+
         self._refuse_table()
         given, place = self._read_options(SOURCE, BATCH), self._place()
         creates = bool(given.get("create_if_missing"))

@@ -20,7 +20,7 @@ from spillable_stream.errors import OptionError
 from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.schema import check_read_schema
 from spillable_stream.spark.source.offset import ending_id, starting_id
-from spillable_stream.spark.source.partition import check_loss, plan_partitions, read_planned
+from spillable_stream.spark.source.partition import TaskSource, check_loss, plan_partitions, read_planned
 from spillable_stream.spark.source.read_options import BatchOptions
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.state.channel_state import ChannelState
@@ -109,6 +109,10 @@ class SpillableBatchReader(DataSourceReader):
         group = port.group(name)
         untaken = group.ahead.gaps(max(first, group.position + 1), last)
         return _Wanted(list(untaken), group.lost.within(first, last), group.removed.within(first, last))
+
+    def __reduce__(self) -> tuple[type[TaskSource], tuple[StructType, BatchOptions]]:
+        """Pickle what executors need."""
+        return TaskSource, (self._schema, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches, in order."""

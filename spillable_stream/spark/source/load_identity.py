@@ -11,10 +11,13 @@ import os
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from spillable_stream.channel.consumer import Consumer
 from spillable_stream.errors import GroupOwnedError
-from spillable_stream.spark.source.query_group import QueryGroup
+
+if TYPE_CHECKING:
+    from spillable_stream.channel.consumer import Consumer
+    from spillable_stream.spark.source.query_group import QueryGroup
 
 __all__ = ["LoadIdentity", "load_name"]
 

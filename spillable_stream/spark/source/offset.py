@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import HighWater
 from spillable_stream.errors import CheckpointMismatchError, OptionError
 from spillable_stream.log_records import fields, log_of
@@ -27,6 +26,9 @@ from spillable_stream.names import is_name
 from spillable_stream.shown_value import shown
 from spillable_stream.spark.source.read_options import BatchOptions, ReadOptions
 from spillable_stream.state.ranges import events_in
+
+if TYPE_CHECKING:
+    from spillable_stream.channel.channel import Channel
 
 __all__ = ["Offset", "OffsetJson", "ending_id", "starting_id", "starting_option"]
 

@@ -1,15 +1,19 @@
-"""Splits a read into partitions, and reads a partition's events in a task."""
+"""Splits a read into partitions, and reads a partition's events in a task.
+
+A task is sent a `TaskSource` in place of Spark's reader: Spark starts new Python processes for tasks, and each would
+import what plans a query before it reads its first event.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from spillable_stream.channel.channel import Channel
 from spillable_stream.counted import agreeing
 from spillable_stream.engine.port import ChannelPort, ReadPlan
 from spillable_stream.errors import CorruptionError, DataLossError
@@ -21,11 +25,15 @@ from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.source.first_batch import PlannedBatch, note_batch
 from spillable_stream.spark.source.read_options import ReadOptions
 from spillable_stream.spark.source.task_reader import TaskReader
+from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet, count_of, events_in, listed
 
-__all__ = ["EventPartition", "check_loss", "plan_partitions", "read_partition", "read_planned"]
+if TYPE_CHECKING:
+    from spillable_stream.channel.channel import Channel
+
+__all__ = ["EventPartition", "TaskSource", "check_loss", "plan_partitions", "read_partition", "read_planned"]
 
 _log = log_of(__name__)
 
@@ -47,6 +55,24 @@ class EventPartition(InputPartition):
         self.plan = plan
         self.group = group
         self.batch = batch
+
+
+@short_traces
+class TaskSource:
+    """What a task is sent of a source: how it reads its partition. Spark calls nothing else there.
+
+    Args:
+        schema: the columns that Spark expects.
+        options: the read's options.
+    """
+
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        self._schema = schema
+        self._options = options
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a partition's events as Arrow batches, in order; a repeated read returns the same events."""
+        return read_planned(partition, self._schema, self._options)
 
 
 def plan_partitions(

@@ -9,7 +9,6 @@ from typing import Any, Self
 from pyspark.sql.types import DataType
 
 from spillable_stream.channel.read_cache import divide_cache_options
-from spillable_stream.channel.seek_target import shown_time
 from spillable_stream.engine.port import DiskCache
 from spillable_stream.errors import OptionError
 from spillable_stream.options import BATCH, SOURCE, defaults
@@ -101,6 +100,8 @@ class BatchOptions(ReadOptions):
         found = cls(**_with_cache({**defaults(BATCH), **(given or {})}, in_store=in_store))
         start, end = found.starting_timestamp, found.ending_timestamp
         if start is not None and end is not None and start > end:
+            from spillable_stream.channel.seek_target import shown_time  # tasks have these options too
+
             raise OptionError(
                 f"startingTimestamp, {shown_time(start)}, is later than endingTimestamp, {shown_time(end)}: a read "
                 "can't end before it begins; give it an earlier start or a later end"

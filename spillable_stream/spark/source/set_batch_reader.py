@@ -15,7 +15,7 @@ from spillable_stream.errors import OptionError, SchemaError
 from spillable_stream.spark.schema import naming_member
 from spillable_stream.spark.side_by_side import side_by_side
 from spillable_stream.spark.source.batch_reader import SpillableBatchReader
-from spillable_stream.spark.source.partition import read_planned
+from spillable_stream.spark.source.partition import TaskSource, read_planned
 from spillable_stream.spark.source.read_options import BatchOptions
 from spillable_stream.spark.spark_errors import short_traces
 
@@ -65,6 +65,10 @@ class SpillableSetBatchReader(DataSourceReader):
             return SpillableBatchReader(path, self._options, self._schema).partitions()
         except SchemaError as e:
             raise naming_member(path, e) from None
+
+    def __reduce__(self) -> tuple[type[TaskSource], tuple[StructType, BatchOptions]]:
+        """Pickle what executors need."""
+        return TaskSource, (self._schema, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches, in order."""

@@ -19,7 +19,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -32,7 +32,7 @@ from spillable_stream.spark.source.idle_polls import IdlePolls, PolledTogether
 from spillable_stream.spark.source.latest_offset import Backlog
 from spillable_stream.spark.source.load_identity import load_name
 from spillable_stream.spark.source.offset import Offset, OffsetJson
-from spillable_stream.spark.source.partition import EventPartition, read_planned
+from spillable_stream.spark.source.partition import EventPartition, TaskSource, read_planned
 from spillable_stream.spark.source.query_position import Asked
 from spillable_stream.spark.source.read_limits import (
     ReadLimit,
@@ -99,9 +99,9 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._calls = threading.RLock()  # of Spark's call, or of the thread that closes the channels at the end
         self._at_end: int | None = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the constructor's arguments, for executors."""
-        return type(self), (self._channels, self._options, self._schema)
+    def __reduce__(self) -> tuple[type[TaskSource], tuple[StructType, StreamOptions]]:
+        """Pickle what executors need."""
+        return TaskSource, (self._schema, self._options)
 
     # ── what Spark's long-lived worker calls ────────────────────────────────────────────────
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -26,7 +26,7 @@ from spillable_stream.spark.source.idle_polls import IdlePolls
 from spillable_stream.spark.source.latest_offset import Backlog, latest_event_id, waiting
 from spillable_stream.spark.source.load_identity import load_name
 from spillable_stream.spark.source.offset import Offset, OffsetJson
-from spillable_stream.spark.source.partition import read_planned
+from spillable_stream.spark.source.partition import TaskSource, read_planned
 from spillable_stream.spark.source.query_position import Asked, Phase
 from spillable_stream.spark.source.read_limits import (
     ReadLimit,
@@ -81,9 +81,9 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._idle = IdlePolls()
         self._target: int | None = None  # the event at which a query with AvailableNow ends
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the constructor's arguments, for executors."""
-        return type(self), (self._path, self._options, self._schema)
+    def __reduce__(self) -> tuple[type[TaskSource], tuple[StructType, StreamOptions]]:
+        """Pickle what executors need."""
+        return TaskSource, (self._schema, self._options)
 
     # ── what Spark's long-lived worker calls ────────────────────────────────────────────────
 

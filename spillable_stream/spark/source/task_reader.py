@@ -2,7 +2,8 @@
 
 A partition says where events lay when it was planned. Until its task runs, or runs again, a flush or the
 last close may have moved them from memory to disk, behind what was the end of the log then, and batch
-reads hold nothing back, so events may have left. The task asks the channel once a file of memory is gone.
+reads hold nothing back, so events may have left. The task asks the channel once a file of memory is gone; only then
+it imports what opens one.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from spillable_stream.engine.port import PlanReader, ReadBatch, Unreadable
 from spillable_stream.errors import CorruptionError, DataLossError
 from spillable_stream.format.extent import Extent
 from spillable_stream.log_records import fields, log_of
-from spillable_stream.spark.channel_pool import visit_to_read
-from spillable_stream.spark.source.on_corruption import pass_over
 from spillable_stream.spark.source.read_options import ReadOptions
 from spillable_stream.state.ranges import Range, events_in
 
@@ -80,6 +79,8 @@ class TaskReader:
 
     def _look_up(self, extent: Extent) -> tuple[Extent, ...]:
         """Return where the events of an extent are now, and remember where the log ends now."""
+        from spillable_stream.spark.channel_pool import visit_to_read
+
         with visit_to_read(self._events.path) as channel:
             [now] = channel.port().plan_read([[(extent.first_id, extent.last_id)]])
         self._events.catch_up(now)
@@ -106,6 +107,8 @@ class TaskReader:
 
     def _past_damage(self, extent: Extent, error: CorruptionError) -> Iterator[ReadBatch]:
         """Yield the events of an extent without those that can't be read; a stream's go into quarantine."""
+        from spillable_stream.spark.source.on_corruption import pass_over
+
         expected, records = extent.first_id, self._group is not None
         for found in self._events.read_past_damage(extent):
             if not isinstance(found, Unreadable):
