@@ -12,6 +12,7 @@ from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.checkpoints import Checkpoint
 from spillable_stream.objects.slots import ForeignSlotError, Slots, slot_key
+from spillable_stream.shown_value import as_typed
 
 __all__ = ["find_lost", "find_overwritten"]
 
@@ -40,8 +41,8 @@ def find_overwritten(slots: Slots, chain: Chain, tail: Tail) -> UnsafeStoreError
     return UnsafeStoreError(
         f"{root}/{slot_key(tail.number)} was overwritten: the store has ignored that it was there, or was put back to "
         "an earlier version. Its acknowledged events are lost. Stop all writers, run `spillable check-store "
-        f"{root}`, and `spillable verify {root}`. If that finds damage, run `spillable repair {root}`; else the "
-        "channel continues with what is there when it is opened again"
+        f"{as_typed(root)}`, and `spillable verify {as_typed(root)}`. If that finds damage, run "
+        f"`spillable repair {as_typed(root)}`; else the channel continues with what is there when it is opened again"
     )
 
 
@@ -73,12 +74,13 @@ def find_lost(
     if left > last:
         advice = (
             f"The commit that noticed may have left slot {left} behind them, which the log can't pass. Close all "
-            f"handles, and run `spillable repair {root}` before anything else is put"
+            f"handles, and run `spillable repair {as_typed(root)}` before anything else is put"
         )
     else:
         advice = (
-            f"Close all handles, and run `spillable verify {root}`. If it finds damage, run `spillable repair {root}`; "
-            "else the channel continues with what is there when it is opened again"
+            f"Close all handles, and run `spillable verify {as_typed(root)}`. If it finds damage, run "
+            f"`spillable repair {as_typed(root)}`; else the channel continues with what is there when it is "
+            "opened again"
         )
     return UnsafeStoreError(
         f"{root} {found}: the bucket was put back to an earlier version, or objects of the channel were removed. "
