@@ -12,21 +12,35 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "spillable_stream"
 _YET_TO_DO = {"integrity", "log"}  # rooms
 _PICTURE = "escape(loss)"  # a sentence of the web page about a repair, no command
+_PLACE = re.compile(r"%[a-z]")
 _IN_A_COMMAND = re.compile(r"\bspillable [a-z-]+( [^'`]*)?\Z")
 
 
 def untyped_values(source: str) -> Iterator[str]:
-    """Yield what f-strings write into a command other than by `as_typed`."""
+    """Yield what f-strings, and the texts of log records, write into a command other than by `as_typed`."""
     for node in ast.walk(ast.parse(source)):
-        before = ""
-        for part in node.values if isinstance(node, ast.JoinedStr) else []:
-            if isinstance(part, ast.Constant):
-                before += part.value
-            elif isinstance(part, ast.FormattedValue):
-                value = ast.unparse(part.value)
-                if _IN_A_COMMAND.search(before) and not value.startswith("as_typed("):
-                    yield value
-                before += "_"
+        for before, value in (*_of_f_string(node), *_of_log_record(node)):
+            if _IN_A_COMMAND.search(before) and not value.startswith("as_typed("):
+                yield value
+
+
+def _of_f_string(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield each value of an f-string, and the text before it."""
+    before = ""
+    for part in node.values if isinstance(node, ast.JoinedStr) else []:
+        if isinstance(part, ast.Constant):
+            before += str(part.value)
+        elif isinstance(part, ast.FormattedValue):
+            yield before, ast.unparse(part.value)
+            before += "_"
+
+
+def _of_log_record(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield each argument of a call whose first one is a text with places for the others, and the text before it."""
+    if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+        texts = _PLACE.split(str(node.args[0].value))
+        for number, value in enumerate(node.args[1 : len(texts)]):
+            yield "_".join(texts[: number + 1]), ast.unparse(value)
 
 
 def test_a_command_in_a_message_can_be_typed_as_it_is() -> None:
@@ -47,3 +61,9 @@ def test_a_command_in_a_message_can_be_typed_as_it_is() -> None:
 def test_a_bare_path_in_a_command_is_found_and_one_behind_it_is_not(text: str) -> None:
     assert list(untyped_values(f'f"{text}"')) == ["root"]
     assert list(untyped_values(f'f"{text.replace("{root}", "{as_typed(root)}")}"')) == []
+
+
+@pytest.mark.parametrize(("value", "found"), [("root", ["root"]), ("as_typed(root)", [])])
+def test_a_bare_path_in_the_command_of_a_log_record_is_found(value: str, found: list[str]) -> None:
+    call = f"""log.warning("%s: slot %d is void; run 'spillable verify %s' or see %s", a, 1, {value}, b)"""
+    assert list(untyped_values(call)) == found
