@@ -96,7 +96,7 @@ def _keys(store: Store) -> Iterator[str]:
 def _begun(store: Store) -> SlotHeader | None:
     """Return what slot 0 says if there is nothing more: its creator was killed then, or is about to finish."""
     header = read_first_slot(store)
-    return header if list(_keys(store)) == [slot_key(0)] else None
+    return header if set(_keys(store)) == {slot_key(0)} else None
 
 
 def _is_of(begun: SlotHeader, content: BackupContent, state: ChannelState, new_identity: bool) -> bool:

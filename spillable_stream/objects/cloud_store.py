@@ -209,15 +209,14 @@ class CloudStore:
         )
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield the objects whose keys begin with ``prefix``, in any order."""
+        """Yield the objects whose keys begin with ``prefix``; see `Store.list`."""
         folder = prefix.rpartition("/")[0]  # obstore takes only whole parts of a path
-        begin, told = len(self._location.prefix) + 1, set[str]()  # stores list in any order, so none is a place in it
+        begin = len(self._location.prefix) + 1
         listing = _Listing(self._obstore)
         while page := self._ask("list", folder, listing.next_page, again=True):
             for found in page:
                 key = found["path"][begin:]
-                if key.startswith(prefix) and key not in told:
-                    told.add(key)
+                if key.startswith(prefix):
                     yield ObjectInfo(key, found["size"], found["last_modified"].timestamp())
 
     def folders(self) -> Iterator[str]:
@@ -300,7 +299,10 @@ class CloudStore:
 
 
 class _Listing:
-    """A listing that begins anew after an error, which ends the client's own."""
+    """A listing that begins anew after an error, which ends the client's own.
+
+    Stores list in any order, so no key is a place in it from which to continue.
+    """
 
     def __init__(self, obstore: ModuleType) -> None:
         self._obstore = obstore

@@ -207,22 +207,22 @@ class Collector:
 
         And what says that slots which are gone were void.
         """
-        keys = [info.key for info in self._store.list(LOG)]
+        keys = {info.key for info in self._store.list(LOG)}
         void = [void_key(number, token) for number, token in void_slots(keys) if number <= self.deleted_through]
         if void:
             self._require_there()  # behind the listing: no other object ever has one of these keys
         for key in void:
             self._store.delete(key)
         names = [key.removeprefix(LOG) for key in keys]
-        strays = [int(name) for name in names if name.isdigit() and int(name) <= self.deleted_through]
+        strays = sorted(int(name) for name in names if name.isdigit() and int(name) <= self.deleted_through)
         return self._delete_numbers(strays, self._delete_slot)
 
     def _delete_segments(self, named: Set[str], births: int) -> None:
-        born = [(info.key, birth_of(info.key)) for info in self._store.list(SEGMENTS)]
-        unnamed = [key for key, birth in born if birth is not None and birth < births and key not in named]
+        born = ((info.key, birth_of(info.key)) for info in self._store.list(SEGMENTS))
+        unnamed = {key for key, birth in born if birth is not None and birth < births and key not in named}
         if unnamed:
             self._require_there()  # behind the listing: no other segment ever has one of these keys
-        for key in unnamed:
+        for key in sorted(unnamed):
             self._delete(key)
 
     def delete_checkpoints(self, numbers: Iterable[int]) -> bool:

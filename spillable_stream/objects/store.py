@@ -195,7 +195,10 @@ class Store(Protocol):
         """Delete an object; one that is not there is no error."""
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield the objects whose keys begin with ``prefix``, in any order."""
+        """Yield the objects whose keys begin with ``prefix``, in any order.
+
+        It keeps none of them. So where the store was away in the midst of it, some may come twice.
+        """
 
     def folders(self) -> Iterator[str]:
         """Yield the names right under the root under which there are objects, in any order."""

@@ -73,7 +73,7 @@ def refuse_leftovers(store: Store, location: Location) -> None:
         OptionError: a channel is in the folder of slots.
         StoreError: the store refused or failed.
     """
-    left = [info.key for info in store.list(LOG)]
+    left = {info.key for info in store.list(LOG)}
     if f"{LOG}{IDENTITY}" in left:
         raise OptionError(
             f"{location} holds {location}/{LOG.rstrip('/')}, another channel: give that, or a place beside it"

@@ -7,8 +7,11 @@ import hashlib
 import pickle
 import signal
 import threading
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 
 import pytest
 
@@ -363,9 +366,31 @@ def test_a_listing_is_waited_for_while_the_store_restarts_in_its_midst(
     gcs.answer = lambda request: Response(503) if len(gcs.requests) < before + 3 else answer(request)
     if removed:
         del gcs.objects["bucket", f"orders/log/{removed}"]
-    found += [info.key for info in listing]
-    assert found == [key for key in keys if key in found[:3] or key != f"log/{removed}"]
+    rest = [info.key for info in listing]
+    left = [key for key in keys if not removed or key != f"log/{removed}"]
+    assert rest == left, "it begins anew, and keeps nothing of what it has told"
+    assert found == keys[:3]
     assert len(gcs.requests) > before + 3, "it was away"
+
+
+def test_a_listing_keeps_nothing_of_what_it_has_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = [{"path": f"orders/log/{n:020}", "size": 1, "last_modified": datetime.now(UTC)} for n in range(1000)]
+    store = CloudStore(S3)
+
+    def pages(*_: object, **__: object) -> Iterator[list[dict[str, object]]]:
+        for number in range(12):
+            yield [found | {"path": f"{found['path']}-{number}"} for found in page]
+
+    monkeypatch.setattr(store._obstore, "list", pages)
+    listing, sizes = store.list("log/"), list[int]()
+    tracemalloc.start()
+    try:
+        for _ in range(10):
+            assert len(list(islice(listing, 1000))) == 1000
+            sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert sizes[-1] - sizes[1] < 50_000, "eight pages of keys take ten times as much"
 
 
 @LOCATIONS

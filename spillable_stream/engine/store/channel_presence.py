@@ -101,7 +101,7 @@ class ChannelPresence:
         store = self._slots.store
         with contextlib.suppress(CorruptionError):
             is_another = read_identity(store) is not None or self._is_another_begun()
-            if is_another or [i.key for i in store.list(LOG)] == [slot_key(number)]:
+            if is_another or {i.key for i in store.list(LOG)} == {slot_key(number)}:
                 return self._slots.read(number) is not None  # last: it may be another channel's by then
         return False
 

@@ -151,10 +151,10 @@ class ObjectWorkerStatuses:
             with contextlib.suppress(StoreError):
                 self._store.delete(prefix + group)
 
-    def _listed(self) -> list[str]:
+    def _listed(self) -> set[str]:
         with contextlib.suppress(StoreError):
-            return [info.key.removeprefix(WORKERS) for info in self._store.list(WORKERS)]
-        return []
+            return {info.key.removeprefix(WORKERS) for info in self._store.list(WORKERS)}
+        return set()
 
     def _read(self, group: str) -> None:
         assert self._reads is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 
 from spillable_stream.engine.store import channel_presence
@@ -77,6 +79,18 @@ def test_a_channel_that_was_removed_is_named_and_the_slot_that_was_left_there_is
         presence_of(writer).require_after(attempt.number)
     assert slot_key(attempt.number) not in memory.objects
     assert bool(memory.objects) is another
+
+
+def test_a_listing_that_shows_what_was_left_twice_is_understood(
+    writer: Writer, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt, listed = writer.attempt(b"left"), memory.list
+    memory.objects.clear()
+    memory.create(slot_key(attempt.number), attempt.for_request())
+    monkeypatch.setattr(memory, "list", lambda prefix: chain(listed(prefix), listed(prefix)))
+    with pytest.raises(NotAChannelError):
+        presence_of(writer).require_after(attempt.number)
+    assert memory.objects == {}
 
 
 @pytest.mark.parametrize("kind", ["list", "delete"])
