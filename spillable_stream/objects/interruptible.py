@@ -3,28 +3,99 @@
 Python runs the handler of a signal in the main thread, and only between two steps of its own. So that thread has
 another one make the call, and waits for it in Python: whatever the handler raises ends that wait at once. The call is
 then left to its own end, like a request whose answer is lost.
+
+A handler may raise anywhere in here, also between taking an idle thread and giving it a call. So an idle thread is
+behind an `_Idle`, and ends when that is dropped without one::
+
+    _idle ── _Idle ─ inbox ◀─ the thread waits
+               └─ weakref ──▶ inbox.put: without a step of Python's, so no other handler comes in between
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, wait
-from functools import partial
 from queue import SimpleQueue
-from typing import TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
-from spillable_stream.call_threads import POLL_SECONDS, Work, made
+from spillable_stream.call_threads import POLL_SECONDS
 
-__all__ = ["begun", "interruptible", "left_after"]
+__all__ = ["Begun", "NoThreadError", "begun", "interruptible", "left_after"]
 
 _T = TypeVar("_T")
-_Inbox: TypeAlias = "SimpleQueue[Work]"
 
-# Of threads that wait for a call. There is no lock, for a finalizer may make a call anywhere in here.
-_idle: deque[_Inbox] = deque()
+
+class NoThreadError(Exception):
+    """The process can have no more threads, or ends: a call was not made."""
+
+
+class Begun(Generic[_T]):
+    """A call that another thread makes. It costs less than a future, of which each request would need one.
+
+    Args:
+        call: the call.
+
+    Attributes:
+        has_ended: whether it has ended.
+    """
+
+    __slots__ = ("_call", "_end", "_error", "_result", "has_ended")
+
+    def __init__(self, call: Callable[[], _T]) -> None:
+        self.has_ended = False
+        self._call: Callable[[], _T] | None = call
+        self._end = threading.Lock()
+        self._end.acquire()
+        self._result: _T | None = None
+        self._error: BaseException | None = None
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for its end, at most for a time, and tell whether it has ended."""
+        return self.has_ended or self._end.acquire(timeout=seconds) or self.has_ended
+
+    def take(self) -> _T:
+        """Return or raise what it did, once, after its end."""
+        error, self._error = self._error, None  # an error would refer to itself by it, and keep what the call has
+        if error is None:
+            return self._result  # type: ignore[return-value]
+        try:
+            raise error
+        finally:
+            del error
+
+    def make(self) -> None:
+        """Make the call, in this thread."""
+        call, self._call = self._call, None
+        assert call is not None
+        try:
+            self._result = call()
+        except BaseException as e:
+            self._error = e
+
+    def tell(self) -> None:
+        """Tell those who wait that it has ended."""
+        self.has_ended = True
+        self._end.release()
+
+
+class _Idle:
+    """A thread that waits for a call.
+
+    Args:
+        inbox: what it waits for.
+    """
+
+    __slots__ = ("__weakref__", "inbox")
+
+    def __init__(self, inbox: SimpleQueue[Any]) -> None:
+        self.inbox = inbox
+
+
+# There is no lock, for a finalizer may make a call anywhere in here.
+_idle: deque[_Idle] = deque()
 
 
 def interruptible(call: Callable[[], _T]) -> _T:
@@ -36,18 +107,12 @@ def interruptible(call: Callable[[], _T]) -> _T:
     if threading.current_thread() is not threading.main_thread():
         return call()
     try:
-        done = begun(call)
-    except RuntimeError:  # the process can have no more threads, or ends
+        made = begun(call)
+    except NoThreadError:
         return call()
-    try:
-        has_ended = threading.Lock()
-        has_ended.acquire()
-        done.add_done_callback(lambda _: has_ended.release())
-        while not has_ended.acquire(timeout=POLL_SECONDS):
-            pass
-        return done.result()
-    finally:
-        del done  # an error would refer to itself by it, and keep what the call has
+    while not made.ends_within(POLL_SECONDS):
+        pass
+    return made.take()
 
 
 def left_after(seconds: float, call: Callable[[], object]) -> None:
@@ -58,35 +123,54 @@ def left_after(seconds: float, call: Callable[[], object]) -> None:
         call: the call; what it raises is lost.
     """
     try:
-        done = begun(call)
-    except RuntimeError:
+        begun(call).ends_within(seconds)
+    except NoThreadError:
         return
-    wait([done], seconds)
 
 
-def begun(call: Callable[[], _T]) -> Future[_T]:
-    """Begin a call in another thread, and return the future of its end.
+def begun(call: Callable[[], _T]) -> Begun[_T]:
+    """Begin a call in another thread.
 
     Raises:
-        RuntimeError: the process can have no more threads. The call is not made.
+        NoThreadError: the process can have no more threads. The call is not made.
     """
-    done: Future[_T] = Future()
+    made, idle = Begun(call), _claimed()
+    if idle is None:
+        _start(made)
+    else:
+        idle.inbox.put(made)
+    return made
+
+
+def _claimed() -> _Idle | None:
     try:
-        inbox = _idle.pop()
-    except IndexError:
-        inbox = SimpleQueue()
-        threading.Thread(target=_work, args=(inbox,), name="spillable interruptible", daemon=True).start()
-    inbox.put(partial(made, call, done))
-    return done
+        return _idle.pop()
+    except IndexError:  # no call is made in here, so no interrupt has it as its context
+        return None
 
 
-def _work(inbox: _Inbox) -> None:
+def _start(first: Begun[Any]) -> None:
+    try:
+        threading.Thread(target=_work, args=(first,), name="spillable interruptible", daemon=True).start()
+    except RuntimeError as e:
+        if not str(e).startswith("can't "):  # a signal's handler raised it
+            raise
+        raise NoThreadError(str(e)) from None
+
+
+def _work(made: Begun[Any]) -> None:
     """Make calls, one after the other; this thread is free before anyone hears of a call's end."""
     while True:
-        tell = inbox.get()()
-        _idle.append(inbox)
-        tell()
-        del tell
+        made.make()
+        inbox: SimpleQueue[Any] = SimpleQueue()
+        idle = _Idle(inbox)
+        dropped = weakref.ref(idle, inbox.put)
+        _idle.append(idle)
+        del idle
+        made.tell()
+        del made
+        if (made := inbox.get()) is dropped:
+            return
 
 
 os.register_at_fork(after_in_child=_idle.clear)

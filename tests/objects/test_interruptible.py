@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 
 import pytest
 
 from spillable_stream.objects import interruptible as module
-from spillable_stream.objects.interruptible import begun, interruptible, left_after
+from spillable_stream.objects.interruptible import Begun, begun, interruptible, left_after
 from tests.support.forks import in_child
-from tests.support.interrupts import interrupt_main
+from tests.support.interrupts import Interrupts, interrupt_main
 from tests.support.no_threads import no_threads
+from tests.support.waiting import wait_until
 
 _SECONDS = 60  # of a thread that hangs
 
@@ -22,6 +27,11 @@ def failing(error: BaseException) -> Callable[[], object]:
         raise error
 
     return fail
+
+
+def result(made: Begun[int]) -> int:
+    assert made.ends_within(_SECONDS)
+    return made.take()
 
 
 def test_a_call_returns_and_raises_what_it_does() -> None:
@@ -60,7 +70,7 @@ def test_calls_one_after_the_other_have_the_same_thread() -> None:
 
 
 def test_a_call_within_a_call_has_a_thread_of_its_own() -> None:
-    assert begun(lambda: begun(lambda: 42).result(_SECONDS)).result(_SECONDS) == 42
+    assert result(begun(lambda: result(begun(lambda: 42)))) == 42
 
 
 def test_without_a_thread_a_call_is_made_in_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +79,54 @@ def test_without_a_thread_a_call_is_made_in_this_one(monkeypatch: pytest.MonkeyP
         assert interruptible(threading.get_ident) == threading.get_ident()
         left_after(0.0, failing(AssertionError()))
     assert refused == ["spillable interruptible"] * 2
+
+
+def test_an_error_keeps_nothing_of_the_call_when_it_is_forgotten() -> None:
+    class Data:
+        def fail(self) -> None:
+            raise LookupError
+
+    data = Data()
+    kept = weakref.ref(data)
+    gc.disable()
+    try:
+        with suppress(LookupError):
+            interruptible(data.fail)
+        del data
+        wait_until(lambda: kept() is None)
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_wherever_an_interrupt_comes_no_thread_is_left_and_no_call_is_made_twice(
+    monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    monkeypatch.setattr(module, "_idle", deque())
+    before, number, is_hit = set(threading.enumerate()), 0, True
+    while is_hit:
+        number += 1
+        calls: list[int] = []
+        interrupts = Interrupts(number, "objects/interruptible", error=error)
+        interrupts.run(partial(interruptible, partial(calls.append, number)))
+        is_hit = interrupts.hit
+        assert len(calls) <= 1
+    assert number > 10
+    wait_until(lambda: len(set(threading.enumerate()) - before) == len(module._idle))
+    assert len(module._idle) < 5, "others are taken again"
+
+
+def test_an_error_of_a_handler_is_not_taken_for_the_lack_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_idle", deque())
+    calls: list[int] = []
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("of a handler")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(RuntimeError, match="of a handler"):
+        interruptible(lambda: calls.append(1))
+    assert calls == []
 
 
 def test_a_forked_child_has_threads_of_its_own() -> None:

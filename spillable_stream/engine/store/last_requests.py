@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from contextvars import copy_context
 from functools import partial
 
-from spillable_stream.objects.interruptible import begun
+from spillable_stream.objects.interruptible import Begun, NoThreadError, begun
 
 __all__ = ["LAST_REQUEST_SECONDS", "LastRequests"]
 
@@ -22,12 +21,12 @@ class LastRequests:
     """
 
     def __init__(self) -> None:
-        self._unanswered: Future[object] | None = None
+        self._unanswered: Begun[object] | None = None
 
     def seconds(self) -> float:
         """Return how long to wait for a thread of the handle that may be asking the store."""
         unanswered = self._unanswered
-        return LAST_REQUEST_SECONDS if unanswered is None or unanswered.done() else 0.0
+        return LAST_REQUEST_SECONDS if unanswered is None or unanswered.has_ended else 0.0
 
     def are_answered(self, ask: Callable[[], object]) -> bool:
         """Tell whether a call that asks the store has ended in time. Else it continues by itself, and may succeed yet.
@@ -37,13 +36,12 @@ class LastRequests:
         """
         asked = partial(copy_context().run, partial(ask))  # with the blocks of `one_look` that this thread is in
         try:
-            done = begun(asked)
-        except RuntimeError:  # there can be no thread, as at the end of the process
+            asking = begun(asked)
+        except NoThreadError:  # there can be no thread, as at the end of the process
             asked()
             return True
-        wait([done], self.seconds())  # an interrupt says nothing of the store
-        if not done.done():
-            self._unanswered = done
+        if not asking.ends_within(self.seconds()):  # an interrupt says nothing of the store
+            self._unanswered = asking
             return False
-        done.result()
+        asking.take()
         return True

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from contextvars import ContextVar
 
 import pytest
 
 from spillable_stream.engine.store import last_requests
 from spillable_stream.engine.store.last_requests import LAST_REQUEST_SECONDS, LastRequests
+from spillable_stream.objects import interruptible
 from tests.support.no_threads import no_threads
 from tests.support.waiting import wait_until
 
@@ -52,7 +54,7 @@ def test_it_is_asked_in_the_context_of_the_caller() -> None:
 
 def test_without_a_thread_this_one_asks_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(last_requests, "begun", lambda call: threading.Thread(target=call).start())
+    monkeypatch.setattr(interruptible, "_idle", deque())
     with no_threads():
         assert LastRequests().are_answered(lambda: asked.append(threading.get_ident()))
     assert asked == [threading.get_ident()]
