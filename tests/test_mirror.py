@@ -139,7 +139,6 @@ SCENARIOS = {
     "test_mirror": "this",
     "test_release": "what keeps a release back",
     "test_package": "what is exported and installed",
-    "test_said_commands": "commands in messages can be typed",
     "test_said_ids": "IDs in messages are plain digits",
     "test_said_commands": "the paths in commands that messages name",
     "test_site": "the documentation site",

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from datetime import datetime
+from functools import partial
 
 import pyarrow as pa
 
@@ -41,6 +42,7 @@ from spillable_stream.errors import (
     UnsafeStoreError,
 )
 from spillable_stream.log_records import Seldom, fields, log_of
+from spillable_stream.objects.interruptible import begun_or_made
 from spillable_stream.objects.store import is_refusal
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.quantities import Duration
@@ -51,7 +53,7 @@ __all__ = ["CLOSE_SECONDS", "Spool", "open_spool"]
 _log = log_of(__name__)
 
 CLOSE_SECONDS = 10.0
-"""How long a close ships what is in the spool; the rest stays there for the next open."""
+"""How long a close ships what is in the spool, and waits for a put that is under way; the rest stays there."""
 
 _MEMORY_CAPACITY = 100_000
 _LOOK_SECONDS = 1.0  # at whether another handle still ships
@@ -131,9 +133,10 @@ class Spool:
         self._mutex = threading.Lock()  # of who ships now
         self._closing = threading.Lock()
         self._mover = SpoolMover(self._local.engine(), store)
-        self._store_path = store.path
+        self._store_path, self._store_calls = store.path, store.active_calls
         self._places = store.path, self._local.path  # of every record, and
         self._about = fields(store.path, file=self._local.path)
+        self._shipper = 0  # the thread that has the mutex, or had it last
         self._require_told = store.require_not_closed  # it asks nothing of the store
         self._trouble: Exception | None = None  # why the last attempt failed
         self._failures = 0
@@ -235,6 +238,7 @@ class Spool:
     def _ship(self) -> bool:
         """Ship one put, if this handle is the one that ships, and tell whether it is."""
         with self._mutex:
+            self._shipper = threading.get_ident()
             try:
                 if not self._mover.own():
                     return False
@@ -286,6 +290,9 @@ class Spool:
     def close(self, *, ship: bool = True) -> None:
         """Ship the events that wait, for `CLOSE_SECONDS` at most, and leave the rest in the spool. Idempotent.
 
+        A put that the store does not answer by then is left to its own end. If the store has it, the next handle does
+        not ship it again: it asks before it ships anything.
+
         Args:
             ship: whether to ship.
 
@@ -297,26 +304,37 @@ class Spool:
         self._end_of_shipping.come()
         with self._closing:
             if not self._is_closed:
-                deadline = time.monotonic() + CLOSE_SECONDS  # also of what the thread is shipping
-                self._thread.end()
-                self._end(deadline if ship else None)
+                self._end(time.monotonic() + CLOSE_SECONDS, ship=ship)
 
-    def _end(self, deadline: float | None) -> None:
+    def _end(self, deadline: float, *, ship: bool) -> None:
+        patience_seconds = 0.0  # after an interrupt
         try:
             with contextlib.suppress(ChannelClosedError):  # its log failed, and it says nothing more
-                if deadline is not None:
-                    self._ship_until(deadline)
+                if self._thread.end(CLOSE_SECONDS) and ship and (left_seconds := deadline - time.monotonic()) > 0:
+                    shipping = begun_or_made(partial(self._ship_until, deadline))
+                    if shipping.ends_within(left_seconds):
+                        shipping.take()
                 self._report_left()
+            patience_seconds = max(0.0, deadline - time.monotonic())
         finally:
-            with self._mutex:
-                self._mover.close(is_answered=self._trouble is None)
+            self._end_mover(patience_seconds)
             self._local.close()
             self._is_closed = True  # not before: after an interrupt, the next close does what is left to do
+
+    def _end_mover(self, patience_seconds: float) -> None:
+        """Let another handle ship. Leave a put that is under way: its thread finds the spool closed, and ends."""
+        if not self._mutex.acquire(timeout=patience_seconds):
+            self._store_calls.leave(self._shipper)
+            return
+        try:
+            self._mover.close(is_answered=self._trouble is None)
+        finally:
+            self._mutex.release()
 
     def _ship_until(self, deadline: float) -> None:
         try:
             is_mine, losses = True, 0  # in a row
-            while is_mine and losses < 2 and self._mover.waiting()[0] and time.monotonic() < deadline:
+            while is_mine and losses < 2 and time.monotonic() < deadline and self._mover.waiting()[0]:
                 losses += 1
                 with self._mover.unasked():  # a loss of earlier events is no reason to leave these here
                     is_mine, losses = self._ship(), 0

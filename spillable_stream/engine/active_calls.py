@@ -45,6 +45,7 @@ class ActiveCalls:
         self.of = of
         self.threads: dict[int, str] = {}
         self.ended: bool = False
+        self._left: set[int] = set()
         self.let_go: Callable[[], object] = lambda: None
 
     def run(self, call: str, section: Callable[[], T]) -> T:
@@ -84,6 +85,14 @@ class ActiveCalls:
             "(__del__) or a handler of warnings or logging; let another thread do that"
         )
 
+    def leave(self, thread: int) -> None:
+        """Let `end` wait for no call of a thread, which is known to end by itself, and whose outcome nobody loses.
+
+        Args:
+            thread: the thread's ID.
+        """
+        self._left.add(thread)
+
     def end(self, call: str, timeout_seconds: float) -> None:
         """Forbid new calls, and wait until the calls under way have ended. Idempotent.
 
@@ -99,8 +108,8 @@ class ActiveCalls:
         self.ended = True
         timeout_seconds = max(timeout_seconds, LONG_SECONDS)
         until = time.monotonic() + timeout_seconds
-        while self.threads:
-            if time.monotonic() >= until and (under_way := sorted(set(list(self.threads.values())))):
+        while under_way := sorted({name for thread, name in list(self.threads.items()) if thread not in self._left}):
+            if time.monotonic() >= until:
                 raise LockTimeoutError(
                     f"{call} of {self.of} has waited {timeout_seconds:g} s for {' and '.join(under_way)} of another "
                     "thread; its storage may be slow, or not answer. New calls are refused; repeat the call that "

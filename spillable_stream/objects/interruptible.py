@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 
 from spillable_stream.call_threads import POLL_SECONDS
 
-__all__ = ["Begun", "NoThreadError", "begun", "interruptible", "left_after"]
+__all__ = ["Begun", "NoThreadError", "begun", "begun_or_made", "interruptible", "left_after"]
 
 _T = TypeVar("_T")
 
@@ -33,7 +33,7 @@ class NoThreadError(Exception):
 
 
 class Begun(Generic[_T]):
-    """A call that another thread makes. It costs less than a future, of which each request would need one.
+    """A call that another thread makes. It costs less than a future, and each request needs one.
 
     Args:
         call: the call.
@@ -106,10 +106,7 @@ def interruptible(call: Callable[[], _T]) -> _T:
     """
     if threading.current_thread() is not threading.main_thread():
         return call()
-    try:
-        made = begun(call)
-    except NoThreadError:
-        return call()
+    made = begun_or_made(call)
     while not made.ends_within(POLL_SECONDS):
         pass
     return made.take()
@@ -126,6 +123,18 @@ def left_after(seconds: float, call: Callable[[], object]) -> None:
         begun(call).ends_within(seconds)
     except NoThreadError:
         return
+
+
+def begun_or_made(call: Callable[[], _T]) -> Begun[_T]:
+    """Begin a call in another thread; without one, make it in this one, as at the end of the process."""
+    try:
+        return begun(call)
+    except NoThreadError:
+        pass
+    made = Begun(call)
+    made.make()
+    made.tell()
+    return made
 
 
 def begun(call: Callable[[], _T]) -> Begun[_T]:

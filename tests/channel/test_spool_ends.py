@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from spillable_stream import Channel, Producer, StorageError, TransactionStateError, UnsafeStoreError
 from spillable_stream.channel import spool as spool_module
+from spillable_stream.engine.store import last_requests
 from spillable_stream.errors import ChannelClosedError
+from spillable_stream.objects.store import Content
 from tests.support.events import numbered, put, take
 from tests.support.faulty_store import Fault
 from tests.support.forks import in_child
 from tests.support.no_threads import no_threads
-from tests.support.object_channels import URL, log_of
+from tests.support.object_channels import URL, log_of, store_of
 from tests.support.spools import fail_store, in_store, lose_what_was_shipped, open_spooled, spool_of
 from tests.support.waiting import wait_until
 
 Open = Callable[..., Channel]
+
+_SECONDS = 60  # of a test that hangs
 
 
 def test_a_close_ships_what_is_there(by_hand: Open) -> None:
@@ -135,6 +140,63 @@ def test_what_the_thread_is_shipping_counts_as_the_time_of_a_close(
     monkeypatch.setattr(spool_module.PeriodicThread, "end", end_late)
     channel.close()
     assert in_store() == []
+
+
+class Silence:
+    """A store that answers no creation until it is told to."""
+
+    def __init__(self) -> None:
+        self.is_asked, self.may_answer = threading.Event(), threading.Event()
+
+    def begin(self, channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+        inner = store_of(channel).inner
+        create = inner.create
+
+        def wait(key: str, data: Content) -> bool:
+            self.is_asked.set()
+            assert self.may_answer.wait(_SECONDS)
+            return create(key, data)
+
+        monkeypatch.setattr(inner, "create", wait)
+
+
+@pytest.fixture
+def silence(monkeypatch: pytest.MonkeyPatch) -> Iterator[Silence]:
+    """A silence that ends with the test, and closes that wait for no answer for long."""
+    monkeypatch.setattr(spool_module, "CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(last_requests, "LAST_REQUEST_SECONDS", 0.1)
+    found = Silence()
+    yield found
+    found.may_answer.set()
+
+
+def test_a_close_leaves_a_put_that_a_silent_store_does_not_answer_and_says_where_the_events_are(
+    by_hand: Open, silence: Silence, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = by_hand()
+    put(channel, *numbered(0, 5))
+    silence.begin(channel, monkeypatch)
+    channel.close()
+    assert silence.is_asked.is_set() and not silence.may_answer.is_set()
+    assert "5 events are left in the spool" in caplog.text
+
+
+def test_a_put_that_a_close_leaves_to_its_thread_is_not_stored_twice(
+    opened: Open, silence: Silence, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = opened()
+    silence.begin(channel, monkeypatch)
+    put(channel, *numbered(0, 5))
+    assert silence.is_asked.wait(_SECONDS)
+    shipper = spool_of(channel)._shipper
+    channel.close()
+    assert "5 events are left in the spool" in caplog.text
+    silence.may_answer.set()
+    wait_until(lambda: shipper not in {thread.ident for thread in threading.enumerate()})
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+    channel = opened()
+    channel.flush()
+    assert take(channel) == numbered(0, 5)
 
 
 def test_a_close_without_a_flush_ships_nothing(by_hand: Open) -> None:

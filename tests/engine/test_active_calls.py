@@ -432,3 +432,23 @@ def untold_threads(channel: Channel) -> set[int]:
     """Return the threads to which no loss is told that waits in a handle, of a store."""
     untold = getattr(channel.engine().log, "untold_loss", None)
     return set() if untold is None else untold._threads
+
+
+def test_an_end_waits_for_no_call_that_was_left() -> None:
+    calls, begun, may_end = active_calls.ActiveCalls("a test"), threading.Event(), threading.Event()
+
+    def call() -> None:
+        begun.set()
+        assert may_end.wait(PATIENCE_SECONDS)
+
+    thread = threading.Thread(target=calls.run, args=("a call", call))
+    thread.start()
+    try:
+        assert begun.wait(PATIENCE_SECONDS) and thread.ident is not None
+        calls.leave(thread.ident)
+        calls.end("a close", 0.0)
+        assert thread.is_alive()
+    finally:
+        may_end.set()
+        thread.join(PATIENCE_SECONDS)
+    assert calls.threads == {}

@@ -38,8 +38,8 @@ class ByHand:
     def ensure(self) -> None:
         pass
 
-    def end(self, within_seconds: float | None = None) -> None:
-        pass
+    def end(self, within_seconds: float | None = None) -> bool:
+        return True
 
 
 def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:

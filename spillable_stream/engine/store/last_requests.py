@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
 
-from spillable_stream.objects.interruptible import Begun, NoThreadError, begun
+from spillable_stream.objects.interruptible import Begun, begun_or_made
 
 __all__ = ["LAST_REQUEST_SECONDS", "LastRequests"]
 
@@ -35,11 +35,7 @@ class LastRequests:
             ask: the call. What it raises in time is raised.
         """
         asked = partial(copy_context().run, partial(ask))  # with the blocks of `one_look` that this thread is in
-        try:
-            asking = begun(asked)
-        except NoThreadError:  # there can be no thread, as at the end of the process
-            asked()
-            return True
+        asking = begun_or_made(asked)
         if not asking.ends_within(self.seconds()):  # an interrupt says nothing of the store
             self._unanswered = asking
             return False
