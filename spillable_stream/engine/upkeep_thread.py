@@ -52,9 +52,9 @@ class UpkeepThread:
                 if self._warning.is_due():
                     _log.warning("nobody looks after %s for now: %s", self._log.path, e, extra=fields(self._log.path))
 
-    def end(self, within_seconds: float | None = None) -> None:
-        """End the thread as `PeriodicThread.end` does, with its argument."""
-        self._thread.end(within_seconds)
+    def end(self, within_seconds: float | None = None) -> bool:
+        """End the thread, and tell whether it has ended, as `PeriodicThread.end` does, with its argument."""
+        return self._thread.end(within_seconds)
 
     def report(self, error: Exception, until: str = "for now", *, seldom: bool = True) -> None:
         """Log that something due was not done, unless the handle is closed.

@@ -82,9 +82,10 @@ class HandleLock:
         with self.held(self._timeout_seconds):
             yield
 
-    def wait(self, timeout_seconds: float) -> None:
-        """Wait until no other thread has it, but not for longer than this."""
-        with contextlib.suppress(LockTimeoutError):
-            if not self.is_mine:
-                with self.held(timeout_seconds):
-                    pass
+    def wait(self, timeout_seconds: float) -> bool:
+        """Wait until no other thread has it, but not for longer than this, and tell whether none has."""
+        if self.is_mine:
+            return True
+        with contextlib.suppress(LockTimeoutError), self.held(timeout_seconds):
+            return True
+        return False

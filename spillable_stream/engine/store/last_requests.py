@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
@@ -22,6 +23,20 @@ class LastRequests:
 
     def __init__(self) -> None:
         self._unanswered: Begun[object] | None = None
+        self._vain_until = 0.0  # monotonic: until when no other thread is waited for
+
+    def have_ended(self, wait: Callable[[float], bool]) -> bool:
+        """Wait for a thread of the handle that may be asking the store, and tell whether it has ended.
+
+        Where one has not, the others that the same end waits for are given no more time.
+
+        Args:
+            wait: waits so many seconds at most, and tells whether the thread has ended.
+        """
+        if wait(0.0 if time.monotonic() < self._vain_until else self.seconds()):
+            return True
+        self._vain_until = time.monotonic() + LAST_REQUEST_SECONDS
+        return False
 
     def seconds(self) -> float:
         """Return how long to wait for a thread of the handle that may be asking the store."""

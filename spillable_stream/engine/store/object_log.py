@@ -390,4 +390,4 @@ class ObjectLog:
         """
         self.closed = True
         if not forked:
-            self._lock.wait(self.last_requests.seconds())
+            self.last_requests.have_ended(self._lock.wait)

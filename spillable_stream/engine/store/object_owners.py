@@ -297,7 +297,7 @@ class ObjectOwners:
             forked: in a forked child, which has no such thread.
         """
         if not forked:
-            self._thread.end(self._last_requests.seconds())
+            self._last_requests.have_ended(self._thread.end)
 
 
 _WAIT = OwnerRecord(-1, "")

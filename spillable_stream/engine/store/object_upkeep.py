@@ -135,7 +135,7 @@ class ObjectUpkeep:
         """
         if forked:
             return
-        self._thread.end(self._log.last_requests.seconds())
+        self._log.last_requests.have_ended(self._thread.end)
         acting, self._acting = self._acting, None
         if acting is not None:
             acting.close()

@@ -77,7 +77,7 @@ class ObjectStatusWriter:
 
         A forked child has no thread, and leaves all to the parent.
         """
-        if last is not None and self._thread.end(self._last_requests.seconds()):  # else it may write after this
+        if last is not None and self._last_requests.have_ended(self._thread.end):  # else it may write after this
             self._next = last
             self._last_requests.are_answered(self.run_once)
 

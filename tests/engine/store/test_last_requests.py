@@ -58,3 +58,16 @@ def test_without_a_thread_this_one_asks_and_waits(monkeypatch: pytest.MonkeyPatc
     with no_threads():
         assert LastRequests().are_answered(lambda: asked.append(threading.get_ident()))
     assert asked == [threading.get_ident()]
+
+
+def test_an_end_waits_in_vain_for_one_thread_at_most() -> None:
+    requests, waited = LastRequests(), list[float]()
+
+    def wait(seconds: float) -> bool:
+        waited.append(seconds)
+        return False
+
+    assert not requests.have_ended(wait) and not requests.have_ended(wait)
+    assert waited == [LAST_REQUEST_SECONDS, 0]
+    assert requests.are_answered(lambda: None), "what is asked meanwhile is waited for"
+    assert requests.have_ended(lambda seconds: seconds == 0)
