@@ -28,15 +28,6 @@ def test_a_missing_directory_and_an_empty_one_are_not_channel(tmp_path: Path) ->
         read_identity(FS, tmp_path)
 
 
-@pytest.mark.parametrize("part", ["data", "checkpoint"])
-def test_a_directory_of_a_channel_is_not_the_channel_and_says_where_that_is(path: Path, part: str) -> None:
-    """A repair of it was advised, which said the same again."""
-    Channel(path, minimum_required_space=0).close()
-    with pytest.raises(NotAChannelError, match=rf"but is a directory of a channel: give {path}$") as refused:
-        read_identity(FS, path / part)
-    assert not refused.value.is_missing, "nobody creates one there"
-
-
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     identified(FS, tmp_path)
     identity = tmp_path / "channel.json"
@@ -134,6 +125,7 @@ def test_where_another_directory_of_a_channel_was_given_for_it_no_repair_is_advi
         with pytest.raises(NotAChannelError, match=f", and is a directory of a channel: give {path}$") as refused:
             call()
         assert "spillable repair" not in str(refused.value)
+        assert not refused.value.is_missing, "nobody creates one there"
     path.rename(tmp_path / "moved")
     with pytest.raises(NotAChannelError, match=f"give {path}, or where that is now$"):
         verify(tmp_path / "moved" / name)
