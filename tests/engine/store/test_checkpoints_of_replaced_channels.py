@@ -329,6 +329,7 @@ def test_a_trim_that_notices_that_the_bucket_was_put_back_leaves_a_void_slot_and
         put(channel, b"not stored")
     for _ in range(4):
         put(channel, b"stored")
+    channel.close()
     assert left in objects and peek(open_handle()) == [b"stored"] * 4
 
 
