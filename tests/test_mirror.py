@@ -124,6 +124,7 @@ SCENARIOS = {
     "spark/test_positions": "positions of queries, and kept events",
     "spark/test_readme": "the program of the README",
     "spark/test_soak": "a query that is stopped and started at random",
+    "spark/test_sink_start": "what a sink's task imports",
     "spark/test_source_start": "what a query's first batch imports and opens",
     "spark/test_store_requests": "what the calls of Spark ask of a store",
     "spark/test_stream": "source and sink on a real Spark",

@@ -22,9 +22,10 @@ from spillable_stream.engine.port import KnownState, beginning_with
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.location import is_location
+from spillable_stream.spark.local_path import absolute
 from spillable_stream.system_errors import may_not_write
 
-__all__ = ["absolute", "acquire", "visit", "visit_to_read"]
+__all__ = ["acquire", "visit", "visit_to_read"]
 
 _log = log_of(__name__)
 
@@ -100,11 +101,6 @@ def acquire(
     """
     channel = _resumed(_key(path, readonly), schema, options)
     return channel or Channel(path, create=create, readonly=readonly, schema=schema, **options)
-
-
-def absolute(path: str) -> str:
-    """Return the path of a channel, whatever the working directory; an address in a store as it is."""
-    return path if is_location(path) else os.path.abspath(path)
 
 
 def _key(path: str, readonly: bool) -> _Key:

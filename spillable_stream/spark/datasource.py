@@ -255,7 +255,7 @@ class SpillableDataSource(DataSource):
         """Return a writer through a source of a configuration file."""
         from spillable_stream.spark.sink.flow_plan import plan_flow
         from spillable_stream.spark.sink.flow_writer import FlowStreamWriter
-        from spillable_stream.spark.sink.sink_plan import SinkOptions
+        from spillable_stream.spark.sink.sink_options import SinkOptions
 
         _refuse_overwrite(overwrite, stream=True)
         if self._spark_option("path") is not None:
@@ -265,7 +265,8 @@ class SpillableDataSource(DataSource):
 
     def _sink_plan(self, schema: StructType, overwrite: bool, *, stream: bool = False) -> SinkPlan | ShardedPlan:
         """Create or widen the channel, or the shards, for rows of ``schema``, and return how to write them."""
-        from spillable_stream.spark.sink.sink_plan import SinkOptions, plan_sink
+        from spillable_stream.spark.sink.sink_channel import plan_sink
+        from spillable_stream.spark.sink.sink_options import SinkOptions
 
         _refuse_overwrite(overwrite, stream=stream)
         if not schema.fields:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from urllib.parse import unquote
 
-__all__ = ["is_file_uri", "local_path"]
+from spillable_stream.objects.location import is_location
+
+__all__ = ["absolute", "is_file_uri", "local_path"]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
@@ -24,6 +27,11 @@ def local_path(given: str, *, is_encoded: bool = True) -> str:
 def is_file_uri(given: str) -> bool:
     """Tell whether a path is a ``file:`` URI."""
     return given[:5].lower() == "file:"
+
+
+def absolute(path: str) -> str:
+    """Return the path of a channel, whatever the working directory; an address in a store as it is."""
+    return path if is_location(path) else os.path.abspath(path)
 
 
 def _path_of_uri(uri: str, *, is_encoded: bool) -> str:

@@ -23,7 +23,8 @@ from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.sink.sharded_plan import plan_sharded_sink
 from spillable_stream.spark.sink.sharded_writer import ShardedStreamWriter
-from spillable_stream.spark.sink.sink_plan import SinkOptions, plan_sink
+from spillable_stream.spark.sink.sink_channel import plan_sink
+from spillable_stream.spark.sink.sink_options import SinkOptions
 from spillable_stream.spark.sink.writer import SpillableBatchWriter, SpillableStreamWriter
 from spillable_stream.spark.source.batch_reader import SpillableBatchReader
 from spillable_stream.spark.source.read_options import BatchOptions, StreamOptions

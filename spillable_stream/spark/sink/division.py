@@ -8,12 +8,14 @@ completed by the same division only: with another one, rows would be missing or 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import md5
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import SinkBatch
+
+if TYPE_CHECKING:
+    from spillable_stream.channel.channel import Channel
 
 __all__ = [
     "Answer",
@@ -24,6 +26,7 @@ __all__ = [
     "division_with_places",
     "latest",
     "of_query",
+    "shown_channels",
     "stored_batches",
     "stored_otherwise",
     "what_to_do",
@@ -117,6 +120,11 @@ def division_with_places(name: str, query: str) -> str | None:
     """Return the division in the name of a query's batch if it says where its channels are, as a flow's does."""
     division = _division(name, query) or ""
     return division if division.startswith("flow-") else None
+
+
+def shown_channels(kind: str, names: Sequence[str]) -> str:
+    """Return what messages call channels that share a write, such as ``the shards 0, 2``."""
+    return f"the {kind}{'' if len(names) == 1 else 's'} {', '.join(names)}"
 
 
 def _division(name: str, query: str) -> str | None:

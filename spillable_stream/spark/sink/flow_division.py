@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from spillable_stream.flow.configuration.channel_times import time_properties
 from spillable_stream.flow.configuration.model import ComponentConfig, SourceConfig, described
 from spillable_stream.flow.open_channel import arguments_on_host
-from spillable_stream.spark.channel_pool import absolute
+from spillable_stream.spark.local_path import absolute
 from spillable_stream.spark.sink.division import digest
 
 __all__ = ["flow_division", "place_of"]

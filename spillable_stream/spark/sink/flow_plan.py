@@ -32,10 +32,12 @@ from spillable_stream.format.batch import EVENT_SCHEMA, check_columns
 from spillable_stream.shown_value import as_typed
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.side_by_side import side_by_side
-from spillable_stream.spark.sink.division import StoredBatches, batch_of, stored_otherwise, what_to_do
+from spillable_stream.spark.sink.division import StoredBatches, batch_of, shown_channels, stored_otherwise, what_to_do
 from spillable_stream.spark.sink.flow_division import flow_division, place_of
 from spillable_stream.spark.sink.optional_channels import OptionalChannel, plan_optional
-from spillable_stream.spark.sink.sink_plan import SinkOptions, SinkPlan, plan_for, shown_channels
+from spillable_stream.spark.sink.sink_channel import plan_for
+from spillable_stream.spark.sink.sink_options import SinkOptions
+from spillable_stream.spark.sink.sink_plan import SinkPlan
 
 __all__ = ["FlowPlan", "plan_flow"]
 

@@ -33,7 +33,9 @@ from spillable_stream.flow.open_channel import configured_channels
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit, visit_to_read
 from spillable_stream.spark.sink.division import Answer, answer_of
-from spillable_stream.spark.sink.sink_plan import SinkOptions, SinkPlan, plan_for
+from spillable_stream.spark.sink.sink_channel import plan_for
+from spillable_stream.spark.sink.sink_options import SinkOptions
+from spillable_stream.spark.sink.sink_plan import SinkPlan
 from spillable_stream.spark.sink.task_guards import refuse_self_read
 from spillable_stream.spark.sink.task_stage import Staged
 

@@ -19,21 +19,28 @@ from spillable_stream.channel.known_uuid import uuid_at
 from spillable_stream.channel.several_channels import PlannedChannel, enter_together
 from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
-from spillable_stream.spark.channel_pool import absolute, visit
+from spillable_stream.spark.channel_pool import visit
+from spillable_stream.spark.local_path import absolute
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.side_by_side import side_by_side
-from spillable_stream.spark.sink.division import StoredBatches, batch_of, latest, stored_otherwise, what_to_do
+from spillable_stream.spark.sink.division import (
+    StoredBatches,
+    batch_of,
+    latest,
+    shown_channels,
+    stored_otherwise,
+    what_to_do,
+)
 from spillable_stream.spark.sink.shards import Shards
-from spillable_stream.spark.sink.sink_plan import (
-    SinkOptions,
-    SinkPlan,
+from spillable_stream.spark.sink.sink_channel import (
     batches_that_matter,
     check_sink_channel,
     plan_for,
     require_fit,
-    shown_channels,
     sink_channel,
 )
+from spillable_stream.spark.sink.sink_options import SinkOptions
+from spillable_stream.spark.sink.sink_plan import SinkPlan
 from spillable_stream.spark.sink.sink_times import SinkTimes
 
 __all__ = ["ShardedPlan", "plan_sharded_sink", "shard_path"]

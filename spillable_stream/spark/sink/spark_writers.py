@@ -20,7 +20,6 @@ from spillable_stream.engine.port import SinkBatch
 from spillable_stream.errors import SpillableError
 from spillable_stream.spark.query_task import QueryTask
 from spillable_stream.spark.sink.spark_checkpoint import NOWHERE, SparkCheckpoint
-from spillable_stream.spark.sink.written_channels import WrittenChannels
 from spillable_stream.spark.spark_errors import short_traces
 
 try:
@@ -198,6 +197,8 @@ class StreamWriter(SinkWriter[P], DataSourceStreamArrowWriter):
             ChannelFullError: there was no room within ``keepAlive``; nothing was published.
             StorageError: the disk failed, that of Spark's checkpoint among them.
         """
+        from spillable_stream.spark.sink.written_channels import WrittenChannels  # it opens channels, and no task does
+
         outputs = self._outputs(messages)
         told = next((output.checkpoints for output in outputs if output.checkpoints), "")
         self._checkpoint.sync_batch(batchId, told)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from spillable_stream.engine.port import SinkBatch, one_look
-from spillable_stream.spark.channel_pool import absolute
+from spillable_stream.spark.local_path import absolute
 from spillable_stream.spark.sink.sink_plan import SinkPlan
 from spillable_stream.spark.sink.sink_times import wall_clock_ms
 from spillable_stream.spark.sink.spark_writers import BatchWriter, SinkWriter, StreamWriter

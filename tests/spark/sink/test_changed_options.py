@@ -24,7 +24,8 @@ from spillable_stream.spark.sink import written_channels as module
 from spillable_stream.spark.sink.flow_writer import FlowStreamWriter
 from spillable_stream.spark.sink.sharded_plan import ShardedPlan, plan_sharded_sink
 from spillable_stream.spark.sink.sharded_writer import ShardedStaged, ShardedStreamWriter
-from spillable_stream.spark.sink.sink_plan import SinkOptions, SinkPlan
+from spillable_stream.spark.sink.sink_options import SinkOptions
+from spillable_stream.spark.sink.sink_plan import SinkPlan
 from spillable_stream.spark.sink.spark_checkpoint import SparkCheckpoint
 from spillable_stream.spark.sink.spark_writers import StreamWriter
 from spillable_stream.spark.sink.writer import SpillableStreamWriter

@@ -14,7 +14,8 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 import spillable_stream as ss
 from spillable_stream.engine.port import SinkBatch
 from spillable_stream.spark.sink.sharded_plan import ShardedPlan, plan_sharded_sink, shard_path
-from spillable_stream.spark.sink.sink_plan import TASK_INLINE_BYTES, SinkOptions
+from spillable_stream.spark.sink.sink_channel import TASK_INLINE_BYTES
+from spillable_stream.spark.sink.sink_options import SinkOptions
 
 ORDERS = StructType([StructField("customer", StringType()), StructField("n", LongType())])
 
