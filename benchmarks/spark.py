@@ -10,16 +10,17 @@ __all__ = ["SPARK_PARTS"]
 _SOURCE = """\
 The rows lie in a channel, put in transactions of 10,000 (`transactionCapacity`'s default), and in Parquet files that
 Spark wrote (snappy), two files a micro-batch. Both are in the page cache. A query reads micro-batches of equal size
-into `noop`, once before it counts: the JVM compiles meanwhile. Rows a second are over the batches' own
-`triggerExecution`, without the first two; CPU is that of the JVM and of Python's workers. The channel checks every
-byte's checksum. The floor is a source in Python that yields one batch from memory again and again: what Spark takes to
-pass rows from Python, without any storage, so no source in Python can be faster."""
+into `noop`. Two rounds of all contestants come before those that count, since the JVM compiles meanwhile. Rows a second
+are over the batches' own `triggerExecution`, without the first two; CPU is that of the JVM and of Python's workers. The
+channel checks every byte's checksum. The floor is a source in Python that yields one batch from memory again and again:
+what Spark takes to pass rows from Python, without any storage, so no source in Python can be faster."""
 
 _SINK = """\
 `rate-micro-batch` makes the same rows for every sink. Parquet's sink (snappy, with its commit log `_spark_metadata`)
 syncs nothing, so what it wrote can be lost with the host; the channel syncs every batch before it is committed. The
 floor is a sink in Python that drops its rows, *noop* drops them in the JVM, and the last one writes the channel's bytes
-of a batch with plain writes and syncs them. A query runs once before it counts."""
+of a batch with plain writes and syncs them. Two rounds of all contestants come before those that count, since the JVM
+compiles meanwhile."""
 
 _LATENCY = """\
 Another process commits single rows at random moments, 0.3 to 0.9 s apart, each with the time when its commit began,
@@ -43,8 +44,9 @@ _OBJECTS = """\
 Two tasks write, or read, a batch in an S3 that moto plays over the loopback interface. In the plain contestant, the
 same tasks serialise the same rows as Arrow and upload them with the same client, or read them in ranges, and the driver
 writes one object that names theirs. The channel checks that its commit is the first, and every byte's checksum. It is
-created before the clock starts. A round's figure is the median of three batches. A batch costs the channel some
-requests more, however large it is, so the sink also writes batches as large as on a disk."""
+created before the clock starts. A round's figure is the median of three batches. Two rounds of all contestants come
+before those that count, since the JVM compiles meanwhile. A batch costs the channel some requests more, however large
+it is, so the sink also writes batches as large as on a disk."""
 
 SPARK_PARTS = {
     "spark-source": Part("Spark's source", _SOURCE, spark_source.groups),

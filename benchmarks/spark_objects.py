@@ -16,7 +16,7 @@ from benchmarks import spark_rows, spark_uploads
 from benchmarks.objects import new_place, s3_place
 from benchmarks.rounds import Contestant, Group, Plan
 from benchmarks.spark_rows import Kind
-from benchmarks.spark_session import ROWS, session
+from benchmarks.spark_session import ROWS, WARM_UP_ROUNDS, session
 from spillable_stream.objects.location import Location
 
 __all__ = ["OURS", "PLAIN", "groups", "large_sink_name", "sink_name", "source_name"]
@@ -52,12 +52,12 @@ def groups(_: Plan, directory: Path) -> Iterator[Group]:
         for kind in spark_rows.KINDS:
             rows = _Rows(spark, kind._replace(batch_rows=kind.batch_rows // _FEWER), location)
             title = f"Sink, in a store: {kind.title}"
-            yield Group(sink_name(kind), title, "rows/s", PLAIN, rows.sinks(), _ROUNDS, warm_ups=1)
+            yield Group(sink_name(kind), title, "rows/s", PLAIN, rows.sinks(), _ROUNDS, WARM_UP_ROUNDS)
             sources = {OURS: rows.reader("spillable"), PLAIN: rows.reader(spark_uploads.NAME)}
             title = f"Source, in a store: {kind.title}"
-            yield Group(source_name(kind), title, "rows/s", PLAIN, sources, _ROUNDS, warm_ups=1)
+            yield Group(source_name(kind), title, "rows/s", PLAIN, sources, _ROUNDS, WARM_UP_ROUNDS)
             large, title = _Rows(spark, kind, location), f"Sink, in a store, {_MORE}: {kind.title}"
-            yield Group(large_sink_name(kind), title, "rows/s", PLAIN, large.sinks(), _ROUNDS, warm_ups=1)
+            yield Group(large_sink_name(kind), title, "rows/s", PLAIN, large.sinks(), _ROUNDS, WARM_UP_ROUNDS)
 
 
 class _Rows:

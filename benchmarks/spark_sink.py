@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks import spark_limit, spark_rows
 from benchmarks.rounds import Figures, Group, Plan
 from benchmarks.spark_rows import Kind
-from benchmarks.spark_session import ROUNDS, ROWS, rate, session
+from benchmarks.spark_session import ROUNDS, ROWS, WARM_UP_ROUNDS, rate, session
 
 __all__ = ["DISK", "LIMIT", "NOTHING", "OURS", "PEER", "Sinks", "group_name", "groups"]
 
@@ -60,7 +60,7 @@ class Sinks:
             DISK: self.disk,
         }
         title = f"Sink: {self._kind.title}"
-        return Group(group_name(self._kind), title, "rows/s", LIMIT, contestants, ROUNDS, warm_ups=1)
+        return Group(group_name(self._kind), title, "rows/s", LIMIT, contestants, ROUNDS, WARM_UP_ROUNDS)
 
     def parquet(self, place: Path) -> Figures:
         """Write Parquet files and their commit log (`_spark_metadata`); nothing is synced."""

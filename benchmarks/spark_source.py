@@ -15,7 +15,7 @@ import spillable_stream as ss
 from benchmarks import spark_limit, spark_rows
 from benchmarks.rounds import Figures, Group, Plan
 from benchmarks.spark_rows import Kind
-from benchmarks.spark_session import ROUNDS, rate, session
+from benchmarks.spark_session import ROUNDS, WARM_UP_ROUNDS, rate, session
 
 __all__ = ["LIMIT", "OURS", "PEER", "Sources", "group_name", "groups"]
 
@@ -40,7 +40,7 @@ def groups(_: Plan, directory: Path) -> Iterator[Group]:
                 sources = Sources(spark, kind, Path(place))
                 contestants = {LIMIT: sources.limit, PEER: sources.parquet, OURS: sources.spillable}
                 title = f"Source: {kind.title}"
-                yield Group(group_name(kind), title, "rows/s", LIMIT, contestants, ROUNDS, warm_ups=1)
+                yield Group(group_name(kind), title, "rows/s", LIMIT, contestants, ROUNDS, WARM_UP_ROUNDS)
 
 
 class Sources:
