@@ -34,6 +34,8 @@ _OURS = re.compile(
 )
 _TRACE = "Traceback (most recent call last):"
 _OF_PYTHON = re.compile(rf"{re.escape(_TRACE)}\n(?:[ \t].*\n|\n)*(\S.*)")  # what a trace ends with
+# Each Spark stops a stream's reader in the end, also one that it could not make.
+_OF_NO_READER = "UnboundLocalError: cannot access local variable 'reader'"
 _TRACES = "\nJVM stacktrace:"
 
 _OF_HANDLES = tuple(  # what messages advise, and what that is to a query
@@ -122,9 +124,9 @@ def explain(error: BaseException | None) -> str:
         if (sentence := _sentence(str(link))) is not None:
             return sentence
     text = str(error).strip()
-    first_line, raised = text.partition("\n")[0], _OF_PYTHON.search(text)
-    if raised is not None:
-        first_line = f"{first_line.removesuffix(_TRACE).rstrip(': ')}: {raised[1]}"
+    first_line = text.partition("\n")[0]
+    if raised := [end for end in _OF_PYTHON.findall(text) if not end.startswith(_OF_NO_READER)]:
+        first_line = f"{first_line.removesuffix(_TRACE).rstrip(':. ')}: {raised[-1]}"
     return f"the error is not one of spillable_stream: {type(error).__name__}{': ' if first_line else ''}{first_line}"
 
 

@@ -300,6 +300,38 @@ def test_another_error_of_python_is_named_by_what_its_trace_ends_with() -> None:
         assert explain(SparksError(text)).endswith(f"SparksError: Failed to plan: {told}")
 
 
+def test_another_error_of_python_is_the_one_that_was_raised_from_its_cause() -> None:
+    try:
+        try:
+            raise KeyError("x")
+        except KeyError as e:
+            raise ValueError("the shop is closed") from e
+    except ValueError:
+        trace = traceback.format_exc()
+    assert explain(SparksError(f"See the trace below.\n{trace}")).endswith(": ValueError: the shop is closed")
+
+
+def test_another_error_of_python_is_the_one_that_kept_spark_from_a_reader() -> None:
+    """Each Spark stops the reader that it then does not have, and Python says that of the variable."""
+
+    def runs(make: Callable[[], SpillableStreamReader]) -> None:
+        try:
+            reader = make()
+        finally:
+            reader.stop()
+
+    def fail() -> SpillableStreamReader:
+        raise ModuleNotFoundError("No module named 'shop'")
+
+    try:
+        runs(fail)
+    except UnboundLocalError:
+        trace = traceback.format_exc()
+    assert explain(SparksError(f"See the trace below.\n{trace}")).endswith(
+        "ModuleNotFoundError: No module named 'shop'"
+    )
+
+
 @pytest.mark.parametrize("error", [KeyError(), KeyError("")])
 def test_error_without_a_message_is_named(error: KeyError) -> None:
     assert explain(error).startswith("the error is not one of spillable_stream: KeyError")
