@@ -7,6 +7,7 @@ import inspect
 import logging
 import re
 import shutil
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -453,20 +454,22 @@ def test_stream_whose_channel_is_gone_when_a_batch_ends_says_that_and_not_that_w
     spark: SparkSession, put: Put, tmp_path: Path
 ) -> None:
     """Spark makes the writer anew to commit, and again to abort; an error of the second would hide the first."""
-    found = []
-    # A task that begins to write only when the channel is gone says that itself, and is no matter.
+    found: list[str] = []
+    # A task that begins to write only when the channel is gone says that itself, and is no matter: the next has longer.
     while len(found) < 5:
-        found.append(lost_in_a_batch(spark, put(f"a{len(found)}", b"x"), tmp_path / str(len(found))))
+        name, seconds = str(len(found)), 0.5 * len(found)
+        found.append(lost_in_a_batch(spark, put(f"a{name}", b"x"), tmp_path / name, seconds))
         if not any(said in found[-1] for said in (" has no channel at ", " has no directory ")):
             break
     assert found[-1].startswith(f"{tmp_path / str(len(found) - 1) / 'sink'} is not a channel: it is a file"), found
 
 
-def lost_in_a_batch(spark: SparkSession, source: Path, directory: Path) -> str:
-    """Return how the end of a query is explained whose sink's channel goes while its rows are made."""
+def lost_in_a_batch(spark: SparkSession, source: Path, directory: Path, seconds: float) -> str:
+    """Return how the end of a query is explained whose sink's channel goes so many seconds after its rows are read."""
     sink, elsewhere = directory / "sink", directory / "elsewhere"
 
     def lose_the_sink(body: bytes) -> bytes:
+        time.sleep(seconds)
         sink.rename(elsewhere)
         sink.write_text("no channel")
         return body
