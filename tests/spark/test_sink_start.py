@@ -27,18 +27,20 @@ import sys
 
 import pyarrow as pa
 from pyspark import TaskContext, worker
+from pyspark.sql import Row, datasource
 from pyspark.sql.worker import write_into_data_source
 
 with open(sys.argv[1], "rb") as file:
     of_batch, of_stream = pickle.load(file)
-few, many = (pa.record_batch({"id": range(count)}) for count in (10, 100_000))
-for rows in few, many:
-    of_batch.write(iter([rows]))
+few, many = range(10), range(100_000)
+for ids in few, many:
+    of_batch.write(iter([pa.record_batch({"id": ids})]))
 context = TaskContext._taskContext = TaskContext()
 context._localProperties = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"}
 context._partitionId = 0
-for rows in few, many:
-    of_stream.write(iter([rows]))
+for ids in few, many:  # one by one in Spark 4.0
+    has_arrow = hasattr(datasource, "DataSourceStreamArrowWriter")
+    of_stream.write(iter([pa.record_batch({"id": ids})]) if has_arrow else (Row(id=i) for i in ids))
 print(*(name for name in sys.modules if name.startswith("spillable_stream")))
 """
 

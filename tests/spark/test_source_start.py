@@ -20,6 +20,7 @@ WORKER = """
 import sys
 from collections import Counter
 
+from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming import python_streaming_source_runner
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -30,9 +31,13 @@ from spillable_stream.spark.datasource import SpillableDataSource
 
 source = SpillableDataSource({"path": sys.argv[1], "group": "g", "maxEventsPerTrigger": "1000"})
 reader = source.streamReader(StructType([StructField("id", LongType())]))
-limit, first = reader.getDefaultReadLimit(), reader.initialOffset()
-end = reader.latestOffset(first, limit)
-reader.reportLatestOffset()
+if hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
+    limit = reader.getDefaultReadLimit()
+    end = reader.latestOffset(reader.initialOffset(), limit)
+    reader.reportLatestOffset()
+else:  # before Spark 4.2
+    reader.initialOffset()
+    end = reader.latestOffset()
 assert reader.partitions(reader.initialOffset(), end)
 print(*(name for name in sys.modules if name.startswith("spillable_stream")))
 print(*(count for path, count in opened.items() if path.endswith("/channel.json")))
