@@ -248,7 +248,7 @@ def make_directories(fs: FileSystem, layout: Layout) -> None:
     fs.make_directory(home)
     fs.share_directory(home)
     fs.sync_parents(home)
-    mine = read_owner(fs, home) if fs.exists(home / OWNER_FILE) else None
+    mine = readable_owner(fs, home)
     token = mine.token if mine and mine.channel == layout.channel else uuid.uuid4().hex
     where, inode = whereabouts(fs, layout)
     owner = DirectoryOwner(layout.channel, HOME, token, where, inode, layout=identity_of(layout))

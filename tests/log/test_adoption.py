@@ -119,6 +119,13 @@ def test_a_copy_gets_the_directories_elsewhere_by_a_claim_once_the_channel_that_
         Channel(tmp_path / "away", create=False)
 
 
+def test_an_adoption_writes_an_owner_file_of_the_channels_own_directory_that_cant_be_read_anew(tmp_path: Path) -> None:
+    """A repair was advised, which found nothing to do."""
+    path = earlier(tmp_path)
+    (path / OWNER_FILE).write_text("{")
+    assert contents(path) == [b"0", b"1", b"2", b"3"]
+
+
 def test_it_is_not_adopted_while_an_earlier_release_has_it_open(tmp_path: Path) -> None:
     path = earlier(tmp_path)
     lock = FileLock.open(FS, path / "open.lock")
