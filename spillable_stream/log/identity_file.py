@@ -203,7 +203,7 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
         elif fs.exists(path / file_names.OWNER_FILE) or any(map(file_names.parse_data_file, fs.list(path / "data"))):
             what += f", but the data of a channel; if that was removed, '{command('repair', path)}' rewrites it"
         else:
-            what += backup_at(fs, path)
+            what += backup_at(fs, path) or _inside_of_channel(fs, path)
         raise NotAChannelError(f"{path} is not a channel: it {what}", is_missing=not of_a_channel) from None
     except NONSENSE as e:
         mend = f"'{command('repair', path)}' rewrites it if the other files say it, or restore it from a copy"
@@ -222,6 +222,14 @@ def _of_a_channel(fs: FileSystem, path: Path) -> str:
         if owner is not None and owner.role != HOME:
             moved = "" if has_identity(fs, Path(owner.home)) else ", or where that is now"
             return f", and is a directory of a channel: give {owner.home}{moved}"
+    return ""
+
+
+def _inside_of_channel(fs: FileSystem, path: Path) -> str:
+    for above in fs.real_path(path).parents:
+        with contextlib.suppress(FileNotFoundError, StorageError, *NONSENSE):
+            proven_channel(fs.read_file(above / IDENTITY))
+            return f", and is inside of a channel: give {above}"
     return ""
 
 

@@ -45,6 +45,11 @@ def of_objects(place: Path) -> Path:
     return place / "objects"
 
 
+def inside(place: Path) -> Path:
+    ss.Channel(place / "channel", minimum_required_space=0).close()
+    return place / "channel" / "groups"
+
+
 def without_identity(place: Path) -> Path:
     with ss.Channel(place / "lost", minimum_required_space=0) as channel:
         put(channel, b"a")
@@ -69,6 +74,7 @@ def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (of_others, f"it has no channel.json; {CHECK}"),
         (a_backup, "and is a backup: 'spillable restore {} PATH' creates a channel from it"),
         (of_objects, "holds a channel of objects, not of files: open it as object+file://{}"),
+        (inside, "it has no channel.json, and is inside of a channel: give {.parent}"),
         (without_identity, "if that was removed, 'spillable repair {}' rewrites it"),
     ],
 )
