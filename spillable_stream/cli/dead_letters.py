@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -58,8 +59,8 @@ def list_letters(path: _Path, group: _Group = "default", count: _Count = 20, as_
         if as_json:
             print_object({"path": path, "letters": [{"id": i, "headers": h} for i, h, _ in found]})
             return
-        for event_id, headers, _ in found:
-            typer.echo(f"{event_id}: {_line(reason_of(headers))}")
+        for line in _lines([(event_id, reason_of(headers)) for event_id, headers, _ in found]):
+            typer.echo(line)
 
 
 @dead_letters.command("show")
@@ -122,10 +123,20 @@ def _opened(path: str) -> Iterator[Channel]:
         yield channel
 
 
+def _lines(letters: Iterable[tuple[int, Reason]]) -> Iterator[str]:
+    """Yield why events are dead letters: a line for each with a reason, and one for those between that have none."""
+    for has_reason, group in groupby(letters, lambda letter: bool(letter[1].error or letter[1].origin)):
+        run = list(group)
+        if has_reason:
+            yield from (f"{event_id}: {_line(reason)}" for event_id, reason in run)
+        elif len(run) == 1:
+            yield f"{run[0][0]}: an event without a reason: no worker, producer or flow put it here"
+        else:
+            which = f"{run[0][0]} to {run[-1][0]}: {counted(len(run), 'event')}"
+            yield f"{which} without a reason: no worker, producer or flow put them here"
+
+
 def _line(reason: Reason) -> str:
-    """Return in a line why an event is a dead letter."""
-    if not reason.error and not reason.origin:
-        return "an event without a reason: no worker, producer or flow put it here"
     origin = f"from {reason.origin}" + (f" event {reason.event}" if reason.event else "")
     tries = f", {counted(int(reason.attempts), 'attempt')}" if _ATTEMPTS.fullmatch(reason.attempts) else ""
     return printable(f"{reason.error.partition(chr(10))[0]} ({origin}{tries})")

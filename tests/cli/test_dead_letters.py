@@ -56,6 +56,18 @@ def test_dead_letters_of_all_are_listed_and_put_back_as_they_were(tmp_path: Path
             assert [event.headers for event in tx.take_many(9)] == [own] * 3
 
 
+def test_events_that_are_no_dead_letters_share_a_line(tmp_path: Path) -> None:
+    """An ordinary channel got the same line for each of its events."""
+    origin = {"dead_letter_error_code": "OSError", "dead_letter_channel": "orders"}
+    with Channel(tmp_path / "c", minimum_required_space=0) as channel, channel.put_transaction() as tx:
+        tx.put_many([*map(Event, (b"a", b"b")), Event(b"x", origin), *map(Event, (b"c", b"d", b"e"))])
+    assert run("dead-letters", "list", tmp_path / "c", "-n", 5).stdout.splitlines() == [
+        "1 to 2: 2 events without a reason: no worker, producer or flow put them here",
+        "3: OSError (from orders)",
+        "4 to 5: 2 events without a reason: no worker, producer or flow put them here",
+    ]
+
+
 def test_the_text_of_an_error_commands_no_terminal(tmp_path: Path) -> None:
     headers = {"dead_letter_error_code": "OSError", "dead_letter_error_message": "\x1b[2Jgone\r\nmore"}
     with Channel(tmp_path / "dead", minimum_required_space=0) as channel, channel.put_transaction() as tx:
