@@ -24,6 +24,7 @@ from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.location import channel_path
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.progress import OnProgress
+from spillable_stream.shown_value import command
 
 __all__ = ["RestoreReport", "restore"]
 
@@ -100,7 +101,7 @@ def restore(
     if manifest is None:
         raise NotAChannelError(f"there is no backup at {where}; give the place that a backup was created to")
     if not new_identity:
-        _require_original_gone(manifest)
+        _require_original_gone(manifest, where)
     content = BackupContent(store, manifest, where)
     try:
         if isinstance(path, Path):
@@ -119,7 +120,7 @@ def restore(
     return RestoreReport(made.channel, str(path), *of, made.events, new_identity, made.delayed_events)
 
 
-def _require_original_gone(manifest: Manifest) -> None:
+def _require_original_gone(manifest: Manifest, where: str) -> None:
     """Refuse a second channel of one identity, as far as this host can tell.
 
     Raises:
@@ -132,5 +133,6 @@ def _require_original_gone(manifest: Manifest) -> None:
     if is_there:
         raise ForeignDirectoryError(
             f"the channel {manifest.channel} is still at {manifest.source}, and two channels of one identity must not "
-            "be in use: restore with --new-identity (new_identity=True), or move the original away first"
+            "be in use: move the original away first, or create another channel by "
+            f"'{command('restore', where, 'PATH', '--new-identity')}'"
         )
