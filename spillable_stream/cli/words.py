@@ -8,6 +8,7 @@ import typer
 
 from spillable_stream.cli.app import UNKNOWN
 from spillable_stream.cli.output import say
+from spillable_stream.cli.wrong_calls import no_verb
 
 __all__ = ["explain", "version"]
 
@@ -38,10 +39,10 @@ def explain(
     """
     root = context.find_root()
     command = root.command
-    for word in words or ():
+    for number, word in enumerate(words or (), start=1):
         commands = getattr(command, "commands", {})
         if word not in commands:
-            say(f"there is no verb {' '.join(words or ())!r}; spillable help lists them")
+            say(no_verb((words or [])[:number], commands))
             raise typer.Exit(UNKNOWN)
         command = commands[word]
     raise typer.Exit(root.command.main([*(words or ()), "--help"], prog_name=root.info_name, standalone_mode=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import typer
@@ -9,7 +10,7 @@ from typer.core import TyperGroup
 
 from spillable_stream.option_names import nearest_name
 
-__all__ = ["UsageError", "VerbGroup", "channel_option_hint"]
+__all__ = ["UsageError", "VerbGroup", "channel_option_hint", "no_verb"]
 
 UsageError: Any = typer.BadParameter.__base__
 """The error of a wrong call, for which typer has no public name."""
@@ -28,13 +29,27 @@ class VerbGroup(TyperGroup):
             raise
 
     def _no_verb(self, word: str, context: Any) -> str:
-        verbs = self.list_commands(context)
-        if near := nearest_name(word, verbs, cutoff=0.8):
-            return f"there is no verb {word!r}; the nearest is {near!r}"
-        if context.parent is None:
-            return f"there is no verb {word!r}; 'spillable help' lists them"
-        name = context.info_name
+        verbs, name = self.list_commands(context), context.info_name
+        if context.parent is None or _nearest(word, verbs):
+            return no_verb([word], verbs)
         return f"'{name}' has no verb {word!r}: give one of {', '.join(verbs)}, as in 'spillable {name} {verbs[0]} …'"
+
+
+def no_verb(words: Sequence[str], verbs: Iterable[str]) -> str:
+    """Return that there is no such verb, and which is meant, or where those that there are can be read.
+
+    Args:
+        words: the verb, behind the group of verbs that it was looked for in, if that was one.
+        verbs: those that there are.
+    """
+    *outer, last = words
+    if near := _nearest(last, verbs):
+        return f"there is no verb {' '.join(words)!r}; the nearest is {' '.join([*outer, near])!r}"
+    return f"there is no verb {' '.join(words)!r}; 'spillable help' lists them"
+
+
+def _nearest(word: str, verbs: Iterable[str]) -> str:
+    return nearest_name(word, verbs, cutoff=0.8)
 
 
 def channel_option_hint(error: Any) -> str:
