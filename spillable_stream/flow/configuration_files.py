@@ -79,9 +79,11 @@ def runnable(loaded: Loaded, name: str) -> AgentConfig:
     if config is not None and config.valid:
         return config
     findings = "\n".join(str(f) for f in loaded.errors)
-    if config is None:
-        raise OptionError(f"there is no agent {shown(name)} in the files\n{findings}".rstrip())
-    raise OptionError(f"nothing of the agent {shown(name)} can run\n{findings}".rstrip())
+    if config is not None:
+        raise OptionError(f"nothing of the agent {shown(name)} can run\n{findings}".rstrip())
+    if any(f.code == "missing-agent" for f in loaded.errors):
+        raise OptionError(findings)  # one says it, and which agents there are
+    raise OptionError(f"there is no agent {shown(name)} in the files\n{findings}".rstrip())
 
 
 def not_running(config: AgentConfig) -> list[str]:

@@ -303,7 +303,7 @@ def test_the_level_of_the_log_is_the_one_of_flumes_start_scripts() -> None:
         (["-z", "host:2181"], 2, "ZooKeeper"),
         (["-u", "http://x"], 2, "--conf-file"),
         (["-f", "/no/file"], 2, "/no/file: No such file or directory (errno 2); check the path"),
-        (["-n", "a2"], 1, "there is no agent 'a2'"),
+        (["-n", "a2"], 1, "flume.conf: error missing-agent a2: there is no agent a2: the file describes a1\n"),
         (["--once", "-Dflume.monitoring.type=http", "-Dflume.monitoring.port=x"], 2, "is not a port"),
         (["--once", "-Dflume.monitoring.type=http", "-Dflume.monitoring.port=²"], 2, "is not a port"),
         (["--once", "-Dflume.monitoring.type=http", "-Dflume.monitoring.port=65536"], 2, "is not a port"),
@@ -313,3 +313,4 @@ def test_what_it_cannot_do_is_said(place: Path, more: list[str], status: int, te
     done = CliRunner().invoke(app, arguments(place, *more))
     assert done.exit_code == status, done.output
     assert text in done.output
+    assert done.output.count("there is no agent") <= 1, "once is enough"
