@@ -30,7 +30,7 @@ _POLL_SECONDS = 0.2
 _FAR_POLL_SECONDS = 1.0
 
 _Group = Annotated[str, typer.Option("--group", "-g", callback=decoded, help="The group that takes.")]
-_Max = Annotated[int | None, typer.Option("--max", min=1, help="The most events; all that are there by default.")]
+_Max = Annotated[int | None, typer.Option("-n", "--max", min=1, help="The most events; all that are there by default.")]
 _Wait = Annotated[
     float,
     typer.Option(
