@@ -56,7 +56,7 @@ def test_dead_letters_of_all_are_listed_and_put_back_as_they_were(tmp_path: Path
             assert [event.headers for event in tx.take_many(9)] == [own] * 3
 
 
-def test_events_that_are_no_dead_letters_share_a_line(tmp_path: Path) -> None:
+def test_events_without_a_reason_that_follow_each_other_share_a_line(tmp_path: Path) -> None:
     """An ordinary channel got the same line for each of its events."""
     origin = {"dead_letter_error_code": "OSError", "dead_letter_channel": "orders"}
     with Channel(tmp_path / "c", minimum_required_space=0) as channel, channel.put_transaction() as tx:
