@@ -202,8 +202,10 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
             what += of_a_channel
         elif fs.exists(path / file_names.OWNER_FILE) or any(map(file_names.parse_data_file, fs.list(path / "data"))):
             what += f", but the data of a channel; if that was removed, '{command('repair', path)}' rewrites it"
+        elif (above := _channel_above(fs, path)) is not None:
+            what += f", and is inside of a channel: give {above}"
         else:
-            what += backup_at(fs, path) or _inside_of_channel(fs, path)
+            what += backup_at(fs, path)
         raise NotAChannelError(f"{path} is not a channel: it {what}", is_missing=not of_a_channel) from None
     except NONSENSE as e:
         mend = f"'{command('repair', path)}' rewrites it if the other files say it, or restore it from a copy"
@@ -220,17 +222,19 @@ def _of_a_channel(fs: FileSystem, path: Path) -> str:
     with contextlib.suppress(ForeignDirectoryError, StorageError):
         owner = read_owner(fs, path)
         if owner is not None and owner.role != HOME:
-            moved = "" if has_identity(fs, Path(owner.home)) else ", or where that is now"
-            return f", and is a directory of a channel: give {owner.home}{moved}"
+            # A directory inside of a channel was moved or copied with that, and says where that was before.
+            home = _channel_above(fs, path) or Path(owner.home)
+            moved = f", or where that is now; remove {path / file_names.OWNER_FILE} if that channel is gone"
+            return f", and is a directory of a channel: give {home}{'' if has_identity(fs, home) else moved}"
     return ""
 
 
-def _inside_of_channel(fs: FileSystem, path: Path) -> str:
+def _channel_above(fs: FileSystem, path: Path) -> Path | None:
     for above in fs.real_path(path).parents:
         with contextlib.suppress(FileNotFoundError, StorageError, *NONSENSE):
             proven_channel(fs.read_file(above / IDENTITY))
-            return f", and is inside of a channel: give {above}"
-    return ""
+            return above
+    return None
 
 
 def what_else_is_at(fs: FileSystem, path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,6 +127,17 @@ def test_where_another_directory_of_a_channel_was_given_for_it_no_repair_is_advi
             call()
         assert "spillable repair" not in str(refused.value)
         assert not refused.value.is_missing, "nobody creates one there"
+    shutil.copytree(path, tmp_path / "copy")
+    with pytest.raises(NotAChannelError, match=f"give {tmp_path}/copy$"):
+        read_identity(FS, tmp_path / "copy" / name)
+
+
+def test_a_directory_elsewhere_names_where_its_channel_was_and_what_to_do_if_that_is_gone(tmp_path: Path) -> None:
+    path, data = tmp_path / "channel", tmp_path / "d0"
+    Channel(path, data_dirs=[data], minimum_required_space=0).close()
+    with pytest.raises(NotAChannelError, match=f"is a directory of a channel: give {path}$"):
+        read_identity(FS, data)
     path.rename(tmp_path / "moved")
-    with pytest.raises(NotAChannelError, match=f"give {path}, or where that is now$"):
-        verify(tmp_path / "moved" / name)
+    gone = f"give {path}, or where that is now; remove {data}/owner.json if that channel is gone$"
+    with pytest.raises(NotAChannelError, match=gone):
+        verify(data)
