@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import typer
@@ -35,7 +35,7 @@ class VerbGroup(TyperGroup):
         return f"'{name}' has no verb {word!r}: give one of {', '.join(verbs)}, as in 'spillable {name} {verbs[0]} …'"
 
 
-def no_verb(words: Sequence[str], verbs: Iterable[str]) -> str:
+def no_verb(words: Sequence[str], verbs: Collection[str]) -> str:
     """Return that there is no such verb, and which is meant, or where those that there are can be read.
 
     Args:
@@ -45,10 +45,11 @@ def no_verb(words: Sequence[str], verbs: Iterable[str]) -> str:
     *outer, last = words
     if near := _nearest(last, verbs):
         return f"there is no verb {' '.join(words)!r}; the nearest is {' '.join([*outer, near])!r}"
-    return f"there is no verb {' '.join(words)!r}; 'spillable help' lists them"
+    place = " ".join(["spillable", "help", *(outer if verbs else [])])
+    return f"there is no verb {' '.join(words)!r}; '{place}' lists them"
 
 
-def _nearest(word: str, verbs: Iterable[str]) -> str:
+def _nearest(word: str, verbs: Collection[str]) -> str:
     return nearest_name(word, verbs, cutoff=0.8)
 
 

@@ -18,8 +18,8 @@ from spillable_stream.cli import app
         (["help", "fly"], 2, "there is no verb 'fly'; 'spillable help' lists them"),
         (["help", "verif"], 2, "there is no verb 'verif'; the nearest is 'verify'"),
         (["help", "groups", "lst"], 2, "there is no verb 'groups lst'; the nearest is 'groups list'"),
-        (["help", "groups", "fly"], 2, "there is no verb 'groups fly'"),
-        (["help", "stats", "fly"], 2, "there is no verb 'stats fly'"),
+        (["help", "groups", "fly"], 2, "there is no verb 'groups fly'; 'spillable help groups' lists them"),
+        (["help", "stats", "fly"], 2, "there is no verb 'stats fly'; 'spillable help' lists them"),
     ],
 )
 def test_scripts_of_flume_get_an_answer(words: list[str], status: int, part: str) -> None:
