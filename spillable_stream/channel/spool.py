@@ -137,6 +137,7 @@ class Spool:
         self._places = store.path, self._local.path  # of every record, and
         self._about = fields(store.path, file=self._local.path)
         self._shipper = 0  # the thread that has the mutex, or had it last
+        self._is_left = False  # whether a close has left that thread its put
         self._require_told = store.require_not_closed  # it asks nothing of the store
         self._trouble: Exception | None = None  # why the last attempt failed
         self._failures = 0
@@ -237,19 +238,27 @@ class Spool:
 
     def _ship(self) -> bool:
         """Ship one put, if this handle is the one that ships, and tell whether it is."""
-        with self._mutex:
-            self._shipper = threading.get_ident()
-            try:
-                if not self._mover.own():
-                    return False
-                self._mover.ship()
-            except Exception as e:
-                self._trouble = e
-                raise
-            if self._failures:
-                _log.info("%s: the spool %s is shipped again", *self._places, extra=self._about)
-            self._trouble, self._failures = None, 0
-            return True
+        try:
+            with self._mutex:
+                return self._ship_alone()
+        finally:
+            if self._is_left:  # looked at without the mutex: see `_end_mover`
+                with self._mutex, contextlib.suppress(SpillableError):
+                    self._mover.close(is_answered=False)
+
+    def _ship_alone(self) -> bool:
+        self._shipper = threading.get_ident()
+        try:
+            if not self._mover.own():
+                return False
+            self._mover.ship()
+        except Exception as e:
+            self._trouble = e
+            raise
+        if self._failures:
+            _log.info("%s: the spool %s is shipped again", *self._places, extra=self._about)
+        self._trouble, self._failures = None, 0
+        return True
 
     def _pause(self) -> None:
         pause_seconds = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 20))
@@ -267,7 +276,7 @@ class Spool:
         """Ship everything that is in the spool now, and return how many events that were.
 
         Raises:
-            StorageError: the store refused or failed, or another process that ships the spool got no further for a
+            StorageError: the store refused or failed, or another handle that ships the spool got no further for a
                 minute; what is not shipped is still in the spool. It raises what else a put to the store raises.
         """
         count, last_id = self._mover.waiting()
@@ -279,7 +288,7 @@ class Spool:
                 continue
             if time.monotonic() >= deadline:
                 raise StorageError(
-                    f"another process ships the spool {self._local.path} to {self._store_path}, but has made no "
+                    f"another handle ships the spool {self._local.path} to {self._store_path}, but has made no "
                     f"progress for {_STALLED_SECONDS:g} s; its log says why. The events are still in the spool"
                 )
             time.sleep(0.01)
@@ -290,8 +299,8 @@ class Spool:
     def close(self, *, ship: bool = True) -> None:
         """Ship the events that wait, for `CLOSE_SECONDS` at most, and leave the rest in the spool. Idempotent.
 
-        A put that the store does not answer by then is left to its own end. If the store has it, the next handle does
-        not ship it again: it asks before it ships anything.
+        A put that the store does not answer by then is left to its own end, behind which the next handle of this process
+        ships. If the store has it, that does not ship it again: it asks before it ships anything.
 
         Args:
             ship: whether to ship.
@@ -322,10 +331,12 @@ class Spool:
             self._is_closed = True  # not before: after an interrupt, the next close does what is left to do
 
     def _end_mover(self, patience_seconds: float) -> None:
-        """Let another handle ship. Leave a put that is under way: its thread finds the spool closed, and ends."""
+        """Let another handle ship. A put that is under way is left to its thread, which does the same behind it."""
         if not self._mutex.acquire(timeout=patience_seconds):
-            self._store_calls.leave(self._shipper)
-            return
+            self._is_left = True
+            if not self._mutex.acquire(blocking=False):  # so whoever has it looks at that when it has it no more
+                self._store_calls.leave(self._shipper)
+                return
         try:
             self._mover.close(is_answered=self._trouble is None)
         finally:

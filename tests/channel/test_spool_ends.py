@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,13 @@ import pytest
 from spillable_stream import Channel, Producer, StorageError, TransactionStateError, UnsafeStoreError
 from spillable_stream.channel import spool as spool_module
 from spillable_stream.engine.store import last_requests
-from spillable_stream.errors import ChannelClosedError
+from spillable_stream.errors import ChannelClosedError, SpillableError
 from spillable_stream.objects.store import Content
 from tests.support.events import numbered, put, take
 from tests.support.faulty_store import Fault
 from tests.support.forks import in_child
 from tests.support.no_threads import no_threads
-from tests.support.object_channels import URL, log_of, store_of
+from tests.support.object_channels import URL, in_thread, log_of, store_of
 from tests.support.spools import fail_store, in_store, lose_what_was_shipped, open_spooled, spool_of
 from tests.support.waiting import wait_until
 
@@ -142,19 +143,26 @@ def test_what_the_thread_is_shipping_counts_as_the_time_of_a_close(
     assert in_store() == []
 
 
+def suppressed(call: Callable[[], object]) -> None:
+    with suppress(SpillableError):
+        call()
+
+
 class Silence:
     """A store that answers no creation until it is told to."""
 
     def __init__(self) -> None:
         self.is_asked, self.may_answer = threading.Event(), threading.Event()
 
-    def begin(self, channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(self, channel: Channel, monkeypatch: pytest.MonkeyPatch, fault: Exception | None = None) -> None:
         inner = store_of(channel).inner
         create = inner.create
 
         def wait(key: str, data: Content) -> bool:
             self.is_asked.set()
             assert self.may_answer.wait(_SECONDS)
+            if fault is not None:
+                raise fault
             return create(key, data)
 
         monkeypatch.setattr(inner, "create", wait)
@@ -197,6 +205,28 @@ def test_a_put_that_a_close_leaves_to_its_thread_is_not_stored_twice(
     channel = opened()
     channel.flush()
     assert take(channel) == numbered(0, 5)
+
+
+@pytest.mark.parametrize("fault", [None, StorageError("a test: it timed out")])
+@pytest.mark.parametrize("by", ["its close", "a flush", "its thread"])
+def test_a_put_that_a_close_leaves_lets_the_next_handle_ship_when_it_ends_though_the_closed_one_is_kept(
+    by: str, fault: Exception | None, request: pytest.FixtureRequest, silence: Silence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: Open = request.getfixturevalue("opened" if by == "its thread" else "by_hand")
+    closed, calls = opened(), list[threading.Thread]()
+    put(closed, b"waits")
+    with monkeypatch.context() as silent:
+        silence.begin(closed, silent, fault)
+        if by == "a flush":
+            calls.append(in_thread(lambda: suppressed(closed.flush)))
+        if by != "its close":
+            assert silence.is_asked.wait(_SECONDS)
+        closed.close()
+    silence.may_answer.set()
+    channel = opened()
+    wait_until(spool_of(channel)._ship)
+    channel.flush()
+    assert take(channel) == [b"waits"]
 
 
 def test_a_close_without_a_flush_ships_nothing(by_hand: Open) -> None:
@@ -270,7 +300,7 @@ def test_a_flush_that_another_handle_holds_up_says_so(by_hand: Open, monkeypatch
     put(one, b"1")
     one.flush()
     put(one, b"2")
-    with pytest.raises(StorageError, match=r"another process ships the spool .* still in the spool"):
+    with pytest.raises(StorageError, match=r"another handle ships the spool .* still in the spool"):
         other.flush()
 
 
