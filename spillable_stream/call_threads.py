@@ -15,6 +15,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
+from spillable_stream.own_thread import NoThreadError, start_thread
+
 __all__ = ["POLL_SECONDS", "CallThreads", "Work", "made", "make", "nothing", "settled", "wait_for"]
 
 _T = TypeVar("_T")
@@ -73,7 +75,7 @@ class CallThreads:
         The thread is free when that has the result: what the future calls then must not block.
 
         Raises:
-            RuntimeError: there is no thread, and none can be started or none may be; or they were closed. The call is
+            NoThreadError: there is no thread, and none can be started or none may be; or they were closed. The call is
                 not made.
         """
         done: Future[_T] = Future()
@@ -92,7 +94,7 @@ class CallThreads:
             call: the call.
 
         Raises:
-            RuntimeError: as `begin` does.
+            NoThreadError: as `begin` does.
         """
         self.begin_work(partial(made, call, done))
 
@@ -100,27 +102,27 @@ class CallThreads:
         """Begin what tells its end by itself.
 
         Raises:
-            RuntimeError: as `begin` does.
+            NoThreadError: as `begin` does.
         """
         queue = self._queue
         with queue.mutex:
             if self._is_closed:
-                raise RuntimeError(f"the threads {self._name} were closed")
+                raise NoThreadError(f"the threads {self._name} were closed")
             if queue.under_way >= len(self._threads):
                 self._start_another()
             queue.under_way += 1
             queue.waiting.put(work)
 
     def _start_another(self) -> None:
-        """Start another thread if one may be there; raises RuntimeError if there is none then."""
+        """Start another thread if one may be there; raises NoThreadError if there is none then."""
         if self._most == 0:
-            raise RuntimeError(f"{self._name} may have no thread")
+            raise NoThreadError(f"{self._name} may have no thread")
         if len(self._threads) >= self._most:
             return
         thread = threading.Thread(target=self._queue.work, name=f"{self._name}_{len(self._threads)}", daemon=True)
         try:
-            thread.start()
-        except RuntimeError:
+            start_thread(thread)
+        except NoThreadError:
             if not self._threads:
                 raise
             return
@@ -133,7 +135,7 @@ class CallThreads:
         """
         try:
             self.begin_for(done, call)
-        except RuntimeError:
+        except NoThreadError:
             make(call, done)
             if (error := done.exception()) is not None and not isinstance(error, Exception):
                 raise error from None
@@ -171,7 +173,7 @@ class CallThreads:
             begun[number] = Future()
             try:
                 self.begin_for(begun[number], calls[number])
-            except RuntimeError:
+            except NoThreadError:
                 del begun[number]
                 return
 

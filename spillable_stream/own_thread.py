@@ -12,7 +12,11 @@ from spillable_stream.errors import StorageError
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["in_own_thread", "no_thread_error", "start_thread"]
+__all__ = ["NoThreadError", "in_own_thread", "start_thread"]
+
+
+class NoThreadError(StorageError):
+    """The process can have no more threads, or ends: a call was not made."""
 
 
 def start_thread(thread: threading.Thread) -> None:
@@ -22,24 +26,17 @@ def start_thread(thread: threading.Thread) -> None:
         thread: the thread, which has a name that says what it does.
 
     Raises:
-        StorageError: the process can have no more threads.
+        NoThreadError: the process can have no more threads, or ends.
     """
     try:
         thread.start()
     except RuntimeError as e:
-        raise no_thread_error(thread.name, e) from e
-
-
-def no_thread_error(name: str, e: RuntimeError) -> StorageError:
-    """Return the error for a thread that Python can't start.
-
-    Args:
-        name: the thread's name.
-        e: what Python raised.
-    """
-    return StorageError(
-        f"the thread {name!r} can't start ({e}): raise this user's limit of processes, or end some, and try again"
-    )
+        if not str(e).startswith("can't "):  # a signal's handler raised it, and the thread may have begun
+            raise
+        raise NoThreadError(
+            f"the thread {thread.name!r} can't start ({e}): raise this user's limit of processes, or end some, and "
+            "try again"
+        ) from e
 
 
 def in_own_thread(call: Callable[[], None], name: str) -> asyncio.Future[None]:
@@ -53,7 +50,7 @@ def in_own_thread(call: Callable[[], None], name: str) -> asyncio.Future[None]:
         name: the thread's name.
 
     Raises:
-        StorageError: the process can have no more threads. The call is not made.
+        NoThreadError: the process can have no more threads. The call is not made.
     """
     import asyncio  # here: most programs have no event loop, and it takes a while
 

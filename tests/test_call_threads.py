@@ -14,6 +14,8 @@ import pytest
 
 from spillable_stream import call_threads
 from spillable_stream.call_threads import CallThreads
+from spillable_stream.own_thread import NoThreadError
+from tests.support.interrupts import Interrupts
 from tests.support.no_threads import no_threads
 from tests.support.waiting import wait_until
 
@@ -53,18 +55,18 @@ def test_where_no_thread_can_be_started_each_call_is_made_once_by_those_that_are
 def test_a_call_without_a_thread_is_not_made() -> None:
     made: list[int] = []
     with closing(CallThreads(1, "some")) as threads:
-        with no_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
+        with no_threads(), pytest.raises(NoThreadError, match="can't start new thread"):
             threads.begin(lambda: made.append(1))
         threads.begin(lambda: made.append(2)).result(30)
     assert made == [2]
-    with pytest.raises(RuntimeError, match="were closed"):
+    with pytest.raises(NoThreadError, match="were closed"):
         threads.begin(lambda: made.append(3))
 
 
 def test_where_no_thread_may_be_there_a_call_is_not_made_and_calls_at_once_are_made_in_this_one() -> None:
     made: list[int] = []
     with closing(CallThreads(0, "none")) as threads:
-        with pytest.raises(RuntimeError, match="none may have no thread"):
+        with pytest.raises(NoThreadError, match="none may have no thread"):
             threads.begin(lambda: made.append(0))
         threads.at_once([partial(made.append, number) for number in (1, 2)])
     assert made == [1, 2]
@@ -238,3 +240,16 @@ def test_what_interrupts_a_call_that_is_made_in_this_thread_is_raised() -> None:
 
     with closing(CallThreads(1, "some")) as threads, no_threads(), pytest.raises(KeyboardInterrupt):
         threads.begin_or_make(Future(), interrupted)
+
+
+def test_wherever_the_handler_of_a_signal_raises_what_python_does_without_a_thread_no_call_is_made_twice() -> None:
+    number, is_hit = 0, True
+    while is_hit:
+        number += 1
+        made: list[int] = []
+        with closing(CallThreads(2, "some")) as threads:
+            interrupts = Interrupts(number, "spillable_stream/call_threads", error=RuntimeError)
+            interrupts.run(partial(threads.at_once, [partial(made.append, each) for each in range(3)]))
+            is_hit = interrupts.hit
+        assert len(made) == len(set(made))
+    assert number > 30

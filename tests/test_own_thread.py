@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from spillable_stream.errors import StorageError
-from spillable_stream.own_thread import in_own_thread
+from spillable_stream.own_thread import NoThreadError, in_own_thread, start_thread
 from tests.support.no_threads import no_threads
 
 
@@ -59,3 +59,16 @@ def test_a_call_for_which_there_is_no_thread_is_not_made_and_the_error_says_what
 
     asyncio.run(main())
     assert not made
+
+
+def test_what_the_handler_of_a_signal_raises_is_not_taken_for_the_lack_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(_: threading.Thread) -> None:
+        raise RuntimeError("of a handler")
+
+    with no_threads(), pytest.raises(NoThreadError):
+        start_thread(threading.Thread())
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(RuntimeError, match="of a handler"):
+        start_thread(threading.Thread())

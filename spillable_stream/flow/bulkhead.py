@@ -24,6 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from spillable_stream.call_threads import CallThreads, make
 from spillable_stream.errors import SpillableError
+from spillable_stream.own_thread import NoThreadError
 
 __all__ = ["BegunCall", "Bulkhead", "BulkheadCall", "LateCallError", "call_in_time"]
 
@@ -94,7 +95,7 @@ class Bulkhead:
 
         Raises:
             SpillableError: an earlier call for which nobody waits is under way: this one could overtake it.
-            RuntimeError: there is no thread for it.
+            NoThreadError: there is no thread for it.
         """
         with self._mutex:
             late = self._late()
@@ -108,7 +109,7 @@ class Bulkhead:
             self._under_way.add(begun)
         try:
             self._threads.begin_for(begun.done, partial(self._make, call, begun))
-        except RuntimeError:
+        except NoThreadError:
             with self._mutex:
                 self._under_way.discard(begun)
             raise
@@ -209,7 +210,7 @@ def call_in_time(calls: Sequence[BulkheadCall[_T]]) -> list[_T | Exception]:
             found.append(begun)
             try:
                 one.bulkhead.begin(begun, one.call, may_be_put_off=one.may_be_put_off)
-            except (SpillableError, RuntimeError) as e:
+            except SpillableError as e:
                 found[-1] = e
         wait([b.done for b in found if not isinstance(b, Exception) and b.is_awaited], _LIMIT_SECONDS)
         return [

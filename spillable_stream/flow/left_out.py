@@ -9,6 +9,7 @@ from contextlib import suppress
 from spillable_stream.counted import counted
 from spillable_stream.errors import ChannelFullError, PutTooLargeError
 from spillable_stream.log_records import fields, log_of
+from spillable_stream.own_thread import NoThreadError, start_thread
 
 __all__ = ["LeftOut"]
 
@@ -21,8 +22,8 @@ def _started_timer(seconds: float, call: Callable[[], None]) -> threading.Timer 
     """Return a timer that makes a call in its own thread; None where the process can have no more threads."""
     timer = threading.Timer(seconds, call)
     timer.daemon, timer.name = True, "flow-left-out"
-    with suppress(RuntimeError):
-        timer.start()
+    with suppress(NoThreadError):
+        start_thread(timer)
         return timer
     return None
 

@@ -22,14 +22,11 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from spillable_stream.call_threads import POLL_SECONDS
+from spillable_stream.own_thread import NoThreadError, start_thread
 
-__all__ = ["Begun", "NoThreadError", "begun", "begun_or_made", "interruptible", "left_after"]
+__all__ = ["Begun", "begun", "begun_or_made", "interruptible", "left_after"]
 
 _T = TypeVar("_T")
-
-
-class NoThreadError(Exception):
-    """The process can have no more threads, or ends: a call was not made."""
 
 
 class Begun(Generic[_T]):
@@ -145,7 +142,7 @@ def begun(call: Callable[[], _T]) -> Begun[_T]:
     """
     made, idle = Begun(call), _claimed()
     if idle is None:
-        _start(made)
+        start_thread(threading.Thread(target=_work, args=(made,), name="spillable interruptible", daemon=True))
     else:
         idle.inbox.put(made)
     return made
@@ -156,15 +153,6 @@ def _claimed() -> _Idle | None:
         return _idle.pop()
     except IndexError:  # no call is made in here, so no interrupt has it as its context
         return None
-
-
-def _start(first: Begun[Any]) -> None:
-    try:
-        threading.Thread(target=_work, args=(first,), name="spillable interruptible", daemon=True).start()
-    except RuntimeError as e:
-        if not str(e).startswith("can't "):  # a signal's handler raised it
-            raise
-        raise NoThreadError(str(e)) from None
 
 
 def _work(made: Begun[Any]) -> None:

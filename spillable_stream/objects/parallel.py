@@ -16,6 +16,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from spillable_stream.call_threads import CallThreads, Work, made, nothing, settled
+from spillable_stream.own_thread import NoThreadError
 
 __all__ = ["MOST_AT_ONCE", "begin", "in_parallel", "most_at_once"]
 
@@ -44,7 +45,7 @@ class _Requests:
             self._threads += 1
         try:
             _threads().begin_work(self._work)
-        except RuntimeError:
+        except NoThreadError:
             self._work()()
 
     def _work(self) -> Callable[[], object]:

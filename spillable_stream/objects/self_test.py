@@ -217,7 +217,7 @@ class _Check:
         They start when all are begun. Where the process can't have so many threads, the rest create it after them.
 
         Raises:
-            RuntimeError: there is no thread at all.
+            NoThreadError: there is no thread at all.
             StoreError: the store refused or failed.
         """
         start, begun = threading.Event(), list[Future[bool | StoreError]]()

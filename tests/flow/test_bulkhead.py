@@ -11,6 +11,7 @@ from spillable_stream.call_threads import CallThreads
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow import bulkhead as module
 from spillable_stream.flow.bulkhead import Bulkhead, BulkheadCall, LateCallError, call_in_time
+from spillable_stream.own_thread import NoThreadError
 from tests.support.no_threads import no_threads
 from tests.support.waiting import wait_until
 
@@ -130,4 +131,4 @@ def test_an_interrupt_of_the_wait_gives_the_calls_up(monkeypatch: pytest.MonkeyP
 def test_a_call_for_which_there_is_no_thread_is_not_made() -> None:
     with no_threads():
         (found,) = call_in_time([BulkheadCall(bulkhead_of("a"), lambda: pytest.fail("it may hang"))])
-    assert isinstance(found, RuntimeError)
+    assert isinstance(found, NoThreadError)

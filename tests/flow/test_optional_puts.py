@@ -253,7 +253,7 @@ def test_a_part_for_which_no_thread_can_be_started_is_left_out(caplog: pytest.Lo
     with puts_of() as puts, no_threads():
         puts.put(PART, lambda _: pytest.fail("it may hang"))
         assert not puts.under_way()
-    assert "the optional channel may did not get 2 events: can't start new thread" in caplog.text
+    assert "may did not get 2 events: the thread 'spillable-flow-put-may_0' can't start" in caplog.text
 
 
 def test_an_interrupt_of_a_put_reaches_the_source() -> None:

@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 import threading
+from functools import partial
 from textwrap import dedent
 
 import pytest
 
+from spillable_stream.call_threads import CallThreads
 from spillable_stream.objects import parallel
 from spillable_stream.objects.parallel import MOST_AT_ONCE, begin, in_parallel
 from tests.support.no_threads import no_threads
@@ -160,3 +162,16 @@ def test_where_no_thread_can_be_started_calls_are_made_in_this_one(monkeypatch: 
         assert in_parallel(ROOT, [threading.get_ident] * 3) == [threading.get_ident()] * 3
         with pytest.raises(ZeroDivisionError):
             in_parallel(ROOT, [lambda: 1, lambda: 1 // 0])
+
+
+def test_what_the_handler_of_a_signal_raises_is_not_taken_for_the_lack_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise RuntimeError("of a handler")
+
+    monkeypatch.setattr(CallThreads, "begin_work", interrupted)
+    made: list[int] = []
+    with pytest.raises(RuntimeError, match="of a handler"):
+        in_parallel(ROOT, [partial(made.append, 1), partial(made.append, 2)])
+    assert made == []

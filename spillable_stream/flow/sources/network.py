@@ -21,7 +21,6 @@ from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, SourceBase
 from spillable_stream.flow.sources.held import put_held, put_unstored
 from spillable_stream.flow.sources.network_loop import LOOP
-from spillable_stream.own_thread import no_thread_error
 from spillable_stream.shown_value import shown
 
 __all__ = ["NetworkSource", "bound_socket"]
@@ -94,10 +93,7 @@ class NetworkSource(EventSource):
                 failing.callback(s.close)
             failing.callback(self._release)
             self._threads = CallThreads(_PUTTING_THREADS, _PUT_THREAD)
-            try:
-                self._threads.begin(_nothing)  # with one thread, each later put finds one
-            except RuntimeError as e:
-                raise no_thread_error(_PUT_THREAD, e) from e
+            self._threads.begin(_nothing)  # with one thread, each later put finds one
             self._loop = LOOP.acquire()
             self._call(self._begin(sockets))
             failing.pop_all()

@@ -7,7 +7,7 @@ import threading
 from functools import partial
 
 from spillable_stream.log_records import log_of
-from spillable_stream.own_thread import no_thread_error
+from spillable_stream.own_thread import start_thread
 
 __all__ = ["LOOP", "NetworkLoop"]
 
@@ -44,11 +44,9 @@ class NetworkLoop:
         ended = threading.Event()
         thread = threading.Thread(target=partial(_run, loop, ended), name=_LOOP_THREAD, daemon=True)
         try:
-            thread.start()
-        except BaseException as e:
+            start_thread(thread)
+        except BaseException:
             loop.close()
-            if isinstance(e, RuntimeError):
-                raise no_thread_error(_LOOP_THREAD, e) from e
             raise
         self._loop, self._thread, self._ended = loop, thread, ended
 

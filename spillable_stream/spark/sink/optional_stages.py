@@ -112,7 +112,7 @@ class _OptionalStage:
             self._has_begun = True
             try:
                 self.channel.bulkhead.begin(self._call, self._stage_all)
-            except (SpillableError, RuntimeError) as e:
+            except SpillableError as e:
                 self._miss(e)
                 self._is_left = True  # nothing is staged, and so there is nothing to remove
                 return

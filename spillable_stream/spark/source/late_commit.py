@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from spillable_stream.errors import SpillableError
 from spillable_stream.log_records import fields, log_of
+from spillable_stream.own_thread import NoThreadError, start_thread
 
 __all__ = ["LateCommit"]
 
@@ -45,9 +46,9 @@ class LateCommit:
             self._timer = threading.Timer(seconds, self._run)
             self._timer.name, self._timer.daemon = "spillable late commit", True
             try:
-                self._timer.start()
+                start_thread(self._timer)
                 return
-            except RuntimeError:
+            except NoThreadError:
                 self._timer = None
         self._run()
 
