@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from spillable_stream.counted import counted
 from spillable_stream.objects.location import Location
 from spillable_stream.state.ranges import Range, RangeSet, count_of
 
 __all__ = ["Finding", "Findings", "Loss", "Report", "Severity"]
+
+_MOST_SEGMENTS = 10  # each in a note of its own: a job that failed may have left any number
 
 
 class Severity(StrEnum):
@@ -72,6 +75,21 @@ class Findings:
     def note(self, path: Path, text: str, offset: int | None = None, size: int | None = None) -> None:
         """Add a note."""
         self.add(Finding(Severity.NOTE, path, text, offset, size))
+
+    def note_segments(self, unnamed: Collection[str], path_of: Callable[[str], Path]) -> None:
+        """Note the segments that no event is in, of which there may be any number.
+
+        Args:
+            unnamed: their names.
+            path_of: returns the path of one.
+        """
+        shown = sorted(unnamed)[:_MOST_SEGMENTS]
+        for name in shown:
+            text = "no event in the channel is in this segment: it is being written, was taken, or is left over"
+            self.note(path_of(name), text)
+        if more := len(unnamed) - len(shown):
+            text = f"no event in the channel is in {counted(more, 'more segment')} of this folder"
+            self.note(path_of(shown[0]).parent, text)
 
     def warn(self, path: Path, text: str, offset: int | None = None) -> None:
         """Add a warning."""

@@ -43,8 +43,6 @@ from spillable_stream.state.ranges import RangeSet
 
 __all__ = ["ObjectInspection", "inspect_objects"]
 
-_LEFT = "no event in the channel is in this segment: it is being written, was taken, or is left over"
-
 
 @dataclass(frozen=True, slots=True)
 class ObjectInspection:
@@ -264,8 +262,7 @@ class _Inspector:
 
     def _note_segments(self, state: ChannelState) -> None:
         """Note the segments without events of the channel, in the order or waiting."""
-        for key in sorted(set(self._inventory.segments) - state.segments()):
-            self._findings.note(Path(key), _LEFT)
+        self._findings.note_segments(set(self._inventory.segments) - state.segments(), Path)
 
 
 def _plain(image: Mapping[str, object]) -> object:

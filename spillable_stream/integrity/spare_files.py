@@ -47,9 +47,7 @@ def _position_is_good(fs: FileSystem, layout: Layout, group: str) -> bool:
 
 def note_segments(fs: FileSystem, layout: Layout, state: ChannelState, findings: Findings) -> None:
     """Note the segments without events of the channel."""
-    for name in sorted(set(layout.segments(fs)) - state.segments()):
-        text = "no event in the channel is in this segment: it is being written, was taken, or is left over"
-        findings.note(layout.segment_file(name), text)
+    findings.note_segments(set(layout.segments(fs)) - state.segments(), layout.segment_file)
 
 
 def note_strays(fs: FileSystem, layout: Layout, findings: Findings) -> None:

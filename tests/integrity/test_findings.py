@@ -44,3 +44,17 @@ def test_a_report_is_plain_values_for_json() -> None:
 
 def report(*findings: Finding) -> Report:
     return Report(Path("channel"), "uuid", findings, Loss(((3, 4),)), 1, 2, 3)
+
+
+def test_of_many_segments_without_events_a_few_are_named_and_the_others_counted() -> None:
+    found = Findings()
+    found.note_segments({f"segments/{n:02}" for n in range(23)}, Path)
+    *named, others = found.all()
+    assert [f.path.name for f in named] == [f"{n:02}" for n in range(10)]
+    assert (others.path, others.text) == (
+        Path("segments"),
+        "no event in the channel is in 13 more segments of this folder",
+    )
+    few = Findings()
+    few.note_segments({"segments/1"}, Path)
+    assert len(few.all()) == 1
