@@ -77,7 +77,7 @@ class Findings:
         self.add(Finding(Severity.NOTE, path, text, offset, size))
 
     def note_segments(self, unnamed: Collection[str], path_of: Callable[[str], Path]) -> None:
-        """Note the segments that no event is in, of which there may be any number.
+        """Note the segments that no event is in: some by name, and how many more there are.
 
         Args:
             unnamed: their names.

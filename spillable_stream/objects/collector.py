@@ -92,8 +92,8 @@ class Collector:
 
     def _newest_before(self, seconds: float) -> int:
         """Return the newest slot that the store had written so long before the last one; 0 if none is there."""
-        found = {info.key.removeprefix(LOG): info.modified_seconds for info in self._store.list(LOG)}
-        return _newest_of({int(name): at for name, at in found.items() if name.isdigit()}, seconds) or 0
+        found = ((info.key.removeprefix(LOG), info.modified_seconds) for info in self._store.list(LOG))
+        return _newest_of({int(name): at for name, at in found if name.isdigit()}, seconds) or 0
 
     def add_left(self, keys: MutableSequence[str]) -> None:
         """Add segments that are not needed any more, as far as this process knows; takes them off the list."""
@@ -207,15 +207,17 @@ class Collector:
 
         And what says that slots which are gone were void.
         """
-        keys = {info.key for info in self._store.list(LOG)}
-        void = [void_key(number, token) for number, token in void_slots(keys) if number <= self.deleted_through]
+        void, strays = set[str](), set[int]()
+        for info in self._store.list(LOG):
+            name = info.key.removeprefix(LOG)
+            if name.isdigit() and int(name) <= self.deleted_through:
+                strays.add(int(name))
+            void |= {void_key(n, token) for n, token in void_slots([info.key]) if n <= self.deleted_through}
         if void:
             self._require_there()  # behind the listing: no other object ever has one of these keys
         for key in void:
             self._store.delete(key)
-        names = [key.removeprefix(LOG) for key in keys]
-        strays = sorted(int(name) for name in names if name.isdigit() and int(name) <= self.deleted_through)
-        return self._delete_numbers(strays, self._delete_slot)
+        return self._delete_numbers(sorted(strays), self._delete_slot)
 
     def _delete_segments(self, named: Set[str], births: int) -> None:
         born = ((info.key, birth_of(info.key)) for info in self._store.list(SEGMENTS))

@@ -73,14 +73,17 @@ def refuse_leftovers(store: Store, location: Location) -> None:
         OptionError: a channel is in the folder of slots.
         StoreError: the store refused or failed.
     """
-    left = {info.key for info in store.list(LOG)}
-    if f"{LOG}{IDENTITY}" in left:
-        raise OptionError(
-            f"{location} holds {location}/{LOG.rstrip('/')}, another channel: give that, or a place beside it"
-        )
-    if left and slot_key(0) not in left:
+    first, is_begun = "", False
+    for info in store.list(LOG):
+        if info.key == f"{LOG}{IDENTITY}":
+            raise OptionError(
+                f"{location} holds {location}/{LOG.rstrip('/')}, another channel: give that, or a place beside it"
+            )
+        first = min(first or info.key, info.key)
+        is_begun = is_begun or info.key == slot_key(0)
+    if first and not is_begun:
         raise NotAChannelError(
-            f"{location} has no {IDENTITY}, but slots of a channel that was removed, such as {min(left)}: close the "
+            f"{location} has no {IDENTITY}, but slots of a channel that was removed, such as {first}: close the "
             f"handles that may still write to it, and remove what is under {store.root}; or choose another place. "
             f"'spillable repair {as_typed(location)}' finds out whether only {IDENTITY} is missing"
         )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pytest
 
@@ -11,7 +14,7 @@ from spillable_stream.objects.checkpoints import Checkpoints, checkpoint_key
 from spillable_stream.objects.collector import Collector
 from spillable_stream.objects.slots import LOG, Slots, slot_key
 from spillable_stream.objects.staged_object import segment_key
-from spillable_stream.objects.store import StoreError
+from spillable_stream.objects.store import ObjectInfo, StoreError
 from spillable_stream.objects.void_slots import void_key, void_slots
 from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
@@ -414,3 +417,24 @@ def test_births_before_a_process_began_are_by_the_clock_of_the_store() -> None:
     ]  # slot 4 may be a little younger
     assert collecting.store.counts["list"] == 1
     assert after({2: 0, 4: 100})[0].collector.births(1000) == 0
+
+
+def test_the_slots_that_are_needed_are_not_held_in_memory_while_those_before_them_are_looked_for(
+    collecting: Collecting, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = memory.list
+
+    def many(prefix: str) -> Iterator[ObjectInfo]:
+        yield from listed(prefix)
+        if prefix == LOG:
+            yield from (ObjectInfo(slot_key(number), 1, 0.0) for number in range(NEWEST + 1, 20_000))
+
+    collecting.collect(trimmed(3))
+    monkeypatch.setattr(collecting.store, "list", many)
+    tracemalloc.start()
+    try:
+        collecting.collect(trimmed(3), 3600)
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
+    assert slots_of(memory) == list(range(4, NEWEST + 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from spillable_stream.errors import NotAChannelError, OptionError
 from spillable_stream.format.file_names import BACKUPS
 from spillable_stream.objects import wrong_place
 from spillable_stream.objects.identity import IDENTITY
+from spillable_stream.objects.location import Location
 from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.store import ObjectInfo, StoreError
 from tests.support.events import put
@@ -174,3 +176,18 @@ def test_a_channel_beside_folders_of_such_names_is_created(stores: Stores) -> No
     Channel("s3://bucket/log").close()
     Channel("s3://bucket/shop/log").close()
     assert f"{LOG}{IDENTITY}" not in stores["s3://bucket/shop/log"].objects
+
+
+def test_slots_that_were_left_are_not_held_in_memory_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def many(_: str) -> Iterator[ObjectInfo]:
+        return (ObjectInfo(slot_key(number), 1, 0.0) for number in range(20_000, 0, -1))
+
+    store = MemoryStore(URL)
+    monkeypatch.setattr(store, "list", many)
+    tracemalloc.start()
+    try:
+        with pytest.raises(NotAChannelError, match=f"such as {slot_key(1)}"):
+            wrong_place.refuse_leftovers(store, Location.parse(URL))
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
