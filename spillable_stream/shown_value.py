@@ -6,7 +6,7 @@ import re
 import reprlib
 from functools import cache
 
-__all__ = ["as_typed", "command", "encodable", "printable", "shown"]
+__all__ = ["command", "encodable", "printable", "shown"]
 
 _MOST = 200  # characters, or bytes, of a text
 _MOST_ELEMENTS = 20
@@ -39,15 +39,6 @@ def encodable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def as_typed(path: object) -> str:
-    """Return a path as it is typed in a shell: a space, or what has a meaning there, is behind a backslash.
-
-    Args:
-        path: a channel's path, or its address.
-    """
-    return _OF_SHELLS.sub(r"\\\g<0>", str(path))
-
-
 def command(verb: str, *words: object) -> str:
     """Return a command that works as it is pasted, for a message to name.
 
@@ -55,7 +46,7 @@ def command(verb: str, *words: object) -> str:
         verb: what `spillable` is to do.
         words: what is behind that: paths and addresses, options, and names in capitals for what the reader gives.
     """
-    return " ".join(["spillable", verb, *map(as_typed, words)])
+    return " ".join(["spillable", verb, *(_OF_SHELLS.sub(r"\\\g<0>", str(word)) for word in words)])
 
 
 class _Shortened(reprlib.Repr):

@@ -1,4 +1,4 @@
-"""Commands in messages: a user copies them into a shell, so each path and address in them is written as it is typed."""
+"""Commands in messages: a user copies them into a shell, so `command` writes each that has a path or an address."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _PLACE = re.compile(r"%[a-z]")
 _IN_A_COMMAND = re.compile(r"\bspillable [a-z-]+( [^'`]*)?\Z")
 
 
-def untyped_values(source: str) -> Iterator[str]:
-    """Yield what f-strings, and the texts of log records, write into a command other than by `as_typed`."""
+def written_values(source: str) -> Iterator[str]:
+    """Yield what f-strings, and the texts of log records, write into a command by themselves."""
     for node in ast.walk(ast.parse(source)):
         for before, value in (*_of_f_string(node), *_of_log_record(node)):
-            if _IN_A_COMMAND.search(before) and not value.startswith("as_typed("):
+            if _IN_A_COMMAND.search(before):
                 yield value
 
 
@@ -43,7 +43,7 @@ def _of_log_record(node: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def test_a_command_in_a_message_can_be_typed_as_it_is() -> None:
-    found = [(path.name, value) for path in PACKAGE.rglob("*.py") for value in untyped_values(path.read_text())]
+    found = [(path.name, value) for path in PACKAGE.rglob("*.py") for value in written_values(path.read_text())]
     assert found == [("pictures.py", _PICTURE)]
 
 
@@ -52,16 +52,18 @@ def test_a_command_in_a_message_can_be_typed_as_it_is() -> None:
     [
         "run 'spillable repair {root}' again",
         "Run: spillable verify {root}",
-        "run `spillable backup {as_typed(a)} {root}`; {b}",
+        "run `spillable backup DIR {root}`; {b}",
         "{a}: see `spillable check-store --once {root}`",
     ],
 )
-def test_a_bare_path_in_a_command_is_found_and_one_behind_it_is_not(text: str) -> None:
-    assert list(untyped_values(f'f"{text}"')) == ["root"]
-    assert list(untyped_values(f'f"{text.replace("{root}", "{as_typed(root)}")}"')) == []
+def test_a_path_in_a_command_is_found_and_one_behind_it_is_not(text: str) -> None:
+    assert list(written_values(f'f"{text}"')) == ["root"]
 
 
-@pytest.mark.parametrize(("value", "found"), [("root", ["root"]), ("as_typed(root)", [])])
-def test_a_bare_path_in_the_command_of_a_log_record_is_found(value: str, found: list[str]) -> None:
-    call = f"""log.warning("%s: slot %d is void; run 'spillable verify %s' or see %s", a, 1, {value}, b)"""
-    assert list(untyped_values(call)) == found
+def test_a_whole_command_and_what_is_behind_it_may_be_written() -> None:
+    assert list(written_values("""f"run '{command('verify', root)}' or `spillable top`; {b}\"""")) == []
+
+
+@pytest.mark.parametrize(("text", "found"), [("'spillable verify %s'", ["root"]), ("'%s'", [])])
+def test_a_path_in_the_command_of_a_log_record_is_found(text: str, found: list[str]) -> None:
+    assert list(written_values(f"""log.warning("%s: slot %d is void; run {text} or see %s", a, 1, root, b)""")) == found

@@ -13,7 +13,7 @@ import pytest
 import spillable_stream as ss
 from spillable_stream import OptionError
 from spillable_stream.options import OPTIONS, parse_options
-from spillable_stream.shown_value import as_typed, command, encodable, printable, shown
+from spillable_stream.shown_value import command, encodable, printable, shown
 
 PACKAGE = Path(ss.__file__).parent
 LONG, MILLION = 10_000_000, 1_000_000
@@ -134,7 +134,7 @@ def test_a_name_that_is_not_utf_8_can_be_encoded_and_differs_from_others() -> No
     ],
 )
 def test_a_path_is_written_so_that_a_shell_reads_it_as_one_word(path: str) -> None:
-    assert shlex.split(f"spillable verify {as_typed(path)}") == ["spillable", "verify", path]
+    assert shlex.split(command("verify", path)) == ["spillable", "verify", path]
 
 
 def test_a_command_of_a_message_is_read_by_a_shell_as_it_is_meant() -> None:

@@ -26,7 +26,7 @@ from spillable_stream.flow.tap_point import TapPoint
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.readiness import has_input
-from spillable_stream.shown_value import as_typed, shown
+from spillable_stream.shown_value import command, shown
 
 __all__ = ["TapServer", "running_processes", "socket_directory", "tap_component"]
 
@@ -339,5 +339,5 @@ def _connected(agent: str) -> socket.socket:
     if found:
         raise OptionError(f"several agents {agent} run: say one of {', '.join(f'{name}:…' for name in sorted(found))}")
     raise OptionError(
-        f"no agent {agent} of this user runs on this host; start it: spillable agent -n {as_typed(agent)} -f FILE"
+        f"no agent {agent} of this user runs on this host; start it: {command('agent', '-n', agent, '-f', 'FILE')}"
     )

@@ -40,7 +40,7 @@ from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.slots import ForeignSlotError, Slots
 from spillable_stream.objects.store import StoreError, is_refusal
-from spillable_stream.shown_value import as_typed
+from spillable_stream.shown_value import command
 
 __all__ = ["Appending", "Attempt", "Tail", "new_token"]
 
@@ -337,7 +337,7 @@ class Appending:
                 f"slot {gone.number}, on which it was planned, is no longer there: it was collected meanwhile, or the "
                 "bucket was put back to an earlier version",
                 f"{_READ_IT}; where that is refused with a DataLossError, the slot is behind lost ones, and "
-                f"`spillable repair {as_typed(self._where)}` lets the log continue",
+                f"`{command('repair', self._where)}` lets the log continue",
             )
             unknown.is_lasting = True
             if mine not in (NO_TOKEN, attempt.unproven):  # the slot of before may be lost, too, and a fence be there
@@ -347,9 +347,7 @@ class Appending:
 
     def _unanswered(self, attempt: Attempt, cause: SpillableError | None) -> CommitOutcomeUnknownError:
         if isinstance(cause, CorruptionError):
-            return self._unknown(
-                attempt, str(cause), f"see what is lost with 'spillable verify {as_typed(self._where)}'"
-            )
+            return self._unknown(attempt, str(cause), f"see what is lost with '{command('verify', self._where)}'")
         return self._unknown(
             attempt, f"the store {'refuses to tell' if is_refusal(cause) else 'gives no answer'}: {cause}"
         )

@@ -29,7 +29,7 @@ from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.slots import Slots
 from spillable_stream.objects.store import ObjectMissingError, Store
-from spillable_stream.shown_value import as_typed
+from spillable_stream.shown_value import command
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = [
@@ -123,8 +123,8 @@ class Checkpoints:
             if later is None or later.tail.number <= tail.number:  # else others deleted it for later ones
                 raise StorageError(
                     f"{self._store.root}/{checkpoint_key(tail.number)} can't be read after it was written; nothing "
-                    "depends on it yet. If it was there before, `spillable repair "
-                    f"{as_typed(self._store.root)}` moves it aside"
+                    "depends on it yet. If it was there before, "
+                    f"`{command('repair', self._store.root)}` moves it aside"
                 )
         return is_created
 

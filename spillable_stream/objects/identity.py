@@ -30,7 +30,7 @@ from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.directory_store import remove_made
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
-from spillable_stream.shown_value import as_typed
+from spillable_stream.shown_value import command
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = [
@@ -101,9 +101,7 @@ def _parsed(store: Store, data: Payload) -> tuple[str, bool]:
                 raise ValueError("its checksum does not match")
             return str(uuid.UUID(value["channel"])), version == EXTENDED_FORMAT_VERSION
     except NONSENSE as e:
-        mend = (
-            f"'spillable repair {as_typed(store.root)}' rewrites it if other objects say it, or restore it from a copy"
-        )
+        mend = f"'{command('repair', store.root)}' rewrites it if other objects say it, or restore it from a copy"
         raise CorruptionError(f"the channel's identity can't be read ({e}); {mend}", where) from e
     raise UnsupportedFormatError(
         f"{store.root} has format version {version}; this package reads up to {EXTENDED_FORMAT_VERSION}: "

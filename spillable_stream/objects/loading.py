@@ -19,7 +19,7 @@ from spillable_stream.objects.slots import ForeignSlotError, Slots, slot_key
 from spillable_stream.objects.void_slots import is_void, warn_of_void
 from spillable_stream.option_names import named
 from spillable_stream.progress import meter_of_open
-from spillable_stream.shown_value import as_typed
+from spillable_stream.shown_value import command
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = [
@@ -76,8 +76,7 @@ def load(slots: Slots, checkpoints: Checkpoints, *, is_hinted: bool = True) -> C
     if is_unfinished:
         root = slots.store.root
         text = (
-            "a repair was not finished: wait for it if it is running; otherwise run "
-            f"'spillable repair {as_typed(root)}' again"
+            f"a repair was not finished: wait for it if it is running; otherwise run '{command('repair', root)}' again"
         )
         raise CorruptionError(text, root)
     raise ChannelBusyError(
@@ -122,10 +121,7 @@ def _refusal(slots: Slots, look: _Look) -> CorruptionError:
     root, base = slots.store.root, look.base
     first = 0 if base is None else base.tail.number
     place = f"{root}/{slot_key(first)}"
-    advice = (
-        f"Run `spillable verify {as_typed(root)}`, and `spillable repair {as_typed(root)}` to continue with what is "
-        "there"
-    )
+    advice = f"Run `{command('verify', root)}`, and `{command('repair', root)}` to continue with what is there"
     if look.unread:
         numbers = ", ".join(map(str, look.unread))
         are = "checkpoint of slot {} is" if len(look.unread) == 1 else "checkpoints of the slots {} are"
@@ -201,8 +197,8 @@ def _require_end(slots: Slots, tail: Tail, last_id: int) -> None:
     require_there(slots, tail)  # last: neither was collected meanwhile
     raise DataLossError(
         f"slot {missing} is missing, and slot {behind} is there: objects of the channel were removed, or the "
-        f"bucket was put back while somebody wrote. Run `spillable verify {as_typed(root)}`, and "
-        f"`spillable repair {as_typed(root)}` to continue without it",
+        f"bucket was put back while somebody wrote. Run `{command('verify', root)}`, and "
+        f"`{command('repair', root)}` to continue without it",
         f"{root}/{slot_key(missing)}",
     )
 

@@ -12,7 +12,7 @@ from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.checkpoints import Checkpoint
 from spillable_stream.objects.slots import ForeignSlotError, Slots, slot_key
-from spillable_stream.shown_value import as_typed
+from spillable_stream.shown_value import command
 
 __all__ = ["find_lost", "find_overwritten"]
 
@@ -40,9 +40,9 @@ def find_overwritten(slots: Slots, chain: Chain, tail: Tail) -> UnsafeStoreError
     root = slots.store.root
     return UnsafeStoreError(
         f"{root}/{slot_key(tail.number)} was overwritten: the store has ignored that it was there, or was put back to "
-        "an earlier version. Its acknowledged events are lost. Stop all writers, run `spillable check-store "
-        f"{as_typed(root)}`, and `spillable verify {as_typed(root)}`. If that finds damage, run "
-        f"`spillable repair {as_typed(root)}`; else the channel continues with what is there when it is opened again"
+        "an earlier version. Its acknowledged events are lost. Stop all writers, run "
+        f"`{command('check-store', root)}`, and `{command('verify', root)}`. If that finds damage, run "
+        f"`{command('repair', root)}`; else the channel continues with what is there when it is opened again"
     )
 
 
@@ -74,12 +74,12 @@ def find_lost(
     if left > last:
         advice = (
             f"The commit that noticed may have left slot {left} behind them, which the log can't pass. Close all "
-            f"handles, and run `spillable repair {as_typed(root)}` before anything else is put"
+            f"handles, and run `{command('repair', root)}` before anything else is put"
         )
     else:
         advice = (
-            f"Close all handles, and run `spillable verify {as_typed(root)}`. If it finds damage, run "
-            f"`spillable repair {as_typed(root)}`; else the channel continues with what is there when it is "
+            f"Close all handles, and run `{command('verify', root)}`. If it finds damage, run "
+            f"`{command('repair', root)}`; else the channel continues with what is there when it is "
             "opened again"
         )
     return UnsafeStoreError(

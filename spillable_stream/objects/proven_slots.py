@@ -21,7 +21,7 @@ from spillable_stream.format.slot import parse_slot_header
 from spillable_stream.objects.chain import SlotTokens
 from spillable_stream.objects.object_windows import ObjectWindows
 from spillable_stream.objects.slots import slot_key
-from spillable_stream.shown_value import as_typed
+from spillable_stream.shown_value import command
 
 __all__ = ["ProvenSlots", "other_events"]
 
@@ -168,7 +168,7 @@ def other_events(root: str, first_id: int, last_id: int) -> UnsafeStoreError:
         others = f"other events {first_id} to {last_id} than those that were"
     return UnsafeStoreError(
         f"{root} has {others} to be read: the bucket was put back to an earlier version "
-        "since, and others put what is there. Nothing of that was returned. Run `spillable verify "
-        f"{as_typed(root)}`. If that finds damage, run `spillable repair {as_typed(root)}`; then read again, "
+        "since, and others put what is there. Nothing of that was returned. Run "
+        f"`{command('verify', root)}`. If that finds damage, run `{command('repair', root)}`; then read again, "
         "with what is there"
     )

@@ -14,7 +14,7 @@ from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.parallel import MOST_AT_ONCE, begin, most_at_once
 from spillable_stream.objects.slots import Slots, slot_key
 from spillable_stream.objects.void_slots import pass_void
-from spillable_stream.shown_value import as_typed
+from spillable_stream.shown_value import command
 
 __all__ = ["BehindError", "ReadAhead", "require_there"]
 
@@ -102,7 +102,7 @@ class ReadAhead:
         return DataLossError(
             f"slot {slot.number} was appended after a slot {before} that is not the one there now: objects of the "
             "channel were removed, overwritten, or put back to an earlier version, and others took their places. Run "
-            f"`spillable verify {as_typed(root)}`, and `spillable repair {as_typed(root)}` to continue without what "
+            f"`{command('verify', root)}`, and `{command('repair', root)}` to continue without what "
             "is lost",
             f"{root}/{slot_key(slot.number)}",
         )

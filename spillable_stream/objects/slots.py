@@ -6,7 +6,7 @@ from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import Payload
 from spillable_stream.format.slot import HEADER_READ_BYTES, Slot, claimed_channel, parse_slot_header
 from spillable_stream.objects.store import Content, ObjectMissingError, Store
-from spillable_stream.shown_value import as_typed
+from spillable_stream.shown_value import command
 
 __all__ = ["LOG", "ForeignSlotError", "Slots", "object_key", "slot_key"]
 
@@ -72,7 +72,7 @@ class Slots:
         if (found := claimed_channel(data)) not in ("", self.channel):
             raise ForeignSlotError(
                 f"a slot of the channel {self.channel} is another channel's, {found}, which was written as that was "
-                f"removed; run `spillable repair {as_typed(self.store.root)}`, which moves it aside",
+                f"removed; run `{command('repair', self.store.root)}`, which moves it aside",
                 self._place(number),
                 0,
             )

@@ -20,7 +20,7 @@ from spillable_stream.format.slot import TOKEN_BYTES, Slot
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.slots import LOG, Slots, slot_key
 from spillable_stream.objects.store import ObjectMissingError
-from spillable_stream.shown_value import as_typed
+from spillable_stream.shown_value import command
 from spillable_stream.state.ranges import events_in
 
 __all__ = ["declare_void", "is_void", "pass_void", "void_key", "void_slots", "warn_of_void", "withdraw_void"]
@@ -112,13 +112,13 @@ def warn_of_void(slots: Slots, slot: Slot, last_id: int | None = None) -> None:
     root, through = slots.store.root, slot.first_id - 1
     _log.warning(
         "%s: slot %d counts for nobody: its writer, %s%s, found that slots before it were lost%s. If nobody knows of "
-        "that, run 'spillable verify %s'",
+        "that, run '%s'",
         root,
         slot.number,
         slot.header.writer,
         f", which knew the events up to {through}" if through > 0 else "",
         f": {events_in([(last_id + 1, through)])}" if last_id is not None and last_id < through else "",
-        as_typed(root),
+        command("verify", root),
         extra=fields(root, slot=slot.number),
     )
 

@@ -23,7 +23,7 @@ from spillable_stream.objects.salvage import QUARANTINE
 from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.staged_object import SEGMENTS
 from spillable_stream.objects.store import Store
-from spillable_stream.shown_value import as_typed
+from spillable_stream.shown_value import command
 
 __all__ = ["no_channel_but", "refuse_leftovers", "require_outside_of_channel"]
 
@@ -85,7 +85,7 @@ def refuse_leftovers(store: Store, location: Location) -> None:
         raise NotAChannelError(
             f"{location} has no {IDENTITY}, but slots of a channel that was removed, such as {first}: close the "
             f"handles that may still write to it, and remove what is under {store.root}; or choose another place. "
-            f"'spillable repair {as_typed(location)}' finds out whether only {IDENTITY} is missing"
+            f"'{command('repair', location)}' finds out whether only {IDENTITY} is missing"
         )
     if backup := _backup_in(store):
         raise NotAChannelError(f"{location} is not a channel{backup}; choose another place")

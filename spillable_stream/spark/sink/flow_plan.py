@@ -29,7 +29,7 @@ from spillable_stream.flow.loading import load
 from spillable_stream.flow.open_channel import configured_channels
 from spillable_stream.flow.selectors import LoadBalancing, Selector
 from spillable_stream.format.batch import EVENT_SCHEMA, check_columns
-from spillable_stream.shown_value import as_typed
+from spillable_stream.shown_value import command
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.side_by_side import side_by_side
 from spillable_stream.spark.sink.division import StoredBatches, batch_of, shown_channels, stored_otherwise, what_to_do
@@ -204,7 +204,7 @@ def _source(path: str, agent_name: str, source_name: str) -> tuple[AgentConfig, 
     if agent is None or source is None:
         why = "; ".join(str(finding.text) for finding in loaded.errors[:3]) or "it describes none"
         raise OptionError(
-            f"{path} has no source {agent_name}.{source_name} that runs: {why}. `spillable validate -f "
-            f"{as_typed(path)}` says more"
+            f"{path} has no source {agent_name}.{source_name} that runs: {why}. "
+            f"`{command('validate', '-f', path)}` says more"
         )
     return agent, source
