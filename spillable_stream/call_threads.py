@@ -6,6 +6,7 @@ failed for its caller, and is made later: what it puts would be put twice.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import weakref
@@ -108,6 +109,8 @@ class CallThreads:
         with queue.mutex:
             if self._is_closed:
                 raise NoThreadError(f"the threads {self._name} were closed")
+            if sys.is_finalizing():  # a finalizer makes the call, and those that wait never wake up again
+                raise NoThreadError(f"the interpreter ends, and with it the threads {self._name}")
             if queue.under_way >= len(self._threads):
                 self._start_another()
             queue.under_way += 1

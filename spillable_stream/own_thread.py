@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -29,6 +30,8 @@ def start_thread(thread: threading.Thread) -> None:
         NoThreadError: the process can have no more threads, or ends.
     """
     try:
+        if sys.is_finalizing():  # before 3.12, Python would wait forever until it begins
+            raise RuntimeError("can't create new thread at interpreter shutdown")
         thread.start()
     except RuntimeError as e:
         if not str(e).startswith("can't "):  # a signal's handler raised it, and the thread may have begun

@@ -14,6 +14,7 @@ behind an `_Idle`, and ends when that is dropped without one::
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
 from collections import deque
@@ -149,6 +150,8 @@ def begun(call: Callable[[], _T]) -> Begun[_T]:
 
 
 def _claimed() -> _Idle | None:
+    if sys.is_finalizing():  # a finalizer asks the store, and those that wait never wake up again
+        return None
     try:
         return _idle.pop()
     except IndexError:  # no call is made in here, so no interrupt has it as its context

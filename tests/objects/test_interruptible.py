@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from textwrap import dedent
 
 import pytest
 
@@ -141,3 +144,26 @@ def test_what_nobody_needs_is_not_waited_for_long_and_its_error_is_nobodys() -> 
     assert not has_ended.is_set()
     may_end.set()
     assert has_ended.wait(_SECONDS)
+
+
+@pytest.mark.parametrize("has_idle", [True, False])
+def test_a_finalizer_at_the_end_of_the_interpreter_makes_its_calls_itself(has_idle: bool) -> None:
+    program = f"""
+        import os
+        from spillable_stream.objects.interruptible import interruptible
+        from spillable_stream.objects.parallel import in_parallel
+
+        class Late:
+            def __init__(self):
+                self.tools = interruptible, in_parallel, os.write
+
+            def __del__(self):
+                interruptible, in_parallel, write = self.tools
+                write(1, b"%d" % sum([interruptible(lambda: 42), *in_parallel("orders", [lambda: 1, lambda: 2])]))
+
+        {"interruptible(lambda: None)" if has_idle else ""}
+        in_parallel("orders", [lambda: None] * 2)
+        late = Late()
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(program)], capture_output=True, text=True, timeout=_SECONDS)
+    assert (done.stdout, done.stderr, done.returncode) == ("45", "", 0)
