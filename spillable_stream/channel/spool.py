@@ -350,7 +350,8 @@ class Spool:
                 with self._mover.unasked():  # a loss of earlier events is no reason to leave these here
                     is_mine, losses = self._ship(), 0
         except SpillableError as e:
-            _log.warning("%s: the spool %s is not shipped now: %s", *self._places, e, extra=self._about)
+            if not self._is_left:  # else the close has said what stays
+                _log.warning("%s: the spool %s is not shipped now: %s", *self._places, e, extra=self._about)
 
     def _report_left(self) -> None:
         if left := self._mover.waiting()[0]:

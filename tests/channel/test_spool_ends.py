@@ -210,7 +210,12 @@ def test_a_put_that_a_close_leaves_to_its_thread_is_not_stored_twice(
 @pytest.mark.parametrize("fault", [None, StorageError("a test: it timed out")])
 @pytest.mark.parametrize("by", ["its close", "a flush", "its thread"])
 def test_a_put_that_a_close_leaves_lets_the_next_handle_ship_when_it_ends_though_the_closed_one_is_kept(
-    by: str, fault: Exception | None, request: pytest.FixtureRequest, silence: Silence, monkeypatch: pytest.MonkeyPatch
+    by: str,
+    fault: Exception | None,
+    request: pytest.FixtureRequest,
+    silence: Silence,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     opened: Open = request.getfixturevalue("opened" if by == "its thread" else "by_hand")
     closed, calls = opened(), list[threading.Thread]()
@@ -227,6 +232,7 @@ def test_a_put_that_a_close_leaves_lets_the_next_handle_ship_when_it_ends_though
     wait_until(spool_of(channel)._ship)
     channel.flush()
     assert take(channel) == [b"waits"]
+    assert caplog.text.count("1 event is left") == 1 and "not shipped now" not in caplog.text
 
 
 def test_a_close_without_a_flush_ships_nothing(by_hand: Open) -> None:
