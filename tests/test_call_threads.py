@@ -248,7 +248,9 @@ def test_wherever_the_handler_of_a_signal_raises_what_python_does_without_a_thre
         number += 1
         made: list[int] = []
         with closing(CallThreads(2, "some")) as threads:
-            interrupts = Interrupts(number, "spillable_stream/call_threads", error=RuntimeError)
+            interrupts = Interrupts(
+                number, "spillable_stream/call_threads", "spillable_stream/own_thread", error=RuntimeError
+            )
             interrupts.run(partial(threads.at_once, [partial(made.append, each) for each in range(3)]))
             is_hit = interrupts.hit
         assert len(made) == len(set(made))

@@ -110,7 +110,7 @@ def test_wherever_an_interrupt_comes_no_thread_is_left_and_no_call_is_made_twice
     while is_hit:
         number += 1
         calls: list[int] = []
-        interrupts = Interrupts(number, "objects/interruptible", error=error)
+        interrupts = Interrupts(number, "objects/interruptible", "spillable_stream/own_thread", error=error)
         interrupts.run(partial(interruptible, partial(calls.append, number)))
         is_hit = interrupts.hit
         assert len(calls) <= 1
