@@ -299,8 +299,8 @@ class Spool:
     def close(self, *, ship: bool = True) -> None:
         """Ship the events that wait, for `CLOSE_SECONDS` at most, and leave the rest in the spool. Idempotent.
 
-        A put that the store does not answer by then is left to its own end; only then the next handle of this process
-        ships. If the store has the put, it is not shipped again: a handle asks before it ships anything.
+        A put that the store does not answer by then is left to its own end. Another handle ships behind that, or once
+        this process has ended. If the store has the put, it is not shipped again: a handle asks before it ships.
 
         Args:
             ship: whether to ship.
