@@ -56,8 +56,12 @@ class LocalOwnership:
         """Prove that nobody else can own the group; the commit lock is held.
 
         Raises:
-            GroupOwnedError: the lock file was removed, and somebody may have created another one.
+            GroupOwnedError: the lock file was removed, and somebody may have created another one; or this was closed.
         """
+        if self._lock.file.is_closed():
+            raise GroupOwnedError(
+                f"this handle has given up the group {self._group!r}; its events are back in the queue"
+            )
         if not self._lock.is_in_place():
             self.lost = GroupOwnedError(
                 f"{self._lock.path}, which said that this handle owns the group {self._group!r}, was moved, removed or "

@@ -93,6 +93,15 @@ def test_an_owner_whose_lock_file_was_replaced_cannot_prove_that_it_is_one(open_
     owner.close()
 
 
+def test_an_owner_that_gave_its_group_up_cannot_prove_that_it_is_one(open_channel: Open) -> None:
+    """A take that another thread leads may be planned only now, when somebody else is given its events."""
+    owner = open_channel().engine().owners.own("g", 5, "")
+    owner.close()
+    with pytest.raises(GroupOwnedError, match="this handle has given up the group 'g'; its events are back"):
+        owner.require()
+    assert owner.lost is None
+
+
 def test_a_group_that_is_changed_has_its_last_owners_note_and_no_other_owner(open_channel: Open) -> None:
     channel = open_channel()
     note = channel.consumer("g").owner
