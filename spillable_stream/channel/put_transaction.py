@@ -25,7 +25,15 @@ from spillable_stream.engine.delayed_puts import Delayed
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.port import ProducerClaim
 from spillable_stream.engine.put_request import NoRoomYetError, Put
-from spillable_stream.errors import REFUSALS, OptionError, TransactionCapacityError, TransactionStateError
+from spillable_stream.error_text import type_and_text
+from spillable_stream.errors import (
+    REFUSALS,
+    CommitOutcomeUnknownError,
+    OptionError,
+    SpillableError,
+    TransactionCapacityError,
+    TransactionStateError,
+)
 from spillable_stream.format.arrow_input import ArrowRows, arrow_rows
 from spillable_stream.format.batch import SURELY_FRAMED_BYTES, accept_batch, check_columns, encode_batch, fit_batch
 from spillable_stream.format.commit_record import SegmentRef
@@ -322,7 +330,8 @@ class PutTransaction(Transaction):
 
     def _refuse_after_failure(self, call: str) -> NoReturn:
         raise TransactionStateError(
-            f"{call}() can't follow a put or a sync that failed in this transaction ({self._failure}); roll it back"
+            f"{call}() can't follow a put or a sync that failed in this transaction, or a commit that may be stored "
+            f"({type_and_text(self._failure)}); roll it back"
         ) from self._failure
 
     def _undivided(self, work: Callable[[*_Ts], _T], *arguments: *_Ts) -> _T:
@@ -375,11 +384,11 @@ class PutTransaction(Transaction):
             self.committed: CommitResult = self._engine.commit(
                 request, self._engine.follower.state.options.keep_alive, self.waited_seconds
             )
-        except REFUSALS:
-            self._attempted = was_attempted  # nobody has adopted what was staged, and a full disk needs the room
+        except BaseException as e:
+            if isinstance(e, REFUSALS):
+                self._attempted = was_attempted  # nobody has adopted what was staged, and a full disk needs the room
+            self._failure = e if _may_be_stored(e) else request.not_staged
             raise
-        finally:
-            self._failure = request.not_staged
         if self._buffer.segment is not None:
             self._buffer.close()
         if self._delayed is not None:
@@ -420,3 +429,8 @@ class PutTransaction(Transaction):
             self._buffer.close()
         else:
             self._buffer.discard()
+
+
+def _may_be_stored(error: BaseException) -> bool:
+    """Tell whether a commit that raised may count, now or in a moment; then another one would put the events twice."""
+    return isinstance(error, CommitOutcomeUnknownError) or not isinstance(error, SpillableError)

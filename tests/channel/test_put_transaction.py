@@ -181,7 +181,7 @@ def test_a_refusal_removes_nothing_that_an_earlier_attempt_may_have_stored(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = open_channel(max_inline_bytes=1000)
-    engine, errors = channel.engine(), [DiskSpaceError("full"), CommitOutcomeUnknownError("nobody knows")]
+    engine, errors = channel.engine(), [DiskSpaceError("full"), StorageError("late")]
 
     def commit(*arguments: Any) -> NoReturn:
         if len(errors) == 2:
@@ -193,13 +193,32 @@ def test_a_refusal_removes_nothing_that_an_earlier_attempt_may_have_stored(
     tx.put(Event(bytes(5000)))
     with monkeypatch.context() as patch:
         patch.setattr(engine, "commit", commit)
-        with pytest.raises(CommitOutcomeUnknownError):
+        with pytest.raises(StorageError, match="late"):
             tx.commit()
         with pytest.raises(DiskSpaceError):
             tx.commit()
         tx.rollback()
     assert channel.stats().segments == 1
     assert peek(channel) == [bytes(5000)]
+
+
+def test_what_may_be_stored_is_not_put_again(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = open_channel()
+    engine, tx = channel.engine(), channel.put_transaction()
+    real = engine.commit
+
+    def commit(*arguments: Any) -> NoReturn:
+        real(*arguments)
+        raise CommitOutcomeUnknownError("nobody knows")
+
+    tx.begin()
+    tx.put(Event(b"once"))
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "commit", commit)
+        with pytest.raises(CommitOutcomeUnknownError):
+            tx.commit()
+    assert_only_a_rollback_is_left(tx, r"a commit that may be stored \(CommitOutcomeUnknownError: nobody knows\)")
+    assert peek(channel) == [b"once"]
 
 
 def assert_only_a_rollback_is_left(tx: Any, why: str) -> None:
