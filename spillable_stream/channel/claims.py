@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from threading import RLock
 
 from spillable_stream.channel.group_reader import GroupReader
@@ -37,6 +37,7 @@ class Claims:
         self.passed: RangeSet | None = None
         self._held = RangeSet()
         self._forgotten: deque[tuple[list[Range], int]] = deque()  # what `release_later` was told
+        self._in_doubt: list[tuple[Callable[[], bool], list[Range]]] = []  # what `hold_while` was told
         self._engine = engine
         self._group = group
         self._reader = reader
@@ -64,6 +65,9 @@ class Claims:
             self._release_forgotten()
         group = state.groups.get(self._group) or self.group_in(state)  # a call less in each take
         busy = group.ahead.union(self._held) if len(self._held) else group.ahead
+        if self._in_doubt:
+            self._in_doubt = [doubt for doubt in self._in_doubt if doubt[0]()]
+            busy = busy.union(r for _, ranges in self._in_doubt for r in ranges)
         return busy.gaps(group.position + 1, state.next_id - 1)
 
     def claim(self, limit: int, most_judged: int, moved_at: int | None, into: list[Range]) -> list[Range]:
@@ -178,6 +182,16 @@ class Claims:
                 del claimed[-1]  # first: somebody else may have the events as soon as they are free
                 if not is_void:
                     self._held.remove(first, last)
+
+    def hold_while(self, is_committing: Callable[[], bool], ranges: list[Range]) -> None:
+        """Keep events claimed while a commit is in doubt, whatever becomes of their claims: it may yet take them.
+
+        Args:
+            is_committing: tells whether it is still in doubt. When it is not, the channel's state says what they are.
+            ranges: the events.
+        """
+        with self._mutex:
+            self._in_doubt.append((is_committing, list(ranges)))
 
     def release_later(self, ranges: list[Range], moved_at: int) -> None:
         """End the claims of some events, which are free again, with the next look for free ones; waits for no lock.

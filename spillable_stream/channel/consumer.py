@@ -17,6 +17,7 @@ from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import create_group
 from spillable_stream.engine.process_owners import timeout_for
+from spillable_stream.engine.requests import Request
 from spillable_stream.engine.seeking import Choose, Seek, checked_position
 from spillable_stream.engine.take_requests import Prepare, Rollback, Take, Takes, TakesAndPrepare
 from spillable_stream.errors import (
@@ -279,8 +280,14 @@ class Consumer:
         """
         require = partial(self._require_unmoved, self.claims.moved_at if moved_at is None else moved_at, prepared)
         take = Take(self.group, ranges, prepared, self._ownership.position, require)
-        commit = self._engine.commit
-        done = self._call("a commit", commit, take) if self.claims.passed is None else self._commit([take])
+        if self.claims.passed is not None:
+            done = self._commit([take])
+        else:
+            try:
+                done = self._call("a commit", self._engine.commit, take)
+            except BaseException:
+                self._hold_in_doubt(take, [take])
+                raise
         self.claims.release(ranges)
         return done.transaction_id
 
@@ -291,13 +298,24 @@ class Consumer:
         over = [Take(self.group, ranges, 0, self._ownership.position, require, ranges)] if ranges else []
         if not over and not takes:  # another thread has just committed it
             return CommitResult()
+        request = Takes([*over, *takes])
         try:
-            done = self._call("a commit", self._engine.commit, Takes([*over, *takes]))
+            done = self._call("a commit", self._engine.commit, request)
         except BaseException:
-            self.claims.put_back_passed(passed, moved_at)
+            if self._hold_in_doubt(request, request.takes):
+                self.claims.release(passed, moved_at)  # they are judged again if it does not take them
+            else:
+                self.claims.put_back_passed(passed, moved_at)
             raise
         self.claims.release(passed, moved_at)
         return done
+
+    def _hold_in_doubt(self, request: Request, takes: list[Take]) -> bool:
+        """Tell whether interrupts ended the wait for a commit of takes, not the commit: then hold what it may take."""
+        is_committing = partial(self._engine.committer.group_commit.is_committing, request)
+        if is_in_doubt := is_committing():
+            self.claims.hold_while(is_committing, [r for take in takes for r in take.ranges])
+        return is_in_doubt
 
     def commit_all(self, takes: Iterable[tuple[list[Range], int]]) -> None:
         """Commit several takes in one append: a crash leaves some of the first of them committed, and undoes none.

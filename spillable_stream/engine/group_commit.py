@@ -95,6 +95,11 @@ class GroupCommit:
         """Return how many requests no leader has begun."""
         return sum([not ticket.begun for ticket in tuple(self._queue)])
 
+    def is_committing(self, request: Request) -> bool:
+        """Tell whether another thread is committing a request that its own thread no longer waits for."""
+        with self._mutex:  # else a leader may be about to begin it
+            return self._lead.locked() and any([t.request is request and t.begun and not t.done for t in self._queue])
+
     def submit(self, request: Request) -> CommitResult:
         """Commit a request, alone or with concurrent ones, and return its result. Raises what the commit raises."""
         ticket = Ticket(request)

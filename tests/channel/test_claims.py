@@ -80,6 +80,18 @@ def test_claims_are_given_back_once(channel: Channel, claims: Claims) -> None:
     assert free(channel, claims) == [(3, 10)], "a move has given them back, and they are of another transaction by now"
 
 
+def test_what_a_commit_in_doubt_takes_is_not_free_until_its_outcome_is_known(channel: Channel, claims: Claims) -> None:
+    claimed, _ = claim(claims, 4, 4, None)
+    in_doubt = [True]
+    claims.hold_while(lambda: in_doubt[0], claimed)
+    claims.give_back(claimed, 0)
+    assert free(channel, claims) == [(5, 10)]
+    claims.void(7)
+    assert free(channel, claims) == [(5, 10)]
+    in_doubt[0] = False
+    assert free(channel, claims) == [(1, 10)]
+
+
 def test_what_was_forgotten_is_free_though_an_interrupt_comes_while_it_is_released(
     channel: Channel, claims: Claims
 ) -> None:
