@@ -192,7 +192,9 @@ class Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        is_told = error is not None and self._kept is not None and bool(self._kept.active_calls.threads)
+        if not is_told:  # else a close would wait for the commit that `run` has waited for
+            self.close()
 
     def leave(self) -> None:
         """In a forked child, which has no thread of it: leave the group to the parent."""
