@@ -6,8 +6,10 @@ import inspect
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from operator import index
-from typing import SupportsIndex, TypeVar, cast
+from types import FunctionType, MethodType
+from typing import Any, SupportsIndex, TypeVar, cast
 
 from spillable_stream.errors import OptionError
 from spillable_stream.quantities import (
@@ -24,6 +26,7 @@ __all__ = [
     "flag",
     "function",
     "instance",
+    "is_coroutine_function",
     "path_text",
     "require_root_of",
     "seconds",
@@ -169,11 +172,22 @@ def function(name: str, value: F) -> F:
     """
     if not callable(value):
         raise OptionError(f"{name} must be a function, or another callable, not {shown(value)}")
-    if inspect.iscoroutinefunction(value):
+    if is_coroutine_function(value):
         raise OptionError(
             f"the {name} {shown(value)} is a coroutine function, which nobody would await: give a plain function"
         )
     return value
+
+
+def is_coroutine_function(call: Any) -> bool:
+    """Tell whether whatever is called returns a coroutine: a function, an object like one, or a `partial` of either."""
+    if type(call) is FunctionType:  # as most are: a producer asks with each send
+        return bool(call.__code__.co_flags & inspect.CO_COROUTINE)
+    if type(call) is MethodType:
+        return is_coroutine_function(call.__func__)
+    if isinstance(call, partial):
+        return is_coroutine_function(call.func)
+    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
 
 
 def instance(name: str, value: object, kind: type[T]) -> T:

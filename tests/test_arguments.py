@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -127,8 +128,18 @@ def test_a_function_is_whatever_can_be_called() -> None:
 def test_a_coroutine_function_is_none_since_nobody_would_await_it() -> None:
     async def tell() -> None: ...
 
-    with pytest.raises(OptionError, match=r"^the progress .*tell.* is a coroutine function, which nobody would await"):
-        function("progress", tell)
+    class Teller:
+        async def __call__(self) -> None: ...
+
+        async def tell(self) -> None: ...
+
+    for call in (tell, partial(tell), Teller(), Teller().tell, partial(Teller())):
+        with pytest.raises(
+            OptionError, match=r"^the progress .*ell.* is a coroutine function, which nobody would await"
+        ):
+            function("progress", call)
+    for other in (Path, Path().exists, partial(print), [].append):
+        assert function("progress", other) is other
 
 
 def test_an_instance_is_of_the_class_or_of_a_subclass() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from spillable_stream.arguments import seconds, whole_number
+from spillable_stream.arguments import is_coroutine_function, seconds, whole_number
 from spillable_stream.errors import OptionError
 from spillable_stream.option_names import named
 from spillable_stream.quantities import Duration
@@ -72,7 +72,7 @@ class WorkerConfig:
         call = type(function).__call__  # of an object that is called like a function
         if any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in (function, call)):
             raise OptionError(f"a call of the generator function {function_name(function)} does nothing: don't yield")
-        is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+        is_coroutine = is_coroutine_function(function)
         if is_coroutine and not is_async:
             raise OptionError(f"{function_name(function)} is a coroutine function; run it with async_worker")
         if is_async and not is_coroutine:

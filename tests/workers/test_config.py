@@ -68,7 +68,7 @@ def test_each_form_takes_its_own_kind_of_function() -> None:
     config.check_function(Callable(), is_async=False)
     config.check_function(coroutine, is_async=True)
     config.check_function(AsyncCallable(), is_async=True)
-    for function in (coroutine, AsyncCallable()):
+    for function in (coroutine, AsyncCallable(), partial(AsyncCallable())):
         with pytest.raises(OptionError, match="is a coroutine function; run it with async_worker"):
             config.check_function(function, is_async=False)
     for other in (print, Callable()):
