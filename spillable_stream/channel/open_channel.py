@@ -252,7 +252,7 @@ class OpenChannel:
         if self._pid != os.getpid():
             self.is_closed = self._left = True
             return
-        consumers = self.owned.consumers.values()
+        consumers = list(self.owned.consumers.values())  # another thread may drop a group, or close the handle, too
         all_calls = [self.owned.active_calls, self._engine.active_calls, *(c.active_calls for c in consumers)]
         if self.spool is not None:
             all_calls.append(self.spool.active_calls)
