@@ -507,18 +507,7 @@ class Channel(Generic[EventT]):
             StorageError: the disk refused; the handle is closed, and what was in memory still is.
             TransactionStateError: this thread is inside of a call, as a signal handler or a finalizer may be.
         """
-        try:
-            self._open.close(checkpoint=checkpoint, flush=flush)
-        except SpillableError:
-            raise
-        except BaseException as e:  # of a signal handler: a handle that is closed by half would keep all others out
-            if self._open.is_left:  # but for a spool, which ships no more
-                flush = False
-            try:
-                self._open.close(checkpoint=checkpoint, flush=flush)
-            except SpillableError as failed:  # the interrupt is what a program waits for
-                e.add_note(f"{self.path} could not be closed as it should: {failed}")
-            raise
+        self._open.close(checkpoint=checkpoint, flush=flush)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -249,6 +249,20 @@ class OpenChannel:
         for name, value in (("checkpoint", checkpoint), ("flush", flush)):
             if value is not None:
                 flag(name, value)
+        try:
+            self._close(checkpoint, flush)
+        except SpillableError:
+            raise
+        except BaseException as e:  # of a signal handler: a handle that is closed by half would keep all others out
+            if self._left:  # but for a spool, which ships no more
+                flush = False
+            try:
+                self._close(checkpoint, flush)
+            except SpillableError as failed:  # the interrupt is what a program waits for
+                e.add_note(f"{self.path} could not be closed as it should: {failed}")
+            raise
+
+    def _close(self, checkpoint: bool | None, flush: bool | None) -> None:
         if self._pid != os.getpid():
             self.is_closed = self._left = True
             return

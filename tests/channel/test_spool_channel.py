@@ -12,6 +12,7 @@ import pytest
 from spillable_stream import Channel, OptionError, SchemaError, SpillableError, StorageError
 from spillable_stream.channel import spool_channel
 from spillable_stream.channel.spool_channel import SpooledChannel
+from spillable_stream.engine.local.local_engine import LocalEngine
 from spillable_stream.objects.store import Store
 from tests.support.events import put, take
 from tests.support.faulty_store import Fault, FaultyStore, Request
@@ -148,6 +149,25 @@ def test_a_spool_with_columns_that_its_channel_lacks_is_refused_before_it_takes_
         Channel(URL, schema=TYPED).close()
         with pytest.raises(SchemaError, match="has the column 'label', which s3://bucket/orders lacks"):
             Channel(URL, durability="local", spool=spool)
+
+
+def test_a_spool_whose_close_an_interrupt_hits_while_it_is_prepared_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or it is busy for as long as somebody keeps the error, as a notebook does."""
+    close, interrupts = LocalEngine.close, [KeyboardInterrupt()]
+
+    def interrupted(engine: LocalEngine, *, forked: bool = False) -> None:
+        if interrupts:
+            raise interrupts.pop()
+        close(engine, forked=forked)
+
+    with stores_in_memory(), monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as kept:
+        patch.setattr(LocalEngine, "close", interrupted)
+        open_spooled(tmp_path / "spool")
+    with Channel(tmp_path / "spool", create=False, lock_timeout=0.1) as spool:
+        assert not spool.stats().channel_size
+    assert kept.tb is not None, "the error was kept"
 
 
 def test_a_spool_that_gets_columns_while_another_handle_opens_it_keeps_them(
