@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -28,17 +29,21 @@ __all__ = [
     "instance",
     "is_coroutine_function",
     "path_text",
-    "require_root_of",
+    "require_resolvable",
     "seconds",
     "text",
     "timeout_seconds",
     "whole_bytes",
     "whole_milliseconds",
     "whole_number",
+    "why_unresolvable",
 ]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
+
+_HOME = re.compile(r"~[^/]*")
+_VARIABLE = re.compile(r"\$(\w+|\{\w+\})")
 
 
 def whole_number(name: str, value: object, least: int | None = 1, most: int | None = None) -> int:
@@ -230,8 +235,30 @@ def path_text(name: str, value: object) -> str:
     return text
 
 
-def require_root_of(name: str, path: str) -> None:
-    """Refuse a relative path where it leads nowhere, since the working directory was removed.
+def why_unresolvable(path: str) -> str:
+    """Return why a path leads nowhere as it is written; "" if it leads somewhere.
+
+    One does not that begins with ``~`` or a variable, which only a shell replaces, unless it exists: a ``$`` further on
+    is a letter like any other. Nor does a relative one if the working directory was removed.
+
+    Args:
+        path: the path.
+    """
+    begins = _HOME.match(path) or _VARIABLE.match(path)
+    if begins is not None and not os.path.lexists(path):
+        expand = "expanduser" if path[0] == "~" else "expandvars"
+        return f"only a shell replaces {begins[0]}, so give os.path.{expand}({shown(path)})"
+    if os.path.isabs(path):
+        return ""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "it is relative, and the working directory was removed: change to another one, or give an absolute path"
+    return ""
+
+
+def require_resolvable(name: str, path: str) -> None:
+    """Refuse a path that leads nowhere as it is written (`why_unresolvable`).
 
     Args:
         name: what the caller calls it.
@@ -240,12 +267,5 @@ def require_root_of(name: str, path: str) -> None:
     Raises:
         OptionError: it is such a path.
     """
-    if os.path.isabs(path):
-        return
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        raise OptionError(
-            f"{name} {shown(path)} is relative, and the working directory was removed: change to another directory, or "
-            "give an absolute path"
-        ) from None
+    if why := why_unresolvable(path):
+        raise OptionError(f"{name} can't be {shown(path)}: {why}")

@@ -14,13 +14,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from spillable_stream import quantities
-from spillable_stream.arguments import path_text
+from spillable_stream.arguments import path_text, why_unresolvable
 from spillable_stream.quantities import Duration, Milliseconds, Size
 
 __all__ = [
     "MOST_DELAY_SECONDS",
     "REFUSED",
     "TooMuchError",
+    "WrongValueError",
     "boolean",
     "columns",
     "delay",
@@ -54,7 +55,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_MILLISECONDS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 
 
-class TooMuchError(ValueError):
+class WrongValueError(ValueError):
+    """A parser does not take a value, and can say why: the error's text."""
+
+
+class TooMuchError(WrongValueError):
     """A parser takes such values, and none so large.
 
     Args:
@@ -62,8 +67,7 @@ class TooMuchError(ValueError):
     """
 
     def __init__(self, most: str) -> None:
-        super().__init__(f"at most {most}")
-        self.most: str = most
+        super().__init__(f"the most is {most}")
 
 
 def integer(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
@@ -130,7 +134,7 @@ def directories(value: str | Sequence[str | os.PathLike[str]]) -> list[str]:
     if isinstance(value, (bytes, os.PathLike)):
         raise ValueError
     given = [d for d in value.split(",") if d.strip()] if isinstance(value, str) else value
-    found = [d for d in (path_text("a directory", d).strip() for d in given) if d]
+    found = [path(d) for d in (path_text("a directory", d).strip() for d in given) if d]
     if not found or len(set(found)) != len(found):
         raise ValueError
     return found
@@ -155,7 +159,10 @@ def mode(value: int | str) -> str:
 
 def path(value: str | os.PathLike[str]) -> str:
     """Return a path that is not empty, as it is given."""
-    return path_text("a path", value)
+    text = path_text("a path", value)
+    if why := why_unresolvable(text):
+        raise WrongValueError(why)
+    return text
 
 
 def not_empty(value: str | os.PathLike[str]) -> str:

@@ -16,7 +16,7 @@ from spillable_stream.names import APPLICATION, NAME, parse_application, parse_n
 from spillable_stream.option_names import keyword_of, named_like, nearest_name
 from spillable_stream.option_parsers import (
     REFUSED,
-    TooMuchError,
+    WrongValueError,
     boolean,
     columns,
     delay,
@@ -370,8 +370,8 @@ def parse_options(
         try:
             parsed[option.keyword] = option.parse(value)
         except REFUSED as e:
-            most = f"; the most is {e.most}" if isinstance(e, TooMuchError) else ""
-            text = f"{_as_given(name, option)} must be {option.range}, not {shown(value)}{most}"
+            why = f"; {e}" if isinstance(e, WrongValueError) else ""
+            text = f"{_as_given(name, option)} must be {option.range}, not {shown(value)}{why}"
             raise OptionError(text, option.keyword) from None
     return parsed
 

@@ -14,7 +14,7 @@ from spillable_stream.arguments import (
     function,
     instance,
     path_text,
-    require_root_of,
+    require_resolvable,
     seconds,
     text,
     timeout_seconds,
@@ -153,8 +153,32 @@ def test_a_relative_path_is_refused_where_the_working_directory_was_removed(
 ) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
-    require_root_of("path", "orders")
+    require_resolvable("path", "orders")
     (tmp_path / "gone").rmdir()
-    require_root_of("path", str(tmp_path))
-    with pytest.raises(OptionError, match="path 'orders' is relative, and the working directory was removed: change"):
-        require_root_of("path", "orders")
+    require_resolvable("path", str(tmp_path))
+    with pytest.raises(OptionError, match="path can't be 'orders': it is relative, and the working directory was "):
+        require_resolvable("path", "orders")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("~/orders", r"only a shell replaces ~, so give os.path.expanduser\('~/orders'\)"),
+        ("~bob/orders", r"only a shell replaces ~bob, so give os.path.expanduser\('~bob/orders'\)"),
+        ("$HOME/orders", r"only a shell replaces \$HOME, so give os.path.expandvars\('\$HOME/orders'\)"),
+        ("${DATA}", r"only a shell replaces \$\{DATA\}, so give os.path.expandvars\('\$\{DATA\}'\)"),
+    ],
+)
+def test_a_path_that_begins_as_only_a_shell_understands_it_is_refused_unless_it_exists(
+    path: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError, match=f"^path can't be .*: {said}$"):
+        require_resolvable("path", path)
+    Path(path).mkdir(parents=True)
+    require_resolvable("path", path)
+
+
+@pytest.mark.parametrize("path", ["/data/$x", "a$b/c", "a/$HOME", "./$HOME", "a~", "./~", "$", "$/x", "$-x"])
+def test_the_letters_of_a_shell_are_letters_elsewhere_in_a_path(path: str) -> None:
+    require_resolvable("path", path)

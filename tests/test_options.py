@@ -57,6 +57,13 @@ def test_every_option_refuses_nonsense_and_names_its_range(option: Any) -> None:
         raise AssertionError("nothing is refused")
 
 
+@pytest.mark.parametrize("name", ["memoryDir", "dataDirs", "checkpointDir", "backupCheckpointDir", "spool", "cacheDir"])
+@pytest.mark.parametrize(("begins", "rest"), [("~", "/d"), ("$HOME", "/d")])
+def test_a_directory_that_only_a_shell_understands_is_refused(name: str, begins: str, rest: str) -> None:
+    with pytest.raises(OptionError, match=rf"{name} must be .*; only a shell replaces {re.escape(begins)}, so give os"):
+        parse(**{name: begins + rest})
+
+
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [

@@ -27,7 +27,7 @@ from spillable_stream.archive.manifest import (
     newest_manifest,
     write_manifest,
 )
-from spillable_stream.arguments import path_text, require_root_of
+from spillable_stream.arguments import path_text, require_resolvable
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import ChannelPath
@@ -100,7 +100,7 @@ def archive_location(to: str | os.PathLike[str]) -> Location:
     text = path_text("the path of a copy", to)
     if is_location(text):
         return Location.parse(text)
-    require_root_of("the path of a copy", text)
+    require_resolvable("the path of a copy", text)
     return Location(DIRECTORY, "", os.path.abspath(text))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spillable_stream.arguments import require_root_of
+from spillable_stream.arguments import require_resolvable
 from spillable_stream.channel.place import PLACES, parse_end, parse_place
 from spillable_stream.cli.app import AsJson, confirm, ending, print_object
 from spillable_stream.cli.arguments import ChannelPath, Yes, refuse_empty
@@ -73,7 +73,7 @@ def export(
             raise OptionError("an export is continued where it was, so it needs a file: give its path, not -")
         if os.path.exists(out) and not os.path.isfile(out):
             raise OptionError(f"{out} is not a file, and an export would replace it: give the path of a file")
-        require_root_of("the file", out)
+        require_resolvable("the file", out)
         if why := FileSystem().why_impossible(Path(out)):
             raise OptionError(f"no file can be at {out}: {why}; give another path")
         kind = kind or export_format(out)

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from spillable_stream.arguments import path_text, require_root_of
+from spillable_stream.arguments import path_text, require_resolvable
 from spillable_stream.errors import OptionError
 from spillable_stream.shown_value import shown
 
@@ -40,11 +40,8 @@ def channel_path(path: str | os.PathLike[str]) -> Path | Location:
     text = path_text("path", path)
     if is_location(path):
         return Location.parse(text)
-    if text.startswith("~") and not os.path.lexists(text):
-        home = f"os.path.expanduser({shown(text)})"
-        raise OptionError(f"path can't be {shown(text)}: only a shell replaces ~, so give {home}")
     _require_no_address(text)
-    require_root_of("path", text)
+    require_resolvable("path", text)
     return Path(text).absolute()
 
 

@@ -120,10 +120,12 @@ def test_no_file_can_be_there(verb: str, make: Callable[[Path], Path], tmp_path:
     assert not (tmp_path / "new").exists()
 
 
+CREATING_VERBS = ["export {channel} {}.jsonl", "backup {channel} {}", "restore {} new"]
+
+
 @pytest.mark.parametrize(
     "verb",
-    [verb for verb in CHANNEL_VERBS if "input.txt" not in verb]
-    + ["put {} -", "export {channel} {}.jsonl", "backup {channel} {}", "restore {} new", "stats {} --json"],
+    [*(verb for verb in CHANNEL_VERBS if "input.txt" not in verb), *CREATING_VERBS, "put {} -", "stats {} --json"],
 )
 def test_a_relative_path_leads_nowhere_once_the_working_directory_was_removed(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -135,3 +137,12 @@ def test_a_relative_path_leads_nowhere_once_the_working_directory_was_removed(
     done = run(*verb.format("orders", channel=tmp_path / "channel").split(), input="")
     assert done.exit_code == 2 and "is relative, and the working directory was removed" in done.output, done.output
     assert done.output.count("\n") == 1 and "OptionError" in done.output, done.output
+
+
+@pytest.mark.parametrize("path", ["~/orders", "$HOME/orders"])
+@pytest.mark.parametrize("verb", [*CHANNEL_VERBS, *CREATING_VERBS])
+def test_a_path_that_only_a_shell_understands_creates_nothing(verb: str, path: str, tmp_path: Path) -> None:
+    Channel(tmp_path / "channel", minimum_required_space=0).close()
+    done = run(*verb.format(path, channel=tmp_path / "channel").split(), input="")
+    assert done.exit_code == 2 and "only a shell replaces" in done.stderr, done.output
+    assert not (tmp_path / path.split("/")[0]).exists()

@@ -91,15 +91,10 @@ def test_a_path_means_the_same_directory_wherever_the_process_is_later(
     assert found == tmp_path / "c"
 
 
-@pytest.mark.parametrize("path", ["~/orders", "~bob/orders", Path("~/orders")])
-def test_a_home_that_only_a_shell_knows_creates_no_directory_of_that_name(
-    path: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(OptionError, match=r"only a shell replaces ~, so give os.path.expanduser\('~"):
+@pytest.mark.parametrize("path", ["~/orders", "$HOME/orders"])
+def test_a_path_that_only_a_shell_understands_is_no_channels(path: str) -> None:
+    with pytest.raises(OptionError, match=r"path can't be .*: only a shell replaces"):
         channel_path(path)
-    Path(path).mkdir(parents=True)
-    assert channel_path(path) == tmp_path / path
 
 
 @pytest.mark.parametrize("value", [None, b"orders", 3, "a\0b", ""])

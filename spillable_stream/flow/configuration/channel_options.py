@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spillable_stream.flow.configuration.options import Leniency, Property
-from spillable_stream.option_parsers import REFUSED, TooMuchError
+from spillable_stream.option_parsers import REFUSED, WrongValueError
 from spillable_stream.options import OPTIONS, Option
 
 __all__ = ["DIRECTORIES", "OURS", "OWN_OPTIONS", "flume_option", "own_options"]
@@ -45,7 +45,7 @@ def _parser(option: Option) -> Callable[[str], object]:
     def parse(value: str) -> object:
         try:
             return option.parse(value)
-        except TooMuchError:
+        except WrongValueError:
             raise
         except REFUSED:
             raise ValueError from None

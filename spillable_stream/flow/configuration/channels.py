@@ -240,7 +240,7 @@ def check_channel(raw: RawComponent, channel: ComponentConfig, findings: Finding
 
 def _check_place(raw: RawComponent, channel: ComponentConfig, findings: Findings) -> None:
     """Refuse an option of ours that a channel at such a place can't have; raises Refusal."""
-    given, options = _Getter(channel)("path", ""), _given_options(channel, "~")
+    given, options = _Getter(channel)("path", ""), _given_options(channel, "/home")  # whoever's: nothing is opened
     try:
         path = channel_path(given if "://" in given else "a directory")
         OpenArguments.of(path, options, None, readonly=False).check_place()

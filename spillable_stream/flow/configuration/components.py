@@ -16,7 +16,7 @@ from spillable_stream.flow.configuration.options import ComponentType, Kind, Len
 from spillable_stream.flow.configuration.properties import Entry
 from spillable_stream.flow.configuration.registry import find_type, names_of, nearest
 from spillable_stream.flow.configuration.tree import RawComponent
-from spillable_stream.option_parsers import TooMuchError
+from spillable_stream.option_parsers import WrongValueError
 from spillable_stream.shown_value import shown
 
 __all__ = ["Classes", "Refusal", "configure", "type_of"]
@@ -203,8 +203,8 @@ class _Reader:
         try:
             return known.parse(entry.value)
         except ValueError as e:
-            most = f"; the most is {e.most}" if isinstance(e, TooMuchError) else ""
-        wrong = f"{name} must be {known.range}, not {shown(entry.value)}{most}"
+            why = f"; {e}" if isinstance(e, WrongValueError) else ""
+        wrong = f"{name} must be {known.range}, not {shown(entry.value)}{why}"
         if known.parse is boolean:
             self._add("bad-boolean", entry, f"{wrong}, which counts as false")
             return False
