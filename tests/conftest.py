@@ -40,6 +40,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as nohup has them do
     signal.signal(signal.SIGHUP, lambda *_: None)  # what they start gets the default, and they go on
 wal._SLOW_SYNC_SECONDS = 3600.0  # the disk of a busy machine is worth no line in the log of a test
 _DISK = pytest.StashKey[Path]()
+tempfile.gettempdir()  # which it stays, whatever TMPDIR is during a test
 
 _say_plainly = log_records._say_plainly
 
@@ -80,10 +81,13 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Give what is slow and the laboratory's recipes a disk, wherever the rest have their files."""
     on_disk = any(item.get_closest_marker(name) for name in ("slow", "crash"))
-    if not on_disk or "PYTEST_DEBUG_TEMPROOT" not in os.environ:
+    if "PYTEST_DEBUG_TEMPROOT" not in os.environ:
         return (yield)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(item.config._tmp_path_factory, "_basetemp", disk(item.config))  # type: ignore[attr-defined]
+        if on_disk:
+            patch.setattr(item.config._tmp_path_factory, "_basetemp", disk(item.config))  # type: ignore[attr-defined]
+        else:  # no channel there is warned of
+            patch.setenv("TMPDIR", os.environ["PYTEST_DEBUG_TEMPROOT"])
         return (yield)
 
 

@@ -57,10 +57,10 @@ def test_debug_says_what_is_done_to_which_channel_and_group(path: Path) -> None:
     lines = written(path, "debug").splitlines()
     assert any(f"DEBUG spillable_stream.channel.open_channel: opened {path} channel={path}" in line for line in lines)
     assert any(line.endswith(f"channel={path} group=audit") for line in lines)
-    assert any(
-        f"INFO spillable_stream.engine.local.channel_recovery: recovered {path}: log-000001 ends at " in line
-        for line in lines
-    )
+    told = [line.split(" INFO spillable_stream.", 1)[1] for line in lines if " INFO " in line]
+    assert told[0] == f"engine.creation: created {path} channel={path}"
+    (recovered,) = [line for line in told if "recovered" in line]  # not the one who created it
+    assert recovered.startswith(f"engine.local.channel_recovery: recovered {path}: log-000001 ends at ")
     assert "DEBUG" not in written(path, "INFO")
 
 
@@ -105,6 +105,7 @@ NAMING_NOTHING = {
     "flume.monitoring.type = %s is not served; give http or prometheus",
     "a request for metrics from %s failed",
     "a request for metrics from %s gets no answer: %s",
+    "a network source's task ends; the other ones continue",
     "a callback of a producer raised",
     "the clock of a producer raised; the machine's is used instead",
     "a target could not be closed",

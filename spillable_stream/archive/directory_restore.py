@@ -20,6 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from spillable_stream.archive.backup_content import BackupContent, MadeChannel, is_there_error
+from spillable_stream.engine.creation import warn_of_memory
 from spillable_stream.errors import CorruptionError, OptionError, StorageError
 from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import log_name
@@ -28,7 +29,7 @@ from spillable_stream.format.record import FileHeader
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.claim import make_directories
 from spillable_stream.log.delayed_files import DelayedFiles
-from spillable_stream.log.identity_file import planned_layout, write_identity
+from spillable_stream.log.identity_file import planned_layout, read_identity, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.nesting import require_apart
 from spillable_stream.option_types import CreationOptions
@@ -70,6 +71,7 @@ def restore_to_directory(
             _require_free(fs, path)  # another restore was faster
             raise
         _sync(fs, path)
+    warn_of_memory(fs, read_identity(fs, path))
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from spillable_stream.log.nesting import require_apart
 from spillable_stream.log.owner_file import HOME, OWNER_FILE, read_owner
 from spillable_stream.log.tail import written_bytes
 from spillable_stream.log.wal import WriteAheadLog
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_types import ChannelOptions, CreationOptions
 from spillable_stream.shown_value import command
 from spillable_stream.state.channel_state import ChannelState
@@ -36,7 +38,9 @@ from spillable_stream.storage.access import Access
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["check_creation", "create_channel", "planned_directories"]
+__all__ = ["check_creation", "create_channel", "planned_directories", "warn_of_memory"]
+
+_log = log_of(__name__)
 
 _LOCK = "open.lock"  # whoever creates the channel holds it, and creates it first
 _OWN_NAMES = {
@@ -87,6 +91,28 @@ def create_channel(
             creating.check_exclusive(fs)
             failed.continue_as(_continued(fs, planned))
             _create_files(fs, failed.layout, options, schemas)
+    _log.info("created %s", path, extra=fields(path))
+    warn_of_memory(fs, planned)
+
+
+def warn_of_memory(fs: FileSystem, layout: Layout) -> None:
+    """Warn of a new channel that ends with the host, whatever is synced, unless it is where temporary files are.
+
+    Args:
+        fs: the file system.
+        layout: the channel's directories, which exist.
+    """
+    temporary = fs.real_path(Path(os.environ.get("TMPDIR") or "/tmp"))
+    for directory in (layout.path, *layout.data_dirs):
+        if fs.is_in_memory(directory) and not fs.real_path(directory).is_relative_to(temporary):
+            _log.warning(
+                "the channel %s has %s on a file system in memory: its events end with the host, whatever was "
+                "committed. Create it on a disk",
+                layout.path,
+                "its directory" if directory == layout.path else directory,
+                extra=fields(layout.path, file=directory),
+            )
+            return
 
 
 def _creating(fs: FileSystem, planned: Layout) -> FileLock | None:

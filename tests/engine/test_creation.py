@@ -286,3 +286,51 @@ def created(path: Path, **how: Any) -> None:
     """Create a channel, if it is not refused."""
     with suppress(OptionError, NotAChannelError):
         Channel(path, minimum_required_space=0, **how).close()
+
+
+# ── in memory ───────────────────────────────────────────────────────────────────────────────────
+
+
+class InMemory(FileSystem):
+    """Takes a directory for one in memory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def is_in_memory(self, path: Path) -> bool:
+        return path.is_relative_to(self.directory)
+
+
+@pytest.fixture
+def warned(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """Temporary files are elsewhere; what is warned of."""
+    monkeypatch.setenv("TMPDIR", "/nowhere")
+    return lambda: [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_a_channel_in_memory_is_warned_of_once_it_is_created(path: Path, warned: Callable[[], list[str]]) -> None:
+    for _ in range(2):
+        Channel(path, fs=InMemory(path), minimum_required_space=0).close()
+    assert warned() == [
+        f"the channel {path} has its directory on a file system in memory: its events end with the host, whatever was "
+        "committed. Create it on a disk"
+    ]
+
+
+def test_a_data_directory_in_memory_is_warned_of(tmp_path: Path, warned: Callable[[], list[str]]) -> None:
+    rows = tmp_path / "rows"
+    Channel(tmp_path / "c", fs=InMemory(rows), data_dirs=[tmp_path / "d", rows], minimum_required_space=0).close()
+    assert [f"has {rows} on a file system in memory" in text for text in warned()] == [True]
+
+
+def test_a_channel_among_temporary_files_is_meant_to_end(
+    path: Path, warned: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(path.parent))
+    Channel(path, fs=InMemory(path), minimum_required_space=0).close()
+    assert warned() == []
+
+
+def test_a_channel_on_a_disk_is_not_warned_of(path: Path, warned: Callable[[], list[str]]) -> None:
+    Channel(path, fs=InMemory(path.parent / "other"), minimum_required_space=0).close()
+    assert warned() == []

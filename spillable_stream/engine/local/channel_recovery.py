@@ -70,9 +70,10 @@ def _recover(held: HeldChannel) -> tuple[int, LoadedState | None]:
     meter.begin(None if known is None else bytes_between(start.disk, Position(*known.disk[:2]), state))
     log = recover(fs, disk, start.disk, metered(partial(loader.apply, state), meter))
     meter.end()
-    more = fields(path, last_id=state.last_id)
-    ends_in = log_name(log.end.file_id)
-    _log.info("recovered %s: %s ends at %d, with event %d", path, ends_in, log.end.offset, state.last_id, extra=more)
+    if state.last_id or log.torn_bytes:  # of a new channel there is nothing to say
+        ends_in, more = log_name(log.end.file_id), fields(path, last_id=state.last_id)
+        says = "recovered %s: %s ends at %d, with event %d"
+        _log.info(says, path, ends_in, log.end.offset, state.last_id, extra=more)
     Spares(fs, lock.layout).keep(0)  # of a copied or restored channel they may hold frames of files that are to come
     if state.memory.open:
         ends, replayed = held.memory_recovery.settle(state, log.end, known), None
