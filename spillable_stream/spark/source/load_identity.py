@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["LoadIdentity", "load_name"]
 
 _NOTE = re.compile(
-    r"(?P<process>pid \d+ on (?P<host>.+)) since (?P<since>\S+), for the load (?P<load>\S+) of Spark (?P<spark>\d+)"
+    r"(?P<process>pid \d+ on (?P<host>.+)) since (?P<since>\S+), "
+    r"for a Spark query \(driver pid (?P<spark>\d+), load (?P<load>\S+)\)"
 )
 _WORKER_END_SECONDS = 3.0  # how long Spark takes at most to end the worker of a query that was stopped
 _WRITE = 'Write a load() for each use, each with its own .option("group", …)'
@@ -55,7 +56,7 @@ class LoadIdentity:
         self._name = name
         self._made_at = datetime.now(UTC)
         self._spark = os.getppid()
-        self.note: str = f"for the load {name} of Spark {self._spark}"
+        self.note: str = f"for a Spark query (driver pid {self._spark}, load {name})"
 
     def own(self, own: Callable[[float], Consumer], group: QueryGroup, owner_timeout_seconds: float) -> Consumer:
         """Make the source the group's owner.

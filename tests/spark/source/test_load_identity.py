@@ -56,8 +56,17 @@ def test_source_says_beside_its_group_what_it_is(path: Path) -> None:
     with ss.Channel(path) as channel:
         owner = own(load, channel).owner
         assert owner.startswith(f"pid {os.getpid()} on {os.uname().nodename} since ")
-        assert owner.endswith(f", for the load f00d of Spark {os.getppid()}")
+        assert owner.endswith(f", for a Spark query (driver pid {os.getppid()}, load f00d)")
         assert refused(LoadIdentity(str(path), "other"), path).owner == owner
+
+
+def test_a_take_of_a_querys_group_is_told_that_a_query_has_it(path: Path) -> None:
+    with ss.Channel(path) as channel, ss.Channel(path) as another:
+        own(LoadIdentity(str(path), "f00d"), channel)
+        with pytest.raises(
+            ss.GroupOwnedError, match=r"is owned by pid .*, for a Spark query \(driver pid \d+, load f00d\)"
+        ):
+            another.consumer("g", 0)
 
 
 def test_second_use_of_one_load_is_refused_at_once_where_both_are_of_now(path: Path) -> None:
