@@ -172,7 +172,12 @@ def existing_group(state: ChannelState, group: str, path: ChannelPath) -> GroupS
     if isinstance(group, str) and (found := groups.get(group)) is not None:
         return found
     named = [name for name, state_of in groups.items() if not state_of.is_automatic]
-    known = ", ".join(map(repr, named[:_NAMED_GROUPS])) or "none"
+    if not named:
+        raise OptionError(
+            f"{path} has no group {shown(group)}, nor any other: the first take as a group creates it, as does 'spillable "
+            "groups create'"
+        )
+    known = ", ".join(map(repr, named[:_NAMED_GROUPS]))
     more = f" and {len(named) - _NAMED_GROUPS:,} more" if len(named) > _NAMED_GROUPS else ""
     raise OptionError(f"{path} has no group {shown(group)}; its groups are: {known}{more}")
 

@@ -431,7 +431,7 @@ def test_create_if_missing_creates_a_channel_of_the_schema_that_is_given(spark: 
     [
         ({"startingOffsets": "latest"}, "startingOffsets must be earliest, an ID or an offset for a batch read"),
         ({"maxEventsPerTrigger": "5"}, "maxEventsPerTrigger is not an option of a Spark batch read"),
-        ({"group": "grup"}, "has no group 'grup'; its groups are: none"),
+        ({"group": "grup"}, "has no group 'grup', nor any other: the first take"),
     ],
 )
 def test_what_a_batch_read_cannot_do_is_refused(
