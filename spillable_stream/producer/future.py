@@ -11,7 +11,7 @@ import os
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from spillable_stream.arguments import seconds
 from spillable_stream.errors import SendFailedError
@@ -113,6 +113,11 @@ class SendFuture(Future[Result]):
     def cancel(self) -> bool:
         """Return False: a send can't be cancelled."""
         return False
+
+    def __await__(self) -> NoReturn:
+        raise TypeError(
+            "a Producer's future can't be awaited: send with an AsyncProducer, or await asyncio.wrap_future(future)"
+        )
 
     def __getattr__(self, name: str) -> Any:
         """Create the fields of a standard library's future when one of them is first used."""

@@ -6,10 +6,10 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Self
 
 from spillable_stream.channel.stats import WorkerStats
-from spillable_stream.errors import StorageError, WorkerTimeoutError
+from spillable_stream.errors import OptionError, StorageError, WorkerTimeoutError
 from spillable_stream.own_thread import in_own_thread
 from spillable_stream.quantities import Duration
 from spillable_stream.termination import calling_on_sigterm
@@ -98,6 +98,15 @@ class AsyncWorker:
         worker: the worker, whose function is ``call``.
         call: the coroutine function.
     """
+
+    def __new__(cls, *given: object, **_: object) -> Self:
+        """Refuse a call that is not `Channel.async_worker`'s."""
+        if not any(isinstance(value, CoroutineCall) for value in given):
+            raise OptionError(
+                "an asynchronous worker is created by channel.async_worker(group, function): call that, and not "
+                "AsyncWorker(…)"
+            )
+        return super().__new__(cls)
 
     def __init__(self, worker: Worker, call: CoroutineCall) -> None:
         self.group: str = worker.group

@@ -17,7 +17,7 @@ from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.counted import counted
 from spillable_stream.engine.active_calls import LONG_SECONDS
 from spillable_stream.error_text import text_of
-from spillable_stream.errors import LockTimeoutError, SpillableError, StorageError, WorkerError
+from spillable_stream.errors import LockTimeoutError, OptionError, SpillableError, StorageError, WorkerError
 from spillable_stream.log_records import RecordFields, Seldom, fields, log_of
 from spillable_stream.quantities import Duration
 from spillable_stream.termination import calling_on_sigterm
@@ -55,6 +55,12 @@ class Worker:
         clock: the time, in seconds, for tests.
         rng: the jitter of the backoff, from 0 to 1, for tests.
     """
+
+    def __new__(cls, *given: object, **_: object) -> Self:
+        """Refuse a call that is not `Channel.worker`'s."""
+        if not any(isinstance(value, WorkerConfig) for value in given):
+            raise OptionError("a worker is created by channel.worker(group, function): call that, and not Worker(…)")
+        return super().__new__(cls)
 
     def __init__(
         self,

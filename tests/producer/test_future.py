@@ -28,6 +28,14 @@ def sent(produce: MakeProducer, count: int = 3) -> list[SendFuture]:
     return [producer.send(b"%d" % i) for i in range(count)]
 
 
+def test_an_await_names_what_can_be_awaited(produce: MakeProducer) -> None:
+    async def send() -> None:
+        await sent(produce, 1)[0]
+
+    with pytest.raises(TypeError, match="can't be awaited: send with an AsyncProducer, or await "):
+        asyncio.run(send())
+
+
 def test_it_is_a_future_of_the_standard_library(produce: MakeProducer, target: FakeTarget) -> None:
     target.hold()
     (future,) = sent(produce, 1)

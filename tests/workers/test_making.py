@@ -7,8 +7,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spillable_stream import Channel, OptionError, ReadonlyChannelError, SchemaError
+from spillable_stream import AsyncWorker, Channel, OptionError, ReadonlyChannelError, SchemaError, Worker
 from spillable_stream.channel.open_channel import _open_channels
+
+
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+def test_a_worker_that_is_not_created_by_a_channel_names_the_call(kind: Any, tmp_path: Path) -> None:
+    for given, named in (((tmp_path, print), {}), ((tmp_path, "g", print), {"max_attempts": 3}), ((), {})):
+        with pytest.raises(OptionError, match=r"worker is created by channel\.(async_)?worker\(group, function\)"):
+            kind(*given, **named)
 
 
 def test_a_dead_letter_channel_that_is_the_channel_itself_is_refused(tmp_path: Path) -> None:
