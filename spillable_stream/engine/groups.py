@@ -174,8 +174,8 @@ def existing_group(state: ChannelState, group: str, path: ChannelPath) -> GroupS
     named = [name for name, state_of in groups.items() if not state_of.is_automatic]
     if not named:
         raise OptionError(
-            f"{path} has no group {shown(group)}, nor any other: the first take as a group creates it, as does 'spillable "
-            "groups create'"
+            f"{path} has no group {shown(group)}, nor any other: the first take as a group creates it, as does "
+            "'spillable groups create'"
         )
     known = ", ".join(map(repr, named[:_NAMED_GROUPS]))
     more = f" and {len(named) - _NAMED_GROUPS:,} more" if len(named) > _NAMED_GROUPS else ""

@@ -92,7 +92,7 @@ def test_a_path_means_the_same_directory_wherever_the_process_is_later(
 
 
 @pytest.mark.parametrize("path", ["~/orders", "$HOME/orders"])
-def test_a_path_that_only_a_shell_understands_is_no_channels(path: str) -> None:
+def test_a_path_that_only_a_shell_understands_is_refused(path: str) -> None:
     with pytest.raises(OptionError, match=r"path can't be .*: only a shell replaces"):
         channel_path(path)
 
