@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Channel"]
 
+_OWN_USE = {"another", "due_ms", "engine", "failure", "park", "port", "put_options", "put_port", "resume"}
+"""What completion and the reference do not show: it is for this package, and may change in any version."""
+
 
 class Channel(Generic[EventT]):
     """A durable, transactional queue of events in a directory, or in an object store.
@@ -543,6 +546,9 @@ class Channel(Generic[EventT]):
             )
 
     # ── what is shown of it ─────────────────────────────────────────────────────────────────
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _OWN_USE]
 
     def __repr__(self) -> str:
         return f"Channel({str(self.path)!r}{', closed' if self._open.is_closed else ''})"

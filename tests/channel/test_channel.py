@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import pickle
+import re
 import shutil
 import stat
 import threading
@@ -256,6 +257,15 @@ def test_a_channel_cannot_be_pickled_and_says_what_to_send_instead(open_channel:
     channel = open_channel()
     with pytest.raises(TypeError, match=r"send its path, .* and open it there"):
         pickle.dumps(channel)
+
+
+def test_completion_and_the_reference_show_what_users_call(open_channel: Open) -> None:
+    channel = open_channel()
+    hidden = {name for name in set(dir(Channel)) - set(dir(channel)) if not name.startswith("__")}
+    page = Path(__file__).parents[2] / "docs" / "reference" / "channel.md"
+    (unlisted,) = re.findall(r'"!\^\((.*)\)\$"', page.read_text())
+    assert hidden == {*unlisted.split("|")} and {"engine", "park"} < hidden
+    assert {"put_transaction", "take_transaction", "worker", "path", "stats"} <= set(dir(channel))
 
 
 def test_a_handle_that_is_forgotten_says_so_once_it_is_gone_and_one_that_was_closed_or_parked_does_not(
