@@ -104,13 +104,16 @@ _waiting: ContextVar[list[_Change] | None] = ContextVar("waiting", default=None)
 
 
 @contextmanager
-def stored_together() -> Iterator[None]:
+def stored_together(stores: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Store the options of channels that are opened in the block at its end, and none of them if it raises.
 
     An open checks them. A channel that is closed before the end keeps its own.
 
-    Raises what `store_options` raises, at the end. Then the others have their old options again, as far as their disks
-    and stores answer.
+    Args:
+        stores: is called before those of each channel are stored, which may hang, and once all are; raises to refuse.
+
+    Raises what `store_options` raises, at the end, and what ``stores`` raises. Then the others have their old options
+    again, as far as their disks and stores answer.
     """
     if _waiting.get() is not None:
         yield  # at the end of the outer block
@@ -124,8 +127,10 @@ def stored_together() -> Iterator[None]:
     with ExitStack() as undo:
         for change in waiting:
             if change.is_wanted:
+                stores()
                 undo.callback(change.restore)
                 change.store()
+        stores()
         undo.pop_all()
 
 

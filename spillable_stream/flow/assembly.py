@@ -82,7 +82,7 @@ def assemble(
     sinks = {name: {c.name: build_sink(c) for c in unit.sinks if c.implementation} for name, unit in units.items()}
     kept, optional = _without(before.channels, found.channels), optional_channels(config)
     with ExitStack() as stack:
-        with stored_together():
+        with stored_together(lambda: begins("the options that are stored in the channels")):
             missing = [channel for channel in config.channels if channel.name not in kept]
             new = build_channels(agent, missing, system, optional, _known(before.channels), begins)
             for opened in new.values():
@@ -96,7 +96,6 @@ def assemble(
                 _without(before.sinks, found.sinks)
                 | {name: run_sinks(agent, name, units[name], of, channels, system) for name, of in sinks.items() if of},
             )
-            begins("the options that are stored in the channels")
         stack.pop_all()
     return wired
 

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 import spillable_stream as ss
+from spillable_stream.channel import stored_options
 from spillable_stream.channel.stored_options import stored_together
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.flow import assembling
 from spillable_stream.flow.wired import Wired, agent_channel
 from tests.support.waiting import wait_until
@@ -66,6 +69,40 @@ def test_a_try_that_hangs_names_the_component_at_which_it_does(
     go_on.set()
     wait_until(attempt.drop)
     assert attempt.is_closed
+
+
+def test_a_try_that_was_given_up_while_it_stored_options_restores_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were those of a file that another one had replaced since, in all channels, and nobody restored them."""
+    paths, begun, go_on = [tmp_path / "c1", tmp_path / "c2"], threading.Event(), threading.Event()
+    for path in paths:
+        ss.Channel(path, transaction_capacity=10).close()
+
+    class Hangs(stored_options._StoreOptions):
+        def plan(self, plan: AppendPlan) -> CommitResult:
+            begun.set()
+            go_on.wait()
+            return super().plan(plan)
+
+    def assemble(begins: assembling.Begins) -> Wired:
+        with ExitStack() as stack:
+            with stored_together(lambda: begins("the options that are stored")):
+                for path in paths:
+                    stack.enter_context(ss.Channel(path, transaction_capacity=5))
+        return Wired()
+
+    monkeypatch.setattr(stored_options, "_StoreOptions", Hangs)
+    attempt = assembling.Assembling("a1", "the configuration is still being assembled", Wired(), assemble)
+    assert begun.wait(60)
+    attempt.give_up()
+    go_on.set()
+    wait_until(lambda: attempt.is_closed)
+    with pytest.raises(ss.SpillableError, match="given up before the options"):
+        attempt.result()
+    for path in paths:
+        with ss.Channel(path) as opened:
+            assert opened.put_options().transaction_capacity == 10
 
 
 def test_a_try_that_was_given_up_opens_nothing_more_and_stores_no_option(tmp_path: Path) -> None:
