@@ -313,11 +313,10 @@ class Agent:
             What changed; None if the files were refused, or there are none, or the agent is being stopped.
 
         Raises:
-            StorageError: the process can have no more threads.
+            StorageError: the process can have no more threads, or earlier contents of the files hang.
         """
         while (reloading := self._begin_reload()) is not None:
             if not self._is_assembled(reloading.attempt):
-                reloading.attempt.give_up()
                 return None
             with self._mutex:
                 if self._exchanges is None or not self._runs():
@@ -333,10 +332,15 @@ class Agent:
 
     def _is_assembled(self, attempt: Assembling) -> bool:
         """Wait until something is assembled, and tell whether it is: not where somebody asks the agent to stop."""
-        while not attempt.wait(_WAIT_SECONDS):
-            attempt.hangs()  # which says so
-            if self._must_stop():
-                return False
+        try:
+            while not attempt.wait(_WAIT_SECONDS):
+                attempt.hangs()  # which says so
+                if self._must_stop():
+                    attempt.give_up()
+                    return False
+        except BaseException:  # an interrupt
+            attempt.give_up()
+            raise
         return True
 
     def _runs(self) -> bool:

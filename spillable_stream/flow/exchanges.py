@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from spillable_stream.counted import counted
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.assembling import Assembling
@@ -30,6 +31,7 @@ __all__ = ["Exchanges", "Reloading"]
 _log = log_of("spillable_stream.flow")
 
 _AGAIN_SECONDS = 3.0  # as often as a supervisor looks at what it runs
+_MOST_BESIDE = 8  # each may hang, and keeps a thread and what it has opened
 
 
 class Reloading(NamedTuple):
@@ -88,13 +90,19 @@ class Exchanges:
         """Begin to read the files again, beside what else is assembled; `end_read` ends that.
 
         Raises:
-            StorageError: the process can have no more threads.
+            StorageError: the process can have no more threads, or too much hangs.
         """
         reloading = self._read()
         self._keep_beside(reloading.attempt)
         return reloading
 
     def _read(self) -> Reloading:
+        self._beside = [one for one in self._beside if not one.is_closed]
+        if len(self._beside) >= _MOST_BESIDE:
+            raise StorageError(
+                f"what {counted(len(self._beside), 'earlier content')} of its files said is still being assembled; see "
+                "at which component these hang, and check its disk or its store"
+            )
         reload, runs = Reload(self._files, self.config, self.findings), self._flow.wired
         under_way = f"the changed configuration of the agent {self._files.name} is still being assembled"
         attempt = Assembling(self._files.name, under_way, runs, partial(reload.assemble, runs))
@@ -117,7 +125,7 @@ class Exchanges:
         return reloading.attempt.before is not self._flow.wired
 
     def _keep_beside(self, attempt: Assembling) -> None:
-        self._beside = [*(one for one in self._beside if not one.is_closed), attempt]
+        self._beside.append(attempt)
 
     def _take(self, reload: Reload, assembled: Callable[[], Wired]) -> Changes | None:
         """Run what changed files say, if they can be taken."""
@@ -132,11 +140,6 @@ class Exchanges:
         self.config, self.findings = reload.config, reload.findings
         return reload.changes
 
-    @property
-    def is_reloading(self) -> bool:
-        """Whether the files are being read again in a thread."""
-        return self._reloading is not None
-
     def reload_if_due(self, *, is_asked: bool, every_seconds: float | None) -> bool:
         """Run what changed files say as soon as it is assembled, and begin to read files that have changed since.
 
@@ -147,7 +150,7 @@ class Exchanges:
             every_seconds: how often the files are looked at; None for never.
 
         Returns:
-            Whether they are being read now for the one who asked, or will be when there is a thread for it.
+            Whether they are being read now for the one who asked, or will be as soon as they can.
         """
         reloading = self._reloading
         if reloading is not None and reloading.attempt.is_over:

@@ -8,7 +8,8 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream import flow
-from spillable_stream.channel import several_channels
+from spillable_stream.channel import several_channels, stored_options
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.flow import assembling, assembly, exchanges
 from spillable_stream.flow.wired import AgentChannel
 from tests.support.flow_agents import CONFIGURATION, agent, log, write, written
@@ -77,7 +78,7 @@ def test_files_that_were_assembled_beside_what_runs_no_more_are_assembled_again(
         builds.go_on.set()
         wait_until(lambda: not running.wait(0.001) and builds.opened and builds.opened[0]._open.is_left)
         assert running._exchanges is not None
-        wait_until(lambda: not running.wait(0.001) and not running._exchanges.is_reloading)  # type: ignore[union-attr]
+        wait_until(lambda: not running.wait(0.001) and running._exchanges._reloading is None)  # type: ignore[union-attr]
         assert running.channels["c2"].channel is of_reload
         log(place, "1")
         wait_until(lambda: written(place, "out2") == ["1"])
@@ -112,6 +113,85 @@ def test_a_file_that_changes_while_another_content_of_it_hangs_is_read_and_the_h
     assert running._exchanges is not None
     wait_until(running._exchanges.drop)
     assert not (place / "c3").exists()
+
+
+def test_files_are_read_no_more_while_too_many_contents_of_them_hang_and_are_read_as_soon_as_one_ends(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each change of a file cost one more thread for as long as a disk hung."""
+    monkeypatch.setattr(assembling, "_LONG_SECONDS", 0.0)
+    monkeypatch.setattr(exchanges, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(exchanges, "_MOST_BESIDE", 2)
+    with agent(place) as running:
+        builds = HeldBuilds(monkeypatch)
+        changed(place, running)
+        begin(running, builds)
+
+        def replace_by(path: str) -> None:  # at once: what is half written would be one more content
+            text = CONFIGURATION.replace("checkpointDir = {dir}/c2", f"checkpointDir = {{dir}}/{path}")
+            (place / "new").write_text(text.format(dir=place))
+            (place / "new").replace(place / "flume.conf")
+
+        builds.hangs.clear()
+        replace_by("c4")
+        begin(running, builds)
+        replace_by("c5")
+        said = "what 2 earlier contents of its files said is still being assembled"
+        wait_until(lambda: not running.wait(0.001) and said in caplog.text)
+        with pytest.raises(ss.StorageError, match=said):
+            running.reload()
+        replace_by("c6")
+        assert not running.wait(0.25)
+        assert len([t for t in threading.enumerate() if t.name == "a1-assemble"]) == 2
+        builds.go_on.set()
+        wait_until(lambda: not running.wait(0.001) and str(running.channels["c2"].channel.path).endswith("c6"))
+    assert caplog.text.count("can't be read yet") == 1
+
+
+def test_an_interrupted_reload_leaves_nothing_open(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with agent(place) as running:
+        builds = HeldBuilds(monkeypatch)
+        write(place, CONFIGURATION.replace("checkpointDir = {dir}/c2", "checkpointDir = {dir}/c3"))
+
+        def interrupted(attempt: assembling.Assembling, seconds: float) -> bool:
+            assert builds.hangs.wait(60)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(assembling.Assembling, "wait", interrupted)
+            running.reload()
+        builds.go_on.set()
+        assert running._exchanges is not None
+        (attempt,) = running._exchanges._beside
+        wait_until(lambda: attempt.is_closed)
+        assert not builds.opened
+
+
+def test_options_are_as_before_where_they_were_being_stored_for_files_that_were_given_up(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Hangs(stored_options._StoreOptions):
+        def plan(self, plan: AppendPlan) -> CommitResult:
+            begun.set()
+            go_on.wait()
+            return super().plan(plan)
+
+    with agent(place) as running:
+        capacity = running.channels["c2"].channel.put_options().transaction_capacity
+        monkeypatch.setattr(stored_options, "_StoreOptions", Hangs)
+        write(place, CONFIGURATION + f"a1.channels.c2.transactionCapacity = {capacity - 1}\n")
+        reloading = threading.Thread(target=running.reload)
+        reloading.start()
+        assert begun.wait(60)
+        running.ask_to_stop()
+        reloading.join(60)
+        go_on.set()
+        assert running._exchanges is not None
+        (attempt,) = running._exchanges._beside
+        wait_until(lambda: attempt.is_closed)
+        assert running.channels["c2"].channel.put_options().transaction_capacity == capacity
 
 
 def test_files_for_which_there_is_no_thread_are_read_when_there_is_one_and_the_agent_runs_as_it_did(
