@@ -31,6 +31,7 @@ class StreamSource(NetworkSource):
         self._tls = tls
         self._context: ssl.SSLContext | None = None
         self._servers: list[asyncio.Server] = []
+        self._opening: asyncio.Task[None] | None = None
         self._clients: set[asyncio.Task[None]] = set()
         self._idle: set[asyncio.Task[None]] = set()
         self._answering: set[asyncio.Task[None]] = set()
@@ -59,10 +60,21 @@ class StreamSource(NetworkSource):
     async def listen(self, sockets: list[socket.socket]) -> None:
         """Begin to listen; see `NetworkSource.listen`."""
         self._read_until = float("inf")
-        self._servers = [await asyncio.start_server(self._accept, sock=s, ssl=self._context) for s in sockets]
+        self._servers = [
+            await asyncio.start_server(self._accept, sock=s, ssl=self._context, start_serving=False) for s in sockets
+        ]
+        self._opening = asyncio.create_task(self._serve_later())
+
+    async def _serve_later(self) -> None:
+        """Accept connections when they may be read: until then only the kernel has them, and not many."""
+        if await self.may_read():
+            for server in self._servers:
+                await server.start_serving()
 
     async def unlisten(self) -> None:
         """Stop listening, and close each connection when it is idle or what it has sent is stored."""
+        if self._opening is not None:
+            await self._opening
         self._read_until = asyncio.get_running_loop().time() + _LAST_READ_SECONDS
         for server in self._servers:
             server.close()
@@ -84,8 +96,7 @@ class StreamSource(NetworkSource):
         self._clients.add(task)
         self.counters.open_connection_count += 1
         try:
-            if await self.may_read():
-                await self.serve(reader, writer)
+            await self.serve(reader, writer)
         except (ConnectionError, ssl.SSLError, TimeoutError) as e:
             _log.debug("%s: a connection broke: %s", self.name, e, extra=fields(component=self.name))
         except Exception:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Callable
@@ -108,6 +109,28 @@ def test_a_source_for_which_there_is_no_thread_leaves_nothing_and_can_be_started
         assert client.recv(10) == b"OK\n", "the thread that is there"
     source.stop()
     assert kept.bodies() == [b"1"]
+
+
+def test_a_connection_that_comes_before_what_was_held_is_stored_costs_nothing_and_is_read_later() -> None:
+    """Each was accepted, and also one that its client had ended took memory and a descriptor for an hour."""
+    refusing, before = KeptBatches(full={0}), Netcat("127.0.0.1", 0, ack_every_event=False)
+    before.start(refusing)
+    with socket.create_connection(("127.0.0.1", before.port)) as client:
+        client.sendall(b"1\n")
+        wait_until(lambda: before.counters.channel_write_fail)
+    before.stop()
+    source = Netcat("127.0.0.1", 0, ack_every_event=False)
+    assert source.succeed(before, is_at_end=False)
+    source.start(refusing)
+    for i in range(2, 5):
+        with socket.create_connection(("127.0.0.1", source.port)) as client:
+            client.sendall(b"%d\n" % i)
+    for _ in range(10):
+        source._call(asyncio.sleep(0))
+    assert source.counters.open_connection_count == 0
+    refusing.full = set()
+    wait_until(lambda: sorted(refusing.bodies()) == [b"1", b"2", b"3", b"4"])
+    source.stop()
 
 
 @pytest.mark.parametrize(
