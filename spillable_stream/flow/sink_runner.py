@@ -69,9 +69,9 @@ class SinkRunner(RoundsRunner):
         super().__init__(name)
         self.sinks: list[Sink] = [sink for sink, _, _ in sinks]
         self._wired = list(sinks)
-        self._unopened: list[_Wired] = []  # as their channels are away
-        self._open_again_at = 0.0  # the earliest time for those of them that failed, in monotonic seconds
-        self._open_failures = 0  # of them in a row
+        self._unopened: list[_Wired] = []  # as their channels are away, or they failed
+        self._open_again_at: dict[str, float] = {}  # by sink of these that failed, in monotonic seconds
+        self._open_failures: dict[str, int] = {}  # of these, in a row
         self._empty: dict[int, Sink] = {}  # by channel that the last round found empty, a sink of it
         self._group = processor
         self._processor: _Asked = processor or self.sinks[0]
@@ -141,7 +141,7 @@ class SinkRunner(RoundsRunner):
             for wired in self._wired:
                 if wired not in self._unopened:
                     with self._or_later(wired, ChannelAwayError if wired[0].keeps_note else Exception):
-                        _open(wired)
+                        self._open(wired)
         except BaseException as e:
             for sink, _, written in self._wired:
                 written.note_fails(sink.name, is_away=isinstance(e, ChannelAwayError))
@@ -149,6 +149,12 @@ class SinkRunner(RoundsRunner):
                     written.note_is_read(sink.name)  # it does not run any more
             raise
         self._opened = True
+
+    def _open(self, wired: _Wired) -> None:
+        sink, channel, written = wired
+        sink.open(channel, written)
+        written.note_is_read(sink.name)
+        self._open_failures.pop(sink.name, None)
 
     @contextmanager
     def _or_later(self, wired: _Wired, kind: type[Exception] = ChannelAwayError) -> Iterator[None]:
@@ -177,14 +183,13 @@ class SinkRunner(RoundsRunner):
         sink.refuse("" if only_waits else text_of(e))
         wait_seconds = _FAILED_SECONDS
         if not only_waits:  # a try may take long, and the others of the group wait for it
-            wait_seconds = doubled_seconds(_FAILED_SECONDS, self._open_failures, _MOST_FAILED_SECONDS)
-            self._open_failures += 1
-        self._open_again_at = time.monotonic() + wait_seconds
+            failures = self._open_failures.get(sink.name, 0)
+            wait_seconds = doubled_seconds(_FAILED_SECONDS, failures, _MOST_FAILED_SECONDS)
+            self._open_failures[sink.name] = failures + 1
+        self._open_again_at[sink.name] = time.monotonic() + wait_seconds
 
     def _open_rest(self) -> None:
-        """Open the sinks whose channels were away, and are there now; one that fails holds up no other."""
-        if time.monotonic() < self._open_again_at:
-            return
+        """Open the sinks that could not be opened, as far as they can be now; one that fails holds up no other."""
         for wired in self._opened_now():
             sink, _, written = wired
             try:
@@ -193,16 +198,15 @@ class SinkRunner(RoundsRunner):
                 self._put_off(wired, e)
             else:
                 self._unopened.remove(wired)
-                self._open_failures = 0
                 sink.counters.started()
 
     def _opened_now(self) -> list[_Wired]:
         """Open what can be, all before any of them takes: each may have written events of the others."""
         found = []
         for wired in self._unopened:
-            if is_open(wired[1]):
+            if is_open(wired[1]) and time.monotonic() >= self._open_again_at.get(wired[0].name, 0.0):
                 try:
-                    _open(wired)
+                    self._open(wired)
                 except Exception as e:
                     self._put_off(wired, e)
                 else:
@@ -292,12 +296,6 @@ class SinkRunner(RoundsRunner):
         if ended and self._opened:  # it waited for another one, and did not start
             self._close()
         return ended
-
-
-def _open(wired: _Wired) -> None:
-    sink, channel, written = wired
-    sink.open(channel, written)
-    written.note_is_read(sink.name)
 
 
 def _close_sink(sink: Sink) -> None:

@@ -444,3 +444,26 @@ def test_a_group_starts_without_a_sink_that_has_no_note_and_cannot_be_opened_and
     runner.round()
     assert sinks["k1"]._channel is not None and not runner._unopened
     assert runner.stop(30)
+
+
+def test_a_sink_whose_channel_is_there_again_does_not_wait_for_another_one_that_fails(
+    open_channel: Callable[..., Channel],
+) -> None:
+    """It waited for up to a minute."""
+    late = LateChannel("c2", open_channel)
+    away: Channel = late  # type: ignore[assignment]
+    sinks, processor = {name: Unreachable() for name in ("k1", "k2", "k3")}, LoadBalance()
+    for name, sink in sinks.items():
+        sink.name, sink.channel_name = name, "c2" if name == "k2" else "c1"
+    processor.configure(sinks)
+    sinks["k1"].error = StorageError("the server is down")
+    channel, of_c1 = open_channel(), WrittenEvents()
+    wired = [(sinks["k1"], channel, of_c1), (sinks["k2"], away, WrittenEvents()), (sinks["k3"], channel, of_c1)]
+    runner = SinkRunner(wired, processor, "a1.g")
+    runner._prepare()
+    assert [one[0].name for one in runner._unopened] == ["k2", "k1"]
+    late.begin()
+    wait_until(lambda: late.is_open)
+    runner.round()
+    assert [one[0].name for one in runner._unopened] == ["k1"]
+    assert runner.stop(30)
