@@ -91,11 +91,13 @@ class Monitoring:
 
     def _serve(self, listening: socket.socket) -> None:
         """Serve until it is stopped; nobody else would notice, or tell a probe, that the server has ended."""
+        has_started = False
         while not self._ended.is_set():
             try:
                 asyncio.run(self._server.serve([listening]))
             except Exception:
-                if not self._server.started:
+                has_started |= self._server.started
+                if not has_started:
                     raise  # which `start` tells
                 name = self._agent.name
                 _log.exception(

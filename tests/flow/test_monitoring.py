@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,18 +126,25 @@ def test_it_can_be_ended_where_it_found_no_thread(running: Agent) -> None:
     server.stop()
 
 
-def test_a_server_that_ended_by_itself_is_started_again_and_named(
+def test_a_server_that_ended_by_itself_is_started_again_and_named_until_it_serves(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tick, failures = uvicorn.Server.on_tick, [1]
+    tick, startup, failures = uvicorn.Server.on_tick, uvicorn.Server.startup, ["starts", "ticks"]
 
     async def fails_once(server: uvicorn.Server, counter: int) -> bool:
-        if failures:
+        if failures == ["starts", "ticks"]:
             failures.pop()
             raise RuntimeError("a bug of the server")
         return await tick(server, counter)
 
+    async def does_not_start(server: uvicorn.Server, sockets: list[socket.socket] | None = None) -> None:
+        if failures == ["starts"]:
+            failures.pop()
+            raise RuntimeError("no descriptor is left")
+        await startup(server, sockets)
+
     monkeypatch.setattr(monitoring_module, "_AGAIN_SECONDS", 0.0)
     monkeypatch.setattr(uvicorn.Server, "on_tick", fails_once)
-    wait_until(lambda: "the monitoring of the agent a1 ended by itself" in caplog.text)
+    monkeypatch.setattr(uvicorn.Server, "startup", does_not_start)
+    wait_until(lambda: caplog.text.count("the monitoring of the agent a1 ended by itself") == 2)
     assert client.get("/ping").text == "pong"
