@@ -83,7 +83,7 @@ class DatagramSource(NetworkSource):
         try:
             if found:
                 self._is_stored = await self.put_held(await self.events(found), is_behind=not self._is_stored)
-        except BaseException:  # also ``sys.exit()`` of an interceptor: those that come later are read
+        except Exception:
             self.counters.generic_processing_fail += 1
             _log.exception(
                 "%s: %d datagrams are lost", self.name, len(found), extra=fields(component=self.name, count=len(found))
@@ -96,13 +96,15 @@ class DatagramSource(NetworkSource):
         if self._socket is None:
             return
         asyncio.get_running_loop().remove_reader(self._socket)
-        if self._taking is not None:
-            await self._taking
-        asyncio.get_running_loop().remove_reader(self._socket)
-        if await self.may_read():
-            await self._read(self._socket)
-        self._socket.close()
-        self._socket = None
+        try:
+            if self._taking is not None:
+                await self._taking
+            asyncio.get_running_loop().remove_reader(self._socket)
+            if await self.may_read():
+                await self._read(self._socket)
+        finally:
+            self._socket.close()
+            self._socket = None
 
     async def events(self, datagrams: list[Datagram]) -> pa.RecordBatch:
         """Return what came as events."""

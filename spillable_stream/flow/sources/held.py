@@ -33,6 +33,7 @@ _log = log_of("spillable_stream.flow")
 
 _FIRST_WAIT_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 4.0
+_FAILURES = (Exception, SystemExit)  # of a class of the user's, too, which may call ``sys.exit()``
 
 
 def fitting(processor: BatchProcessor, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
@@ -41,7 +42,7 @@ def fitting(processor: BatchProcessor, batch: pa.RecordBatch) -> list[pa.RecordB
     return [batch.slice(start, most) for start in range(0, batch.num_rows, most)]
 
 
-def said_of(error: Exception) -> str:
+def said_of(error: BaseException) -> str:
     """Return what an error says; with its type, where it is of somebody's own class."""
     return text_of(error) if isinstance(error, SpillableError) else type_and_text(error)
 
@@ -184,7 +185,7 @@ def _put_pieces(
                 pieces.extendleft(HeldPiece(half, piece.counters) for half in reversed(halves(piece.batch)))
             else:
                 _lose(source, e)
-        except Exception as e:
+        except _FAILURES as e:
             return said_of(e)
         else:
             pieces.popleft()
@@ -210,7 +211,8 @@ def _put_piece(source: SourceBase, processor: BatchProcessor, piece: HeldPiece, 
     Raises:
         PutTooLargeError: a channel could not hold it if it were empty; no channel has any of it. Likewise for the
             other errors of `TOO_LARGE`.
-        Exception: the source is being stopped, and a channel refused, or an interceptor or the selector raised.
+        Exception, SystemExit: the source is being stopped, and a channel refused, or an interceptor or the selector
+            raised.
     """
     wait_seconds, routed = _FIRST_WAIT_SECONDS, piece.routed
     while True:
@@ -220,7 +222,7 @@ def _put_piece(source: SourceBase, processor: BatchProcessor, piece: HeldPiece, 
         except TOO_LARGE:  # also of one that waited, whose channel was given less room meanwhile
             source.counters.pauses.end(id(piece))
             raise
-        except Exception as e:  # also one of an interceptor's own: the batch must not be lost for it
+        except _FAILURES as e:  # also one of an interceptor's own: the batch must not be lost for it
             is_refused = isinstance(e, SpillableError)
             source.counters.channel_write_fail += is_refused
             source.counters.generic_processing_fail += not is_refused

@@ -69,12 +69,11 @@ class StreamSource(NetworkSource):
         """Accept connections when they may be read: until then only the kernel has them, and not many."""
         if await self.may_read():
             for server in self._servers:
-                await server.start_serving()
+                if not self._stopping.is_set():  # nor closed
+                    await server.start_serving()
 
     async def unlisten(self) -> None:
         """Stop listening, and close each connection when it is idle or what it has sent is stored."""
-        if self._opening is not None:
-            await self._opening
         self._read_until = asyncio.get_running_loop().time() + _LAST_READ_SECONDS
         for server in self._servers:
             server.close()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 import threading
@@ -103,24 +104,36 @@ def test_what_comes_first_waits_for_what_the_source_before_held() -> None:
     assert holds.wait(60)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         s.sendto(b"2", ("127.0.0.1", source.port))
+    for _ in range(10):
+        source._call(asyncio.sleep(0))
     assert source.counters.event_received_count == 1 and not source.batches, "it has not been read"
     go_on.set()
     wait_until(lambda: kept.bodies() == [b"1", b"2"])
     source.stop()
 
 
-def test_an_interceptor_that_exits_does_not_end_the_source() -> None:
+def test_an_interceptor_that_exits_ends_no_source_and_loses_nothing_also_of_the_source_before() -> None:
+    """The source took no datagram any more, could not be stopped, and kept its port."""
+
     class Exits(KeptBatches):
+        exits = True
+
         def deliver(self, routed: Routed) -> None:
-            if routed.batch.column(1)[0].as_py() == b"exits":
+            if self.exits:
                 sys.exit("a mistake")
             super().deliver(routed)
 
     source, kept = Kept(), Exits()
     source.start(kept)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        for data in (b"exits", b"good"):
-            s.sendto(data, ("127.0.0.1", source.port))
-            wait_until(lambda data=data: source.batches and source.batches[-1][-1].data == data)
+        s.sendto(b"1", ("127.0.0.1", source.port))
+        wait_until(lambda: source.counters.generic_processing_fail)
+        source.stop()
+        before, source = source, Kept()
+        assert source.succeed(before, is_at_end=False)
+        source.start(kept)
+        s.sendto(b"2", ("127.0.0.1", source.port))
+        wait_until(lambda: source.counters.generic_processing_fail)
+        kept.exits = False
+        wait_until(lambda: kept.bodies() == [b"1", b"2"])
     source.stop()
-    assert kept.bodies() == [b"good"] and source.counters.generic_processing_fail == 1

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -306,12 +305,12 @@ def test_what_was_cut_is_put_at_once_though_its_batch_has_room(monkeypatch: pyte
 def test_a_command_ends_with_the_thread_that_reads_it() -> None:
     """Else the next start would run a second one beside it."""
 
-    class Exits(KeptBatches):
+    class Interrupted(KeptBatches):
         def deliver(self, routed: Routed) -> None:
-            sys.exit("a mistake of an interceptor")
+            raise KeyboardInterrupt
 
     source = Exec("echo 1; exec sleep 1000", shell="/bin/sh -c", batch_timeout=0)
-    source.start(Exits())
+    source.start(Interrupted())
     assert source._process is not None
     wait_until(lambda: not source.alive)
     assert source._process.poll() is not None
