@@ -12,7 +12,7 @@ import pytest
 
 from spillable_stream import Channel, Event
 from spillable_stream.errors import OptionError, StorageError
-from spillable_stream.flow.sinks import bucket_files, bucket_sink
+from spillable_stream.flow.sinks import bucket_files, bucket_sink, naming
 from spillable_stream.flow.sinks.hdfs import Hdfs
 from tests.support.hdfs_sinks import KINDS, NO_ROLLS, drain, files, lines, opened, put
 from tests.support.one_module import replace_in
@@ -176,6 +176,30 @@ def test_files_that_a_name_cannot_be_given_to_are_named_later(
     sink.process()
     assert list(files(tmp_path)) == ["FlumeData.1000"]
     assert sink.trouble == ""
+
+
+def test_no_event_is_written_while_too_many_files_have_no_name_and_all_are_when_the_disk_is_back(
+    channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(naming, "_MOST_UNNAMED", 2)
+    put(channel, *map(str, range(5)))
+    sink = opened(channel, tmp_path, **{**NO_ROLLS, "roll_count": 1, "batch_size": 1}, retry_interval=0)
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EBUSY, "busy")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", fails)
+        for _ in range(3):
+            sink.process()
+        for _ in range(2):
+            with pytest.raises(StorageError, match="2 closed files can't get a final name yet"):
+                sink.process()
+        assert channel.stats().channel_size == 2
+    drain(sink)
+    sink.close()
+    assert sorted(files(tmp_path).values()) == [f"{i}\n" for i in range(5)]
+    assert not [name for name in files(tmp_path) if name.endswith(".tmp")]
 
 
 def test_no_more_files_are_open_than_it_may_have(channel: Channel, tmp_path: Path) -> None:
