@@ -86,10 +86,9 @@ def test_a_try_that_was_given_up_while_it_stored_options_restores_them(
             return super().plan(plan)
 
     def assemble(begins: assembling.Begins) -> Wired:
-        with ExitStack() as stack:
-            with stored_together(lambda: begins("the options that are stored")):
-                for path in paths:
-                    stack.enter_context(ss.Channel(path, transaction_capacity=5))
+        with ExitStack() as stack, stored_together(lambda: begins("the options that are stored")):
+            for path in paths:
+                stack.enter_context(ss.Channel(path, transaction_capacity=5))
         return Wired()
 
     monkeypatch.setattr(stored_options, "_StoreOptions", Hangs)
