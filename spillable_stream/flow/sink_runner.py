@@ -137,12 +137,16 @@ class SinkRunner(RoundsRunner):
         """
         self.await_notes()
         self._unopened = [wired for wired in self._wired if not is_open(wired[1])]
+        opened: list[Sink] = []
         try:
             for wired in self._wired:
                 if wired not in self._unopened:
                     with self._or_later(wired, ChannelAwayError if wired[0].keeps_note else Exception):
                         self._open(wired)
+                        opened.append(wired[0])
         except BaseException as e:
+            for sink in opened:
+                _close_sink(sink)
             for sink, _, written in self._wired:
                 written.note_fails(sink.name, is_away=isinstance(e, ChannelAwayError))
                 if self._stopping.is_set():

@@ -446,6 +446,31 @@ def test_a_group_starts_without_a_sink_that_has_no_note_and_cannot_be_opened_and
     assert runner.stop(30)
 
 
+def test_a_group_does_not_start_without_a_sink_that_keeps_a_note_though_another_channel_has_sinks(
+    tmp_path: Path,
+) -> None:
+    """That one may have written events which nobody else may write."""
+
+    class Noting(Unreachable):
+        keeps_note = True
+
+    sinks: dict[str, Unreachable] = {"k1": Unreachable(), "k2": Noting()}
+    processor = LoadBalance()
+    processor.configure(sinks)
+    sinks["k2"].error = StorageError("its disk is down")
+    with ExitStack() as stack:
+        channels = [stack.enter_context(Channel(tmp_path / name)) for name in sinks]
+        wired = [(sink, channel, WrittenEvents()) for sink, channel in zip(sinks.values(), channels, strict=True)]
+        runner = SinkRunner(wired, processor, "a1.g")
+        with pytest.raises(StorageError, match="its disk is down"):
+            runner._prepare()
+        assert sinks["k1"].closed_by, "the next try opens it once more"
+        sinks["k2"].error = None
+        runner._prepare()
+        assert not runner._unopened
+        assert runner.stop(30)
+
+
 def test_a_sink_whose_channel_is_there_again_does_not_wait_for_another_one_that_fails(
     open_channel: Callable[..., Channel],
 ) -> None:
