@@ -49,7 +49,7 @@ SCENARIOS = {
     "integrity/test_repair_of_used_ids": "repairs in a store where others have the IDs of lost events",
     "integrity/test_kept_events": "damage among events that no group needs",
     "channel/test_another_engine": "a channel on an engine without tiers and files of its own",
-    "channel/test_commit_in_doubt": "commits whose outcome is not known for a while, since their threads were interrupted",
+    "channel/test_commit_in_doubt": "commits that a second interrupt leaves to another thread",
     "channel/test_damage_advice": "what an open, a take, a read and a look say of damage",
     "channel/test_cost": "how many calls a put and a take cost",
     "channel/test_keeping_machine": "any sequence of calls to a channel that keeps events, beside a model",

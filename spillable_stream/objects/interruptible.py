@@ -43,7 +43,7 @@ class Begun(Generic[_T]):
     __slots__ = ("_call", "_end", "_error", "_result", "has_ended")
 
     def __init__(self, call: Callable[[], _T]) -> None:
-        self.has_ended = False
+        self.has_ended: bool = False
         self._call: Callable[[], _T] | None = call
         self._end = threading.Lock()
         self._end.acquire()

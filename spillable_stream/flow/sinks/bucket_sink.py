@@ -178,7 +178,7 @@ class BucketSink(BatchSink):
         self._naming.again()
         self._naming.require_few()
         status = super().process() if self._appends else self._process_claimed()
-        self.trouble = self._naming.trouble  # no event is one: there is none, or they were written
+        self.trouble: str = self._naming.trouble  # no event is one: there is none, or they were written
         return status
 
     def idle(self) -> None:
