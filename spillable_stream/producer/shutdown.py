@@ -191,10 +191,10 @@ class Shutdown:
             except BaseException as e:  # anybody's code
                 _log.error("a target could not be closed", exc_info=e)
                 self._errors.append((f"a target could not be closed: {text_of(e)}", e))
+        self._forget()  # first: an end of the process that waited would find it still held
         with self._mutex:
             self.is_finished = True
             self._buffer.changed.notify_all()
-        self._forget()
 
     def let_threads_end(self) -> None:
         """Let all threads but the mover end, when what they were given is done."""

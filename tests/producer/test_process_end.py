@@ -12,6 +12,7 @@ import pytest
 from spillable_stream import Producer
 from spillable_stream.errors import OptionError, ProducerTimeoutError, SendFailedError
 from spillable_stream.producer import process_end
+from spillable_stream.producer.pipeline import Pipeline
 from tests.producer.conftest import MakeProducer
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
 
@@ -89,6 +90,20 @@ def test_a_close_that_was_not_done_in_time_is_held_until_it_is(produce: MakeProd
     target.let_go()
     producer.close(PATIENCE_SECONDS)
     assert producer._pipeline not in process_end._running
+
+
+def test_a_producer_whose_end_is_told_is_held_no_more(produce: MakeProducer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that ended in between said that the channels of a producer could not be closed, which they were."""
+    was_finished: list[bool] = []
+    ended = process_end.ended
+
+    def noted(pipeline: Pipeline) -> None:
+        was_finished.append(pipeline.shutdown.is_finished)
+        ended(pipeline)
+
+    monkeypatch.setattr(process_end, "ended", noted)
+    produce().close(PATIENCE_SECONDS)
+    assert was_finished == [False]
 
 
 def test_what_is_given_up_while_it_is_being_committed_is_told_once(
