@@ -129,6 +129,12 @@ def few_objects_are_looked_at() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def ctrl_c_is_python_s() -> None:
+    """Take Ctrl-C back from the Spark session of an earlier module, which cancels the jobs of a JVM that is gone."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None, object, object]:
     """Let messages name options as a Python program does, whatever door a test came through."""
