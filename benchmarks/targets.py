@@ -116,6 +116,7 @@ _THOUSAND, _HUNDRED, _ONE = Shape(1_000, 100), Shape(100, 100), Shape(1, 100)
 _HEADERS, _LARGE = Shape(1_000, 100, 3), Shape(100, 16 << 10)
 _MOST_THREADS = puts.threaded(BATCHES, puts.THREADS[-1])
 _BOTH_WAYS = (end_to_end.THREADS, end_to_end.PROCESSES)
+_LARGE_TAKES = tuple(f"{way}, {end_to_end.LARGE_TAKES}" for way in _BOTH_WAYS)
 _AT_ONE, _AT_MORE = 1.0, 2.0
 _OPEN_MS = 50.0
 _RESIDENT_MB = 150.0
@@ -149,7 +150,8 @@ def _speed() -> Iterator[Target]:
     on_disk = end_to_end.disk_name(_THOUSAND)
     yield Target("end to end, durable, 1,000 × 100 B", on_disk, "end to end", _BOTH_WAYS, 2e6)
     memory = end_to_end.memory_name
-    yield Target("end to end, memory tier, 1,000 × 100 B", memory(_THOUSAND), "end to end", _BOTH_WAYS, 5e6)
+    what = f"end to end, memory tier, 1,000 × 100 B, {end_to_end.LARGE_TAKES}"
+    yield Target(what, memory(_THOUSAND), "end to end", _LARGE_TAKES, 5e6)
     yield Target(f"end to end, memory tier, {_LARGE}", memory(_LARGE), "end to end", _BOTH_WAYS, 0.25, against=(COPY,))
     with_headers = puts.group_name(_HEADERS)
     yield Target("durable put, Python events with 3 headers, 1,000 × 100 B", with_headers, "put", (EVENTS,), 4e5)
