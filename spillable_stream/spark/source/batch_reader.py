@@ -7,10 +7,9 @@ them (seen on 4.1.1, 4.2.1 and 4.3.0). Options choose the events to read instead
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -20,7 +19,7 @@ from spillable_stream.errors import OptionError
 from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.schema import check_read_schema
 from spillable_stream.spark.source.offset import ending_id, starting_id
-from spillable_stream.spark.source.partition import TaskSource, check_loss, plan_partitions, read_planned
+from spillable_stream.spark.source.partition import TaskSource, check_loss, plan_partitions
 from spillable_stream.spark.source.read_options import BatchOptions
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.state.channel_state import ChannelState
@@ -44,7 +43,7 @@ class _Wanted(NamedTuple):
 
 
 @short_traces
-class SpillableBatchReader(DataSourceReader):
+class SpillableBatchReader(TaskSource[BatchOptions], DataSourceReader):
     """Reads the events that are in a channel now, kept ones too, also of one that can't be written.
 
     Args:
@@ -54,9 +53,8 @@ class SpillableBatchReader(DataSourceReader):
     """
 
     def __init__(self, path: str, options: BatchOptions, schema: StructType) -> None:
+        super().__init__(schema, options)
         self._path = path
-        self._options = options
-        self._schema = schema
 
     @one_look()
     def partitions(self) -> list[InputPartition]:
@@ -109,11 +107,3 @@ class SpillableBatchReader(DataSourceReader):
         group = port.group(name)
         untaken = group.ahead.gaps(max(first, group.position + 1), last)
         return _Wanted(list(untaken), group.lost.within(first, last), group.removed.within(first, last))
-
-    def __reduce__(self) -> tuple[type[TaskSource], tuple[StructType, BatchOptions]]:
-        """Pickle what executors need."""
-        return TaskSource, (self._schema, self._options)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a partition's events as Arrow batches, in order."""
-        return read_planned(partition, self._schema, self._options)

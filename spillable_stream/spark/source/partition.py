@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -37,6 +37,8 @@ __all__ = ["EventPartition", "TaskSource", "check_loss", "plan_partitions", "rea
 
 _log = log_of(__name__)
 
+OptionsT = TypeVar("OptionsT", bound=ReadOptions)
+
 _LARGEST_BYTES = 128 << 20  # like Spark's own files (spark.sql.files.maxPartitionBytes)
 _BATCH_BYTES = 256 << 10
 
@@ -58,17 +60,21 @@ class EventPartition(InputPartition):
 
 
 @short_traces
-class TaskSource:
-    """What a task is sent of a source: how it reads its partition. Spark calls nothing else there.
+class TaskSource(Generic[OptionsT]):
+    """What a task is sent of a source, whose reader is one too: how it reads its partition. Tasks call nothing else.
 
     Args:
         schema: the columns that Spark expects.
         options: the read's options.
     """
 
-    def __init__(self, schema: StructType, options: ReadOptions) -> None:
-        self._schema = schema
-        self._options = options
+    def __init__(self, schema: StructType, options: OptionsT) -> None:
+        self._schema: StructType = schema
+        self._options: OptionsT = options
+
+    def __reduce__(self) -> tuple[type[TaskSource[ReadOptions]], tuple[StructType, ReadOptions]]:
+        """Pickle this and no more of a reader."""
+        return TaskSource, (self._schema, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches, in order; a repeated read returns the same events."""

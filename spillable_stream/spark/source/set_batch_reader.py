@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -15,7 +13,7 @@ from spillable_stream.errors import OptionError, SchemaError
 from spillable_stream.spark.schema import naming_member
 from spillable_stream.spark.side_by_side import side_by_side
 from spillable_stream.spark.source.batch_reader import SpillableBatchReader
-from spillable_stream.spark.source.partition import TaskSource, read_planned
+from spillable_stream.spark.source.partition import TaskSource
 from spillable_stream.spark.source.read_options import BatchOptions
 from spillable_stream.spark.spark_errors import short_traces
 
@@ -23,7 +21,7 @@ __all__ = ["SpillableSetBatchReader"]
 
 
 @short_traces
-class SpillableSetBatchReader(DataSourceReader):
+class SpillableSetBatchReader(TaskSource[BatchOptions], DataSourceReader):
     """Reads the events that are in several channels now.
 
     Args:
@@ -45,9 +43,8 @@ class SpillableSetBatchReader(DataSourceReader):
                     f"{name} must be {allowed} for a batch read of a set of channels, each of which has IDs of its "
                     "own; or give a timestamp"
                 )
+        super().__init__(schema, replace(options, of_set=True))
         self._channels = channels
-        self._options = replace(options, of_set=True)
-        self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
         """Return the events now in the channels, split for the tasks.
@@ -65,11 +62,3 @@ class SpillableSetBatchReader(DataSourceReader):
             return SpillableBatchReader(path, self._options, self._schema).partitions()
         except SchemaError as e:
             raise naming_member(path, e) from None
-
-    def __reduce__(self) -> tuple[type[TaskSource], tuple[StructType, BatchOptions]]:
-        """Pickle what executors need."""
-        return TaskSource, (self._schema, self._options)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a partition's events as Arrow batches, in order."""
-        return read_planned(partition, self._schema, self._options)

@@ -17,11 +17,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Concatenate, ParamSpec, TypeVar
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -32,7 +31,7 @@ from spillable_stream.spark.source.idle_polls import IdlePolls, PolledTogether
 from spillable_stream.spark.source.latest_offset import Backlog
 from spillable_stream.spark.source.load_identity import load_name
 from spillable_stream.spark.source.offset import Offset, OffsetJson
-from spillable_stream.spark.source.partition import EventPartition, TaskSource, read_planned
+from spillable_stream.spark.source.partition import EventPartition, TaskSource
 from spillable_stream.spark.source.query_position import Asked
 from spillable_stream.spark.source.read_limits import (
     ReadLimit,
@@ -66,7 +65,7 @@ def _whole(method: Callable[Concatenate[SpillableSetReader, P], T]) -> Callable[
 
 
 @short_traces
-class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class SpillableSetReader(TaskSource[StreamOptions], DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads several channels of one schema as one stream. It opens nothing before its first call.
 
     Args:
@@ -85,9 +84,8 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "startingOffsets must be earliest or latest for a set of channels, each of which has IDs of its own; "
                 "or give a startingTimestamp"
             )
+        super().__init__(schema, replace(options, of_set=True))
         self._channels = channels
-        self._options = replace(options, of_set=True)
-        self._schema = schema
         self._members = SetMembers(channels, self._options, schema, load or load_name())
         self._last: SetOffset | None = None  # the last end that was planned, or where the query begins
         self._beginning: SetOffset | None = None  # until the first batch is planned
@@ -98,10 +96,6 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._turn = 0
         self._calls = threading.RLock()  # of Spark's call, or of the thread that closes the channels at the end
         self._at_end: int | None = None
-
-    def __reduce__(self) -> tuple[type[TaskSource], tuple[StructType, StreamOptions]]:
-        """Pickle what executors need."""
-        return TaskSource, (self._schema, self._options)
 
     # ── what Spark's long-lived worker calls ────────────────────────────────────────────────
 
@@ -232,12 +226,6 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             not_at_end(self._at_end)
             self._at_end = None
         self._members.drop(list(self._members))
-
-    # ── what executors call ─────────────────────────────────────────────────────────────────
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a partition's events as Arrow batches, in order; a repeated read returns the same events."""
-        return read_planned(partition, self._schema, self._options)
 
     # ── where a micro-batch ends ────────────────────────────────────────────────────────────
 

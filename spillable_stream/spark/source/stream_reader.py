@@ -10,11 +10,10 @@ is planned, the source holds a named group's lock only while Spark asks for batc
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Concatenate, ParamSpec, TypeVar
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -26,7 +25,7 @@ from spillable_stream.spark.source.idle_polls import IdlePolls
 from spillable_stream.spark.source.latest_offset import Backlog, latest_event_id, waiting
 from spillable_stream.spark.source.load_identity import load_name
 from spillable_stream.spark.source.offset import Offset, OffsetJson
-from spillable_stream.spark.source.partition import TaskSource, read_planned
+from spillable_stream.spark.source.partition import TaskSource
 from spillable_stream.spark.source.query_position import Asked, Phase
 from spillable_stream.spark.source.read_limits import (
     ReadLimit,
@@ -60,7 +59,7 @@ def _held(
 
 
 @short_traces
-class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class SpillableStreamReader(TaskSource[StreamOptions], DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a channel as a stream. It opens nothing before its first call.
 
     Its state is in three state machines of its `StreamQuery`: `QueryPosition` (where the query is), `QueryGroup` (as
@@ -74,16 +73,11 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     """
 
     def __init__(self, path: str, options: StreamOptions, schema: StructType, load: str = "") -> None:
+        super().__init__(schema, options)
         self._path = path
-        self._options = options
-        self._schema = schema
         self._query = StreamQuery(path, options, schema, load or load_name())
         self._idle = IdlePolls()
         self._target: int | None = None  # the event at which a query with AvailableNow ends
-
-    def __reduce__(self) -> tuple[type[TaskSource], tuple[StructType, StreamOptions]]:
-        """Pickle what executors need."""
-        return TaskSource, (self._schema, self._options)
 
     # ── what Spark's long-lived worker calls ────────────────────────────────────────────────
 
@@ -230,12 +224,6 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def stop(self) -> None:
         """Close the channel. Spark does not call this reliably."""
         self._query.lease.close()
-
-    # ── what executors call ─────────────────────────────────────────────────────────────────
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a partition's events as Arrow batches, in order; a repeated read returns the same events."""
-        return read_planned(partition, self._schema, self._options)
 
     # ── where a micro-batch ends ────────────────────────────────────────────────────────────
 
