@@ -7,19 +7,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from functools import partial
-from typing import TypeAlias
 
 from spillable_stream.call_threads import make
 from spillable_stream.errors import SpillableError
+from spillable_stream.flow.assembly import Begins
 from spillable_stream.flow.closing import closes
 from spillable_stream.flow.wired import Wired
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.own_thread import start_thread
 
-__all__ = ["Assembling", "Begins"]
-
-Begins: TypeAlias = Callable[[str], object]
-"""Is told which component is about to be built or opened."""
+__all__ = ["Assembling"]
 
 _log = log_of("spillable_stream.flow")
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.several_channels import open_channels
@@ -32,6 +32,7 @@ from spillable_stream.objects.location import channel_path
 from spillable_stream.shown_value import shown
 
 __all__ = [
+    "Begins",
     "assemble",
     "build_channels",
     "build_processor",
@@ -40,6 +41,7 @@ __all__ = [
     "opened_processor",
     "run_sinks",
     "run_source",
+    "tell_nobody",
 ]
 
 _T = TypeVar("_T")
@@ -47,8 +49,12 @@ _C = TypeVar("_C", bound=ComponentConfig)
 _MODULE = "spillable_stream.flow"
 
 
-def _tell_nobody(component: str) -> None:
-    """Nobody asks which component is being built."""
+Begins: TypeAlias = Callable[[str], object]
+"""Is told which component is about to be built or opened, as "the channel c1"."""
+
+
+def tell_nobody(component: str) -> None:
+    """Do nothing, as where nobody asks what is being built."""
 
 
 def assemble(
@@ -57,7 +63,7 @@ def assemble(
     system: Mapping[str, str],
     found: Changes,
     before: Wired,
-    begins: Callable[[str], object] = _tell_nobody,
+    begins: Begins = tell_nobody,
 ) -> Wired:
     """Return what an agent runs by a configuration: what has not changed is what runs, and the rest is not started.
 
@@ -100,7 +106,7 @@ def assemble(
     return wired
 
 
-def _told(begins: Callable[[str], object], kind: str, build_one: Callable[[_C], _T]) -> Callable[[_C], _T]:
+def _told(begins: Begins, kind: str, build_one: Callable[[_C], _T]) -> Callable[[_C], _T]:
     """Return what builds a component as another function does, and tells its name before."""
 
     def told(config: _C) -> _T:
@@ -138,7 +144,7 @@ def build_channels(
     system: Mapping[str, str],
     optional: Collection[str] = (),
     known: Mapping[str, KnownChannel] = {},
-    begins: Callable[[str], object] = _tell_nobody,
+    begins: Begins = tell_nobody,
 ) -> dict[str, AgentChannel]:
     """Return channels of a configuration, by name: all are open but those that are optional.
 
@@ -174,7 +180,7 @@ def _open(
     configs: Sequence[ComponentConfig],
     system: Mapping[str, str],
     known: Mapping[str, KnownChannel],
-    begins: Callable[[str], object] = _tell_nobody,
+    begins: Begins = tell_nobody,
 ) -> list[Channel]:
     wanted = []
     for one in configured_channels(agent, configs, system):

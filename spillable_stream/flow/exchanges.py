@@ -93,7 +93,7 @@ class Exchanges:
             StorageError: the process can have no more threads, or too much hangs.
         """
         reloading = self._read()
-        self._keep_beside(reloading.attempt)
+        self._beside.append(reloading.attempt)
         return reloading
 
     def _read(self) -> Reloading:
@@ -118,19 +118,16 @@ class Exchanges:
             attempt.drop()
             return None
         self._beside = [one for one in self._beside if one is not attempt]
-        return self._take(reload, attempt.result)
+        return self._take(reload, attempt)
 
     def is_outdated(self, reloading: Reloading) -> bool:
         """Tell whether something else runs now than when the files were read."""
         return reloading.attempt.before is not self._flow.wired
 
-    def _keep_beside(self, attempt: Assembling) -> None:
-        self._beside.append(attempt)
-
-    def _take(self, reload: Reload, assembled: Callable[[], Wired]) -> Changes | None:
+    def _take(self, reload: Reload, attempt: Assembling) -> Changes | None:
         """Run what changed files say, if they can be taken."""
         try:
-            wired = assembled()
+            wired = attempt.result()
         except Exception as e:  # a class of the user's may raise anything
             reload.say_refused(e)
             return None
@@ -163,7 +160,7 @@ class Exchanges:
             return False
         if reloading is not None:
             reloading.attempt.give_up()
-            self._keep_beside(reloading.attempt)
+            self._beside.append(reloading.attempt)
         self._begin_reload()
         return True
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import OptionError, SpillableError
-from spillable_stream.flow.assembly import assemble
+from spillable_stream.flow.assembly import Begins, assemble, tell_nobody
 from spillable_stream.flow.changes import NOTHING, Changes, changes
 from spillable_stream.flow.configuration.model import AgentConfig, Finding, Severity
 from spillable_stream.flow.configuration_files import ConfigurationFiles, reasons_against, runnable
@@ -38,7 +38,7 @@ class Reload:
         self.findings: tuple[Finding, ...] = ()
         self.changes: Changes = NOTHING
 
-    def assemble(self, before: Wired, begins: Callable[[str], object] = lambda component: None) -> Wired:
+    def assemble(self, before: Wired, begins: Begins = tell_nobody) -> Wired:
         """Return what the agent would run, not started.
 
         Args:

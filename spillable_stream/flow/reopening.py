@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from spillable_stream.flow.assembling import Assembling, Begins
+from spillable_stream.flow.assembling import Assembling
+from spillable_stream.flow.assembly import Begins
 from spillable_stream.flow.wired import Wired
 
 __all__ = ["Reopenings"]
