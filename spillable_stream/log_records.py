@@ -170,14 +170,18 @@ class Seldom:
     """Tells whether to warn of what is tried again and again: once a minute."""
 
     def __init__(self) -> None:
-        self._warned_at = float("-inf")
+        self._warned_at, self._why = float("-inf"), ""
 
-    def is_due(self) -> bool:
-        """Tell whether to warn now; if so, not again for a minute."""
+    def is_due(self, why: str = "") -> bool:
+        """Tell whether to warn now; if so, not again for a minute, but for another reason.
+
+        Args:
+            why: the reason; where it is not given, all are one.
+        """
         now = time.monotonic()
-        if now - self._warned_at < _AGAIN_SECONDS:
+        if now - self._warned_at < _AGAIN_SECONDS and why == self._why:
             return False
-        self._warned_at = now
+        self._warned_at, self._why = now, why
         return True
 
 

@@ -315,11 +315,11 @@ class LoadBalance(SinkProcessor):
                 failures[names[i]] = e
                 self._down[names[i]] = "" if isinstance(e, ChannelAwayError) else type_and_text(e)
                 self.selector.failed(i, self._now_ms())
-                if self._warnings.setdefault(names[i], Seldom()).is_due():
+                if self._warnings.setdefault(names[i], Seldom()).is_due(why := text_of(e)):
                     _log.warning(
                         "the sink %s failed, and the next one is asked: %s",
                         names[i],
-                        text_of(e),
+                        why,
                         extra=fields(component=names[i]),
                     )
                 continue

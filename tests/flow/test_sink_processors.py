@@ -31,7 +31,7 @@ class Sink:
         self.asked, self.name = asked, name
         self.channel_name = "c1"
         self.answer: Status | None = Status.READY
-        self.is_away = False
+        self.is_away, self.why = False, "is down"
 
     @property
     def found_nothing(self) -> bool:
@@ -40,7 +40,7 @@ class Sink:
     def process(self) -> Status:
         self.asked.append(self.name)
         if self.answer is None:
-            raise (ChannelAwayError if self.is_away else OSError)(f"{self.name} is down")
+            raise (ChannelAwayError if self.is_away else OSError)(f"{self.name} {self.why}")
         return self.answer
 
 
@@ -312,3 +312,14 @@ def test_a_sink_that_stays_down_is_named_seldom_though_each_second_round_asks_it
     for _ in range(2):
         group.round(down="a")
     assert caplog.text.count("the sink a failed, and the next one is asked") == 2, "it had worked again"
+
+
+def test_why_a_sink_fails_is_said_at_once_when_that_changes(caplog: pytest.LogCaptureFixture) -> None:
+    """What kept a sink from working after its channel was back was not said for a minute."""
+    group = Group(LoadBalance(), "ab")
+    group.round(down="a")
+    group.sinks["a"].why = "has no directory"
+    for _ in range(10):
+        group.round()
+    said = [record.getMessage() for record in caplog.records if "the sink a failed" in record.getMessage()]
+    assert [text.rpartition(": ")[2] for text in said] == ["a is down", "a has no directory"]
