@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.cloud_answer import CloudAnswer, Outcome, read_answer
 from spillable_stream.objects.cloud_clients import CloudClients, RequestTimeouts, import_obstore
 from spillable_stream.objects.cloud_errors import Right, store_error
+from spillable_stream.objects.cloud_listing import CloudListing
 from spillable_stream.objects.forked import begin_requests, hold_in_children, is_orphan
 from spillable_stream.objects.interruptible import interruptible, left_after
 from spillable_stream.objects.location import Location
@@ -32,7 +32,6 @@ PART_BYTES = 32 << 20
 """How much of an upload is kept before it is sent in parts, and how large these are. S3 takes 10,000 of them."""
 
 _PARTS_AT_ONCE = 4
-_PAGE = 1000  # of a listing
 _RESTART_SECONDS = 15.0  # how long a store that has answered before may be away: nobody waits so for a wrong address
 _LONG_SECONDS = 1.0  # of a request: an answer takes some 50 ms
 _DISCARD_SECONDS = 5.0
@@ -84,6 +83,7 @@ class CloudStore:
         self._location = location
         self._timeouts = timeouts or RequestTimeouts()
         self._made: CloudClients | None = None
+        self._patience_seconds = min(_RESTART_SECONDS, self._timeouts.repeat_seconds)
         self._has_answered = has_answered
         hold_in_children(self)
 
@@ -212,8 +212,8 @@ class CloudStore:
         """Yield the objects whose keys begin with ``prefix``; see `Store.list`."""
         folder = prefix.rpartition("/")[0]  # obstore takes only whole parts of a path
         begin = len(self._location.prefix) + 1
-        listing = _Listing(self._obstore)
-        while page := self._ask("list", folder, listing.next_page, again=True):
+        listing = CloudListing(self._obstore, self._patience_seconds)
+        while page := self._ask("list", folder, listing.next_page, again=listing.may_begin_anew()):
             for found in page:
                 key = found["path"][begin:]
                 if key.startswith(prefix):
@@ -253,7 +253,7 @@ class CloudStore:
         begin_requests(self._location)
         clients, path = self._clients(), f"{self._location.prefix}/{key}".strip("/")
         began = time.monotonic()
-        for _ in Backoff(min(_RESTART_SECONDS, self._timeouts.repeat_seconds)).attempts():
+        for _ in Backoff(self._patience_seconds).attempts():
             try:
                 told = interruptible(partial(self._answer, request, clients, path))
             except BaseException as e:  # an interrupt, whatever the signal's handler raises
@@ -296,27 +296,6 @@ class CloudStore:
         if self._made is None:
             self._made = shared_clients(self._location, self._timeouts)
         return self._made
-
-
-class _Listing:
-    """A listing that begins anew after an error, which ends the client's own.
-
-    Stores list in any order, so no key is a place in it from which to continue.
-    """
-
-    def __init__(self, obstore: ModuleType) -> None:
-        self._obstore = obstore
-        self._pages: Any = None
-        hold_in_children(self)
-
-    def held(self) -> object:
-        return self._pages
-
-    def next_page(self, clients: CloudClients, path: str) -> Any:
-        """Return the next page; None behind the last one."""
-        pages, self._pages = self._pages or self._obstore.list(clients.reading, prefix=path, chunk_size=_PAGE), None
-        page, self._pages = next(pages, None), pages
-        return page
 
 
 class CloudUpload:

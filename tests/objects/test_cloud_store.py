@@ -16,13 +16,13 @@ from itertools import islice
 import pytest
 
 from spillable_stream import register_credentials
-from spillable_stream.objects import cloud_clients, cloud_store
+from spillable_stream.objects import cloud_clients, cloud_listing, cloud_store
 from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.cloud_clients import RequestTimeouts
 from spillable_stream.objects.cloud_store import PART_BYTES, CloudStore
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.open_store import open_store
-from spillable_stream.objects.store import ObjectMissingError, uploading
+from spillable_stream.objects.store import ObjectMissingError, StoreError, uploading
 from tests.support.cloud_stores import AZURE, GOOGLE, LOCATIONS, S3, SECRET, Answer, error_of, failing, impatient
 from tests.support.interrupts import interrupt_main
 from tests.support.servers.gcs_stub import GcsStub
@@ -354,7 +354,7 @@ def test_a_listing_is_waited_for_while_the_store_restarts_in_its_midst(
     gcs: GcsStub, monkeypatch: pytest.MonkeyPatch, removed: int
 ) -> None:
     """The client's own listing ends at an error: what it gives after that is nothing."""
-    monkeypatch.setattr(cloud_store, "_PAGE", 3)
+    monkeypatch.setattr(cloud_listing, "_PAGE", 3)
     monkeypatch.setattr(cloud_clients, "_REPEATS", 0)
     store = CloudStore(GOOGLE)
     keys = [f"log/{number}" for number in range(8)]
@@ -371,6 +371,21 @@ def test_a_listing_is_waited_for_while_the_store_restarts_in_its_midst(
     assert rest == left, "it begins anew, and keeps nothing of what it has told"
     assert found == keys[:3]
     assert len(gcs.requests) > before + 3, "it was away"
+
+
+def test_a_listing_of_a_store_that_fails_in_its_midst_each_time_ends_with_the_error(
+    gcs: GcsStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cloud_listing, "_PAGE", 3)
+    monkeypatch.setattr(cloud_clients, "_REPEATS", 0)
+    monkeypatch.setattr(cloud_store, "_RESTART_SECONDS", 0.1)
+    store = CloudStore(GOOGLE)
+    for number in range(8):
+        store.replace(f"log/{number}", b"data")
+    answer = gcs.answer
+    gcs.answer = lambda request: Response(503) if "continuation-token" in request.query else answer(request)
+    with pytest.raises(StoreError, match="busy, or failed inside"):
+        list(islice(store.list("log/"), 100))
 
 
 def test_a_listing_keeps_nothing_of_what_it_has_told(monkeypatch: pytest.MonkeyPatch) -> None:

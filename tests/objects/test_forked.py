@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream.objects import cloud_store, forked
+from spillable_stream.objects import forked
+from spillable_stream.objects.cloud_listing import CloudListing
 from spillable_stream.objects.cloud_store import PART_BYTES, CloudStore
 from spillable_stream.objects.forked import begin_requests, is_orphan
 from spillable_stream.objects.store import StoreError
@@ -148,7 +149,7 @@ def test_a_forked_child_drops_nothing_of_its_parents_whatever_it_lets_go(
     monkeypatch.setattr(Dropped, "count", 0)
     begin_requests("s3://bucket/orders")
     store = CloudStore(S3)
-    upload, listing = store.upload("segments/1"), cloud_store._Listing(store._obstore)
+    upload, listing = store.upload("segments/1"), CloudListing(store._obstore, 15.0)
     held: list[object] = [store, upload, listing]
     holder, name = {"clients": (store, "_made"), "upload": (upload, "_writer"), "listing": (listing, "_pages")}[holds]
     setattr(holder, name, Dropped())
