@@ -8,7 +8,7 @@ from pathlib import Path
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.integrity.findings import Finding, Findings, Severity
-from spillable_stream.integrity.object_inventory import ObjectInventory
+from spillable_stream.integrity.object_inventory import ObjectInventory, numbers_after
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.checkpoints import Checkpoint, checkpoint_key
 from spillable_stream.objects.slots import Slots, slot_key
@@ -118,11 +118,11 @@ def _fault(slots: Slots, checkpoint: Checkpoint) -> Finding | None:
 def _without_state(inventory: ObjectInventory, missing: dict[int, Finding]) -> Base:
     """Return the initial state of an event channel: neither slot 0 nor a checkpoint says what it was."""
     state = ChannelState(ChannelOptions(), [encode_schema(EVENT_SCHEMA)])
-    later = [number for number in inventory.slots if number > 0]
+    later = next(numbers_after(inventory.slots, 0), None)
     # Slots are deleted in ascending order: if slot 1 is there, the others were never deleted.
-    if later[:1] == [1] or (inventory.slots and not later and not inventory.bad_checkpoints):
+    if later == 1 or (0 in inventory.slots and later is None and not inventory.bad_checkpoints):
         return Base(0, None, state, is_proven=False, missing=missing)
-    first = later[0] if later else 1
+    first = later or 1
     text = (
         f"no checkpoint can be read, and the slots before {first} were deleted: nothing says what the groups had taken "
         "by then, and where the events before it are; restore a checkpoint from a version of the bucket"

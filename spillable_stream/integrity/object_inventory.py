@@ -1,13 +1,14 @@
 """Takes inventory of a channel in an object store: its identity, its objects, and its checkpoints.
 
-A listing says what there may be. Nothing is missing because it shows it not: whoever needs an object asks for it.
+A listing says what there may be. Nothing is missing because it shows it not: whoever needs an object asks for it. Slots
+that nobody may delete are many millions, and come in a row: so no key of a slot is kept, but ranges of their numbers.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from spillable_stream.errors import CorruptionError, NotAChannelError
@@ -17,15 +18,16 @@ from spillable_stream.integrity.object_files import is_there
 from spillable_stream.objects.checkpoints import CHECKPOINTS, HINT, Checkpoint, Checkpoints, Hint, checkpoint_key
 from spillable_stream.objects.identity import IDENTITY, QUERIES, WORKERS, read_identity
 from spillable_stream.objects.salvage import QUARANTINE
-from spillable_stream.objects.slots import LOG, slot_key
+from spillable_stream.objects.slots import LOG, number_in, slot_key
 from spillable_stream.objects.staged_object import birth_of
-from spillable_stream.objects.store import ObjectMissingError, Store
+from spillable_stream.objects.store import ObjectInfo, ObjectMissingError, Store
+from spillable_stream.objects.stored_object import WINDOW_BYTES
 from spillable_stream.objects.void_slots import void_slots
 from spillable_stream.objects.wrong_place import no_channel_but
+from spillable_stream.state.ranges import RangeSet
 
-__all__ = ["ObjectInventory", "take_object_inventory"]
+__all__ = ["ObjectInventory", "numbers_after", "take_object_inventory"]
 
-_NUMBER = re.compile(r"[0-9]{20}\Z")
 _SHOWN_STRAYS = 10
 
 
@@ -36,8 +38,8 @@ class ObjectInventory:
     Args:
         channel: the channel's UUID.
         identity_damaged: whether the identity must be written anew.
-        sizes: the sizes of all objects that were listed, in bytes, by key.
-        slots: the numbers of the slots that were listed, ascending.
+        sizes: the sizes in bytes, by key, of the segments that were listed, and of what else is read in several parts.
+        slots: the numbers of the slots that were listed.
         void: the numbers and tokens of the slots that their writers said to be void.
         checkpoints: the whole checkpoints, ascending.
         bad_checkpoints: the slots whose checkpoints are damaged, ascending.
@@ -50,7 +52,7 @@ class ObjectInventory:
     channel: str
     identity_damaged: bool
     sizes: dict[str, int]
-    slots: list[int]
+    slots: RangeSet
     void: set[tuple[int, bytes]]
     checkpoints: list[Checkpoint]
     bad_checkpoints: list[int]
@@ -73,28 +75,68 @@ def take_object_inventory(store: Store, findings: Findings) -> ObjectInventory:
         StoreError: the store refused or failed.
         UnsupportedFormatError: a newer version wrote it.
     """
-    sizes = {info.key: info.size_bytes for info in store.list("")}
-    slots = _numbers(sizes, LOG)
-    channel, identity_damaged = _find_identity(store, slots, _numbers(sizes, CHECKPOINTS), findings)
+    listed = _Listed()
+    for info in store.list(""):
+        listed.add(info)
+    channel, identity_damaged = _find_identity(store, listed, findings)
     checkpoints = Checkpoints(store, channel)
     hint = checkpoints.hint()
     hint_damaged = hint is None and is_there(store, HINT) and checkpoints.hint() is None
     if hint_damaged:
         findings.note(Path(HINT), "the hint is nonsense; the next checkpoint rewrites it, and nothing depends on it")
-    named = {*_numbers(sizes, CHECKPOINTS), *([hint.checkpoint] if hint is not None and hint.checkpoint > 0 else [])}
+    named = {*listed.checkpoints, *([hint.checkpoint] if hint is not None and hint.checkpoint > 0 else [])}
     whole, bad = _read_checkpoints(store, checkpoints, sorted(named))
-    _note_strays(sizes, findings)
-    segments = [key for key in sizes if birth_of(key) is not None]
-    queries = [key.removeprefix(QUERIES) for key in sizes if key.startswith(QUERIES)]
-    void = void_slots(sizes)
+    _note_strays(listed.strays, findings)
     return ObjectInventory(
-        channel, identity_damaged, sizes, slots, void, whole, bad, sorted(segments), queries, hint, hint_damaged
+        channel,
+        identity_damaged,
+        listed.sizes,
+        listed.slots,
+        listed.void,
+        whole,
+        bad,
+        sorted(listed.segments),
+        sorted(listed.queries),
+        hint,
+        hint_damaged,
     )
 
 
-def _numbers(keys: Iterable[str], prefix: str) -> list[int]:
-    names = (key.removeprefix(prefix) for key in keys if key.startswith(prefix))
-    return sorted(int(name) for name in names if _NUMBER.match(name))
+def numbers_after(slots: RangeSet, number: int) -> Iterator[int]:
+    """Yield the numbers of slots after one, ascending."""
+    for first, last in slots:
+        yield from range(max(first, number + 1), last + 1)
+
+
+@dataclass(slots=True)
+class _Listed:
+    """What a listing has shown, in any order, some of it twice. `ObjectInventory` explains it."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    slots: RangeSet = field(default_factory=RangeSet)
+    void: set[tuple[int, bytes]] = field(default_factory=set)
+    checkpoints: set[int] = field(default_factory=set)
+    segments: set[str] = field(default_factory=set)
+    queries: set[str] = field(default_factory=set)
+    strays: set[str] = field(default_factory=set)
+
+    def add(self, info: ObjectInfo) -> None:
+        """Add an object."""
+        key = info.key
+        if (number := number_in(key, LOG)) is not None:
+            self.slots.add(number, number)
+        elif (number := number_in(key, CHECKPOINTS)) is not None:
+            self.checkpoints.add(number)
+        elif void := void_slots([key]):
+            self.void |= void
+        elif birth_of(key) is not None:
+            self.segments.add(key)
+        elif key.startswith(QUERIES):
+            self.queries.add(key.removeprefix(QUERIES))
+        elif key not in (IDENTITY, HINT) and not key.startswith((WORKERS, QUARANTINE)):
+            self.strays.add(key)
+        if key in self.segments or info.size_bytes >= WINDOW_BYTES:
+            self.sizes[key] = info.size_bytes
 
 
 def _read_checkpoints(store: Store, checkpoints: Checkpoints, numbers: list[int]) -> tuple[list[Checkpoint], list[int]]:
@@ -109,9 +151,9 @@ def _read_checkpoints(store: Store, checkpoints: Checkpoints, numbers: list[int]
     return whole, bad
 
 
-def _note_strays(keys: Iterable[str], findings: Findings) -> None:
+def _note_strays(strays: set[str], findings: Findings) -> None:
     """Note foreign objects under the channel's root."""
-    names = sorted(key for key in keys if not _is_own(key))
+    names = sorted(strays)
     if names:
         shown = ", ".join(ascii(name) for name in names[:_SHOWN_STRAYS])
         more = f", and {len(names) - _SHOWN_STRAYS} more" if len(names) > _SHOWN_STRAYS else ""
@@ -119,18 +161,12 @@ def _note_strays(keys: Iterable[str], findings: Findings) -> None:
         findings.note(Path(), f"{len(names)} {are} left alone: {shown}{more}")
 
 
-def _is_own(key: str) -> bool:
-    for prefix in (LOG, CHECKPOINTS):
-        if key.startswith(prefix):
-            return _NUMBER.match(key.removeprefix(prefix)) is not None or bool(void_slots([key]))
-    return key in (IDENTITY, HINT) or key.startswith((QUERIES, WORKERS, QUARANTINE)) or birth_of(key) is not None
-
-
 # ── identity ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _find_identity(store: Store, slots: list[int], checkpoints: list[int], findings: Findings) -> tuple[str, bool]:
+def _find_identity(store: Store, listed: _Listed, findings: Findings) -> tuple[str, bool]:
     """Return the channel's UUID, and whether the identity has to be written anew: every slot says it too."""
+    slots = listed.slots
     try:
         channel = read_identity(store)
     except (CorruptionError, NotAChannelError):
@@ -141,7 +177,7 @@ def _find_identity(store: Store, slots: list[int], checkpoints: list[int], findi
         return found, True
     if channel is None:
         # Slot 0 alone is a channel that somebody is making, or died making: nobody can have committed to it.
-        found = next(_claims(store, slots), None) if checkpoints or any(slots) else None
+        found = next(_claims(store, slots), None) if listed.checkpoints or slots.last > 0 else None
         if found is None:
             raise no_channel_but(store)
         findings.damage(Path(IDENTITY), "the channel's identity is missing; its other objects say it too")
@@ -156,9 +192,9 @@ def _find_identity(store: Store, slots: list[int], checkpoints: list[int], findi
     return other or channel, bool(other)
 
 
-def _claims(store: Store, slots: list[int]) -> Iterator[str]:
+def _claims(store: Store, slots: RangeSet) -> Iterator[str]:
     """Yield the UUID that each slot's header says, which its own checksum proves, the newest first."""
-    for number in reversed(slots):
+    for number in chain.from_iterable(range(last, first - 1, -1) for first, last in reversed(list(slots))):
         try:
             data = store.get_range(slot_key(number), 0, HEADER_READ_BYTES) if number else store.get(slot_key(0))
             claimed = claimed_channel(data)

@@ -10,8 +10,10 @@ slot in time.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain, filterfalse, takewhile
 from pathlib import Path
 
 from spillable_stream.errors import CorruptionError
@@ -21,7 +23,7 @@ from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.log_file import LogFile
 from spillable_stream.integrity.log_steps import ExactImage, MissingFiles, Step, VoidSlot, frame_steps
 from spillable_stream.integrity.object_files import is_there
-from spillable_stream.integrity.object_inventory import ObjectInventory
+from spillable_stream.integrity.object_inventory import ObjectInventory, numbers_after
 from spillable_stream.log.append_check import parsed_commit
 from spillable_stream.log.frames import Damage, LocatedFrame, walk
 from spillable_stream.log.wal import Position
@@ -113,8 +115,8 @@ class ObjectSteps:
 
     def is_there(self, file: int | str) -> bool:
         """Tell whether a slot, by number, or a segment, by key, is there; raises `StoreError`."""
-        key = object_key(file)
-        return key in self._sizes or is_there(self._store, key)
+        is_listed = file in self._listed if isinstance(file, int) else file in self._sizes
+        return is_listed or is_there(self._store, object_key(file))
 
     def since(self, disk: Position, memory: Position | None = None) -> Iterator[Step]:
         """Yield the steps after a slot, in order.
@@ -139,7 +141,7 @@ class ObjectSteps:
         if self._unsaid is not None:
             text = "a repair began the log anew with this slot, and was not finished: it has no checkpoint"
             self._findings.damage(self._unsaid.path, text)
-        for stray in [n for n in self._listed if n > self.last_number]:
+        for stray in numbers_after(self._listed, self.last_number):
             if self._is_void(stray):
                 whole = self._whole(stray, self._get(stray) or b"")
                 yield Step(time_us, self._log_file(stray), VoidSlot(whole.first_id if whole else 0))
@@ -176,10 +178,10 @@ class ObjectSteps:
     def _last_known(self, number: int) -> int:
         """Return the newest slot that is known to be, or have been, there after one that is missing."""
         known = [n for n in self._checkpoints if n >= number]
-        later = [n for n in self._listed if n > number and not self._is_void(n)]
-        known += [n for n in later if n - number <= _FAR_SLOTS]
-        far = [n for n in later if n - number > _FAR_SLOTS]
-        known += [n for n in far[-_SHOWN_MISSING:] if self._header(n) is not None]
+        later = filterfalse(self._is_void, numbers_after(self._listed, number))
+        known += takewhile(lambda n: n - number <= _FAR_SLOTS, later)
+        far = deque(filterfalse(self._is_void, numbers_after(self._listed, number + _FAR_SLOTS)), _SHOWN_MISSING)
+        known += [n for n in far if self._header(n) is not None]
         return max(known, default=-1)
 
     def _is_void(self, number: int) -> bool:
@@ -308,8 +310,8 @@ class ObjectSteps:
         """Return the next header after a slot that can be read, and is of no void one."""
         said: list[SlotHeader] = []
         following: SlotHeader | None = None
-        later = {number + 1, *(n for n in self._listed if n > number)}
-        for header in filter(None, map(self._header, sorted(later))):
+        later = chain([number + 1], numbers_after(self._listed, number + 1))
+        for header in filter(None, map(self._header, later)):
             if (header.number, header.token) not in self._void:
                 following = header
                 break

@@ -27,7 +27,7 @@ from spillable_stream.format.packing import NONSENSE, pack, unpack
 from spillable_stream.format.slot import TOKEN_BYTES
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.chain import Chain
-from spillable_stream.objects.slots import Slots
+from spillable_stream.objects.slots import Slots, number_in
 from spillable_stream.objects.store import ObjectMissingError, Store
 from spillable_stream.shown_value import command
 from spillable_stream.state.channel_state import ChannelState
@@ -161,12 +161,8 @@ class Checkpoints:
 
     def times(self) -> dict[int, float]:
         """Return which slots have a checkpoint, and when it was written by the store's clock."""
-        found = {info.key.removeprefix(CHECKPOINTS): info.modified_seconds for info in self._store.list(CHECKPOINTS)}
-        return {
-            int(name): seconds
-            for name, seconds in found.items()
-            if name.isdigit() and checkpoint_key(int(name)) == CHECKPOINTS + name
-        }
+        found = ((number_in(info.key, CHECKPOINTS), info.modified_seconds) for info in self._store.list(CHECKPOINTS))
+        return {number: at for number, at in found if number is not None}
 
     def delete(self, number: int) -> None:
         """Delete the checkpoint of a slot."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableSequence, Set
 
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.checkpoints import Checkpoints
-from spillable_stream.objects.slots import LOG, Slots, slot_key
+from spillable_stream.objects.slots import LOG, Slots, number_in, slot_key
 from spillable_stream.objects.staged_object import SEGMENTS, birth_of
 from spillable_stream.objects.store import Store
 from spillable_stream.objects.void_slots import void_key, void_slots
@@ -92,8 +92,8 @@ class Collector:
 
     def _newest_before(self, seconds: float) -> int:
         """Return the newest slot that the store had written so long before the last one; 0 if none is there."""
-        found = ((info.key.removeprefix(LOG), info.modified_seconds) for info in self._store.list(LOG))
-        return _newest_of({int(name): at for name, at in found if name.isdigit()}, seconds) or 0
+        found = ((number_in(info.key, LOG), info.modified_seconds) for info in self._store.list(LOG))
+        return _newest_of({number: at for number, at in found if number is not None}, seconds) or 0
 
     def add_left(self, keys: MutableSequence[str]) -> None:
         """Add segments that are not needed any more, as far as this process knows; takes them off the list."""
@@ -209,9 +209,9 @@ class Collector:
         """
         void, strays = set[str](), set[int]()
         for info in self._store.list(LOG):
-            name = info.key.removeprefix(LOG)
-            if name.isdigit() and int(name) <= self.deleted_through:
-                strays.add(int(name))
+            number = number_in(info.key, LOG)
+            if number is not None and number <= self.deleted_through:
+                strays.add(number)
             void |= {void_key(n, token) for n, token in void_slots([info.key]) if n <= self.deleted_through}
         if void:
             self._require_there()  # behind the listing: no other object ever has one of these keys

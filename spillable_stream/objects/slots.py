@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import Payload
 from spillable_stream.format.slot import HEADER_READ_BYTES, Slot, claimed_channel, parse_slot_header
 from spillable_stream.objects.store import Content, ObjectMissingError, Store
 from spillable_stream.shown_value import command
 
-__all__ = ["LOG", "ForeignSlotError", "Slots", "object_key", "slot_key"]
+__all__ = ["LOG", "ForeignSlotError", "Slots", "number_in", "object_key", "slot_key"]
 
 LOG = "log/"
 """What the keys of slots begin with."""
+
+_NUMBER = re.compile(r"[0-9]{20}\Z")
 
 
 class ForeignSlotError(CorruptionError):
@@ -21,6 +25,11 @@ class ForeignSlotError(CorruptionError):
 def slot_key(number: int) -> str:
     """Return the key of a slot."""
     return f"{LOG}{number:020d}"
+
+
+def number_in(key: str, folder: str) -> int | None:
+    """Return the number that an object of a folder has as its name, as slots and checkpoints do; None for others."""
+    return int(key[len(folder) :]) if key.startswith(folder) and _NUMBER.match(key, len(folder)) else None
 
 
 def object_key(file: int | str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from spillable_stream.objects.store import Store
 
-__all__ = ["StoredObject"]
+__all__ = ["WINDOW_BYTES", "StoredObject"]
 
-_WINDOW_BYTES = 8 << 20
+WINDOW_BYTES = 8 << 20
+"""How much of an object is read at once. The size of a smaller one shows in its first window."""
 
 
 class StoredObject:
@@ -34,7 +35,7 @@ class StoredObject:
         """
         at = offset - self._begin
         if at < 0 or at + size > len(self._window):
-            self._load(offset, max(size, _WINDOW_BYTES))
+            self._load(offset, max(size, WINDOW_BYTES))
             at = 0
         return self._window[at : at + size]
 
@@ -47,13 +48,13 @@ class StoredObject:
     def size(self) -> int:
         """Return the size in bytes; raises what `read` raises."""
         if self._size is None:
-            self._load(0, _WINDOW_BYTES)
+            self._load(0, WINDOW_BYTES)
         listed = self._listed_bytes
         if self._size is None and listed is not None and self._ends_at(listed):
             self._size = listed
         end = len(self._window)
         while self._size is None:
-            self._load(end, _WINDOW_BYTES)
+            self._load(end, WINDOW_BYTES)
             end += len(self._window)
             if not self._window:
                 self._size = end

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 from spillable_stream.format.slot import TOKEN_BYTES, Slot
 from spillable_stream.log_records import fields, log_of
-from spillable_stream.objects.slots import LOG, Slots, slot_key
+from spillable_stream.objects.slots import LOG, Slots, number_in, slot_key
 from spillable_stream.objects.store import ObjectMissingError
 from spillable_stream.shown_value import command
 from spillable_stream.state.ranges import events_in
@@ -127,9 +127,9 @@ def void_slots(keys: Iterable[str]) -> set[tuple[int, bytes]]:
     """Return the numbers and tokens of the slots that some of these keys of a listing say to be void."""
     found = set[tuple[int, bytes]]()
     for key in keys:
-        name, is_said, token = key.removeprefix(LOG).partition(_VOID)
-        if key.startswith(LOG) and is_said and name.isdigit() and len(token) == 2 * TOKEN_BYTES:
-            number = int(name)
+        slot, is_said, token = key.partition(_VOID)
+        number = number_in(slot, LOG)
+        if number is not None and is_said and len(token) == 2 * TOKEN_BYTES:
             try:
                 said = number, bytes.fromhex(token)
             except ValueError:

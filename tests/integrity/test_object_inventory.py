@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,6 +14,8 @@ from spillable_stream.integrity.object_inventory import ObjectInventory, take_ob
 from spillable_stream.objects.checkpoints import Hint
 from spillable_stream.objects.identity import rewrite_identity
 from spillable_stream.objects.slots import slot_key
+from spillable_stream.objects.store import ObjectInfo
+from spillable_stream.state.ranges import RangeSet
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import Writer, new_channel
 
@@ -43,9 +47,40 @@ def test_all_that_is_there_is_listed_and_checkpoints_are_read(store: MemoryStore
     store.objects |= {segment: b"staged", "queries/g": b"a query", "hint": b'{"tail": 2, "checkpoint": 1}'}
     inventory, said = taken(store)
     assert (inventory.channel, inventory.identity_damaged, said) == (channel, False, [])
-    assert (inventory.slots, [c.tail.number for c in inventory.checkpoints]) == ([0, 1, 2], [1, 2])
+    assert (inventory.slots, [c.tail.number for c in inventory.checkpoints]) == (RangeSet([(0, 2)]), [1, 2])
     assert (inventory.segments, inventory.queries, inventory.hint) == ([segment], ["g"], Hint(2, 1))
     assert inventory.sizes[segment] == 6
+
+
+def test_no_key_of_a_slot_that_nobody_may_delete_is_kept(store: MemoryStore, channel: str) -> None:
+    class Full(MemoryStore):
+        def list(self, prefix: str) -> Iterator[ObjectInfo]:
+            yield from super().list(prefix)
+            yield from (ObjectInfo(slot_key(number), 100, 0.0) for number in range(3, 30_000))
+
+    full = Full()
+    full.objects = store.objects
+    taken(full)
+    tracemalloc.start()
+    try:
+        inventory, _ = taken(full)
+        size_bytes, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert inventory.slots == RangeSet([(0, 29_999)])
+    assert max(size_bytes, most_bytes) < 300_000, "a key of each takes ten times as much"
+
+
+def test_what_a_listing_shows_twice_is_there_once(store: MemoryStore, channel: str) -> None:
+    class Repeating(MemoryStore):
+        def list(self, prefix: str) -> Iterator[ObjectInfo]:
+            yield from [*super().list(prefix), *super().list(prefix)]
+
+    repeating = Repeating()
+    repeating.objects = store.objects | {"stray": b""}
+    inventory, said = taken(repeating)
+    assert inventory.slots == RangeSet([(0, 2)])
+    assert said == ["note .: 1 object is not the channel's and is left alone: 'stray'"]
 
 
 def test_a_checkpoint_that_only_the_hint_names_is_read_too(store: MemoryStore, channel: str) -> None:

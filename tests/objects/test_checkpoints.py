@@ -107,7 +107,8 @@ def test_one_of_another_slot_or_channel_is_none(writer: Writer, memory: MemorySt
 
 
 def test_only_names_of_20_digits_are_checkpoints(writer: Writer, memory: MemoryStore) -> None:
-    memory.objects |= {name: b"" for name in ("checkpoints/7", "checkpoints/copy", f"{key(3)}.old", key(5))}
+    names = "checkpoints/7", "checkpoints/²", f"checkpoints/{20 * '²'}", "checkpoints/copy", f"{key(3)}.old", key(5)
+    memory.objects |= dict.fromkeys(names, b"")
     assert writer.checkpoints.numbers() == [5]
 
 

@@ -192,10 +192,10 @@ def test_what_writers_that_slept_left_behind_goes_and_no_other_object(
     collecting.collect(trimmed(4))
     memory.objects[slot_key(1)] = memory.objects[slot_key(4)] = b"a writer that slept"
     memory.objects["log/notes.txt"] = memory.objects["segments/notes.txt"] = b"somebody's"
-    memory.objects["checkpoints/000"] = b"somebody's"
+    memory.objects["checkpoints/000"] = memory.objects["log/²"] = memory.objects["log/5"] = b"somebody's"
     collecting.collect(trimmed(5))
-    assert slots_of(memory) == list(range(6, 10))
-    assert {"log/notes.txt", "segments/notes.txt", "checkpoints/000"} <= memory.objects.keys()
+    assert [n for n in range(10) if slot_key(n) in memory.objects] == list(range(6, 10))
+    assert {"log/notes.txt", "log/²", "log/5", "segments/notes.txt", "checkpoints/000"} <= memory.objects.keys()
 
 
 def test_all_checkpoints_but_the_two_newest_go(collecting: Collecting, memory: MemoryStore) -> None:
@@ -410,7 +410,8 @@ def test_a_checkpoint_that_another_channel_left_further_on_keeps_no_process_from
 
 
 def test_births_before_a_process_began_are_by_the_clock_of_the_store() -> None:
-    collecting, _ = after({2: 0, 4: 100, 6: 200})
+    collecting, memory = after({2: 0, 4: 100, 6: 200})
+    memory.objects["log/²"] = memory.objects["log/7"] = b"somebody's"
     assert [collecting.collector.births(99), collecting.collector.births(99)] == [
         3,
         3,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spillable_stream.errors import CorruptionError
-from spillable_stream.objects.slots import Slots, slot_key
+from spillable_stream.objects.slots import Slots, number_in, slot_key
 from tests.support.faulty_store import Fault, FaultyStore, once
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import Writer, new_channel
@@ -36,6 +36,12 @@ def slots(writer: Writer, store: FaultyStore) -> Slots:
 def test_keys_have_20_digits_so_that_their_order_is_that_of_the_slots() -> None:
     assert slot_key(7) == "log/00000000000000000007"
     assert len(slot_key(2**63 - 1)) == len(slot_key(0))
+
+
+@pytest.mark.parametrize("name", ["7", "²", 20 * "²", f"{7:021d}", f"{7:020d}.void", f"-{7:019d}", f"{7:020d}\n", ""])
+def test_only_20_digits_are_the_number_of_an_object(name: str) -> None:
+    assert number_in(f"log/{name}", "log/") is None
+    assert number_in(slot_key(7), "log/") == 7 and number_in(slot_key(7), "checkpoints/") is None
 
 
 def test_a_slot_is_created_once(slots: Slots, memory: MemoryStore) -> None:

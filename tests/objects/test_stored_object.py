@@ -16,7 +16,7 @@ DATA = bytes(range(100))
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> FaultyStore:
-    monkeypatch.setattr(stored_object, "_WINDOW_BYTES", 16)
+    monkeypatch.setattr(stored_object, "WINDOW_BYTES", 16)
     inner = MemoryStore()
     inner.objects |= {slot_key(7): DATA, "segments/a": DATA[:16], "empty": b""}
     return FaultyStore(inner)

@@ -50,6 +50,7 @@ def test_the_keys_of_a_listing_say_which_slots_are_void() -> None:
     others = [
         slot_key(11),
         f"log/11.void.{TOKEN.hex()}",
+        f"log/².void.{TOKEN.hex()}",
         f"log/{11:020d}.void.",
         f"log/{11:020d}.void.{TOKEN.hex()[:-1]}",
         f"log/{11:020d}.void.{TOKEN.hex()[:-1]}g",
