@@ -78,12 +78,12 @@ class ObjectReader:
         self._fetch_ahead()
 
     def _fetch_ahead(self) -> None:
-        slot: int | str | None = self._slots.last_number
+        last = self._slots.last_file
         for extent in self._expected[:_AHEAD]:
-            if not _is_inside(extent) and extent.file != slot:
+            if not _is_inside(extent) and extent.file != last:
                 first = self._slots.first_byte(extent.file, extent.offset)
                 self._windows.ask(object_key(extent.file), first, self._windows.size_bytes)
-            slot = extent.file if isinstance(extent.file, int) else None
+            last = extent.file
 
     def read(self, extent: Extent) -> Iterator[ReadBatch]:
         """Yield the events of an extent, in order.
@@ -208,15 +208,11 @@ class ObjectReader:
             fetch = partial(self._windows.fetch, key)
             if (found := find_frame(fetch, seed, extent, self._windows.size_bytes)) is not None:
                 return found
-        if isinstance(extent.file, int):
-            is_kept = bool(self._expected) and self._expected[0].file == extent.file
-            return extent.offset, self._slots.get(extent.file, extent, is_kept=is_kept)
-        return extent.offset, self._windows.get(key, extent.offset, self._windows.size_bytes)
+        is_kept = bool(self._expected) and self._expected[0].file == extent.file
+        return extent.offset, self._slots.get(extent, is_kept=is_kept)
 
     def _others_until(self, extent: Extent) -> int:
-        """Return about where the extents of a slot end that are expected after one of them; 0 if none is."""
-        if not isinstance(extent.file, int):
-            return 0
+        """Return about where the extents of an object end that are expected after one of them; 0 if none is."""
         others = takewhile(lambda one: one.file == extent.file, self._expected)
         return max((one.offset + _LEAST_BYTES for one in others), default=0)
 

@@ -1,10 +1,11 @@
 """Bytes of slots, proven by the token in them to be of the slot that is known, as far as they say it.
 
 A slot is read from its beginning on, where its token is: the one of this number may be another one by now. Bytes of
-another slot are let go wherever they are kept, and the store is asked once more.
+another slot are let go wherever they are kept, and the store is asked once more. Other objects need no proof: their
+keys are their own forever.
 
-The bytes that were read last stay while more of the same slot is wanted: a slot has many blocks. But a state that was
-loaded anew may be of another log: what was asked for before is not used then.
+The bytes that were read last stay while more of the same object is wanted: one has many blocks. But a state that was
+loaded anew may be of another log: what was asked for before of a slot is not used then.
 """
 
 from __future__ import annotations
@@ -20,33 +21,33 @@ from spillable_stream.format.extent import Extent
 from spillable_stream.format.slot import parse_slot_header
 from spillable_stream.objects.chain import SlotTokens
 from spillable_stream.objects.object_windows import ObjectWindows
-from spillable_stream.objects.slots import slot_key
+from spillable_stream.objects.slots import object_key, slot_key
 from spillable_stream.shown_value import command
 
 __all__ = ["ProvenSlots", "other_events"]
 
 
 class _Part(NamedTuple):
-    """Bytes of a slot that are at hand.
+    """Bytes of an object that are at hand.
 
     Args:
-        number: the slot's number.
+        file: the slot's number; another object's key.
         base: where they begin in it.
         data: the bytes.
-        token: the slot's token; None if they do not say it.
+        token: the slot's token; None if they do not say it, or it is none.
         identity: what the slot of this number was known by when they were asked for (`SlotTokens.identity_of`).
     """
 
-    number: int
+    file: int | str
     base: int
     data: pa.Buffer
     token: bytes | None
     identity: str | None
 
-    def has(self, number: int, offset: int, identity: str | None) -> bool:
-        """Tell whether an offset is in them, of a slot that is known by an identity now."""
-        is_of_slot = self.number == number and self.identity == identity
-        return is_of_slot and 0 <= offset - self.base < len(self.data)
+    def has(self, file: int | str, offset: int, identity: str | None) -> bool:
+        """Tell whether an offset is in them, of an object that is known by an identity now."""
+        is_of_file = self.file == file and self.identity == identity
+        return is_of_file and 0 <= offset - self.base < len(self.data)
 
     def may_be(self, token: bytes | None) -> bool:
         """Tell whether nothing says that they are of another slot than that with a token."""
@@ -54,7 +55,7 @@ class _Part(NamedTuple):
 
 
 class ProvenSlots:
-    """The bytes of slots, and those that were read last. For one thread at a time.
+    """The bytes of slots and other objects, and those that were read last. For one thread at a time.
 
     Args:
         windows: where they come from.
@@ -71,35 +72,45 @@ class ProvenSlots:
         self._last: _Part | None = None
 
     @property
-    def last_number(self) -> int | None:
-        """The number of the slot whose bytes are kept; None if none are."""
-        return None if self._last is None else self._last.number
+    def last_file(self) -> int | str | None:
+        """The object whose bytes are kept; None if none are."""
+        return None if self._last is None else self._last.file
 
-    def first_byte(self, number: int | str, offset: int) -> int:
+    def first_byte(self, file: int | str, offset: int) -> int:
         """Return where to begin to read, for an offset of an object.
 
         A slot's header says which slot it is, and comes in the same request where the offset is near it.
 
         Args:
-            number: the slot's number; another object's key.
+            file: the slot's number; another object's key.
             offset: the offset, in bytes.
         """
-        return 0 if isinstance(number, int) and offset < self._windows.size_bytes // 2 else offset
+        return 0 if isinstance(file, int) and offset < self._windows.size_bytes // 2 else offset
 
-    def get(self, number: int, extent: Extent, *, is_kept: bool) -> pa.Buffer:
-        """Return what is at hand of a slot from an extent's offset on, or a window of it.
+    def get(self, extent: Extent, *, is_kept: bool) -> pa.Buffer:
+        """Return what is at hand of an object from an extent's offset on, or a window of it.
 
         Args:
-            number: the slot's number.
-            extent: the extent, which is in the slot.
-            is_kept: whether to keep it for the next call, which is about the same slot.
+            extent: the extent, which is in the object.
+            is_kept: whether to keep it for the next call, which is about the same object.
 
         Raises:
-            ObjectMissingError: there is no such slot.
+            ObjectMissingError: there is no such object.
             StoreError: the store refused or failed.
             UnsafeStoreError: it is another slot than the one of its number that is known.
         """
-        tokens, part = self._tokens(), self._last
+        file, kept = extent.file, self._last
+        if isinstance(file, int):
+            part = self._slot(file, extent, kept)
+        elif kept is not None and kept.has(file, extent.offset, None):
+            part = kept
+        else:
+            part = self._read(file, extent.offset, None)
+        self._last = part if is_kept else None
+        return part.data.slice(min(extent.offset - part.base, len(part.data)))
+
+    def _slot(self, number: int, extent: Extent, part: _Part | None) -> _Part:
+        tokens = self._tokens()
         known, identity = tokens.token_of(number), tokens.identity_of(number)
         if part is None or not part.has(number, extent.offset, identity):
             part = self._read(number, extent.offset, identity)
@@ -108,25 +119,25 @@ class ProvenSlots:
             if not part.may_be(known):
                 self.forget(number)
                 raise other_events(self._root, extent.first_id, extent.last_id)
-        self._last = part if is_kept else None
-        return part.data.slice(min(extent.offset - part.base, len(part.data)))
+        return part
 
-    def _read(self, number: int, offset: int, identity: str | None) -> _Part:
-        key, first = slot_key(number), 0
+    def _read(self, file: int | str, offset: int, identity: str | None) -> _Part:
+        key, first = object_key(file), 0
         data = self._windows.whole(key)
         if data is None:
             asked = self._windows.first_asked(key, offset)
-            first = self.first_byte(number, offset) if asked is None else asked
+            first = self.first_byte(file, offset) if asked is None else asked
             data = self._windows.get(key, first, self._windows.size_bytes)
-        return self._part(number, first, data, identity)
+        return self._part(file, first, data, identity)
 
     def _read_anew(self, number: int, identity: str | None) -> _Part:
         self.forget(number)
         data = self._windows.fetch_anew(slot_key(number), 0, self._windows.size_bytes)
         return self._part(number, 0, data, identity)
 
-    def _part(self, number: int, base: int, data: pa.Buffer, identity: str | None) -> _Part:
-        return _Part(number, base, data, self._token_in(data, number) if base == 0 else None, identity)
+    def _part(self, file: int | str, base: int, data: pa.Buffer, identity: str | None) -> _Part:
+        token = self._token_in(data, file) if isinstance(file, int) and base == 0 else None
+        return _Part(file, base, data, token, identity)
 
     def _token_in(self, data: pa.Buffer, number: int) -> bytes | None:
         with contextlib.suppress(CorruptionError):  # its frames may be whole
@@ -134,15 +145,15 @@ class ProvenSlots:
             return None if found is None else found[0].token
         return None
 
-    def continue_with(self, number: int | str, base: int, data: pa.Buffer) -> None:
-        """Keep the bytes of a slot that follow, if those before them are kept.
+    def continue_with(self, file: int | str, base: int, data: pa.Buffer) -> None:
+        """Keep the bytes of an object that follow, if those before them are kept.
 
         Args:
-            number: the slot's number; another object's key, which is passed by.
+            file: the slot's number; another object's key.
             base: where they begin in it.
             data: the bytes.
         """
-        if self._last is not None and self._last.number == number:
+        if self._last is not None and self._last.file == file:
             self._last = self._last._replace(base=base, data=data)
 
     def forget(self, number: int) -> bool:

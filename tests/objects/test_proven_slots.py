@@ -13,6 +13,7 @@ from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.put_request import Put
 from spillable_stream.errors import UnsafeStoreError
 from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.slot import NO_TOKEN
 from spillable_stream.objects.cache import ObjectCache
@@ -22,7 +23,7 @@ from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.slots import slot_key
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import Writer, frames_of, new_channel
-from tests.support.object_reads import MIB, Ranges, bodies_of
+from tests.support.object_reads import MIB, Ranges, bodies_of, reader_of, staged
 
 
 @pytest.fixture
@@ -237,4 +238,17 @@ def test_a_slot_larger_than_a_window_is_asked_for_twice_at_most_however_many_blo
     assert [body for extent in extents for body in bodies_of(reader, extent)] == bodies
     assert len(store.asked) <= 2
     assert all(end <= start for (_, _, end), (_, start, _) in pairwise(store.asked))
-    assert reader._slots.last_number is None, "nothing is kept of a slot whose last block was read"
+    assert reader._slots.last_file is None, "nothing is kept of a slot whose last block was read"
+
+
+def test_an_object_of_copies_that_is_larger_than_a_window_is_asked_for_twice_at_most_however_many_blocks_it_has(
+    memory: MemoryStore, store: Ranges
+) -> None:
+    bodies = [b"%d" % number + bytes(MIB // 4) for number in range(36)]
+    whole, places = staged(memory, *bodies)
+    extents = [Extent(whole.file, at, number, number, 0, 0, 0) for number, at in enumerate(places)]
+    reader = reader_of(store)
+    reader.expect(extents)
+    assert [body for extent in extents for body in bodies_of(reader, extent)] == bodies
+    assert len(store.asked) <= 2
+    assert all(end <= start for (_, _, end), (_, start, _) in pairwise(store.asked))
