@@ -8,15 +8,19 @@ minute is copied::
     slot 8 ─ PUT ─┼─▶ segments/BIRTH-merged.0.UUID ── COMMIT "merge" ──▶ the state finds the events there
     slot 9 ─ PUT ─┘
 
-The frames keep their IDs, transactions and times. If a block that was copied is another one by the time of the commit,
-since its events were taken or merged by another handle, nothing is committed; the object is removed like any other that
-no event is in.
+The frames keep their IDs, transactions and times. Large slots, and segments, stay where they are, also between small
+slots. So a copy is small enough that whoever needs an event of it reads all of it at once, and has it at hand.
+
+Blocks whose events every group has taken by the time of the commit are left out. If another handle has merged some of
+them, nothing is committed; the object is removed like any other that no event is in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.appender import Appender
@@ -27,7 +31,7 @@ from spillable_stream.errors import DataLossError
 from spillable_stream.format.commit_record import Merged, MergedRun
 from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import seed_name
-from spillable_stream.format.frame import FrameHeader, Payload, encode_with, file_seed
+from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameHeader, Payload, encode_with, file_seed
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.staged_object import MERGED_OWNER, birth_of, segment_key
 from spillable_stream.objects.store import uploading
@@ -36,11 +40,12 @@ from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["Merge", "ObjectMerging"]
 
-_SMALL_BYTES = 1 << 20  # of a slot's events
-_MOST_BYTES = 64 << 20
-_ENOUGH_BYTES = 16 << 20
+_SMALL_BYTES = 1 << 20  # of a slot
+_MOST_BYTES = 7 << 20  # readers fetch 8 MiB at once
+_ENOUGH_BYTES = 4 << 20
 _MANY_SLOTS = 4096  # are worth a copy, if they are small
 _QUIET_SECONDS = 60.0  # how old they are at least, by the time of the last append
+_FILE = attrgetter("file")
 
 
 @dataclass(slots=True)
@@ -68,15 +73,16 @@ class Merge(Request):
         return 512 + 80 * len(self.merged.runs)
 
     def plan(self, plan: AppendPlan) -> CommitResult:
-        """Write it if all events are where they were, and a collector can't have removed the object."""
-        first, last = self.blocks[0].first_id, self.blocks[-1].last_id
-        birth = birth_of(self.merged.name)
-        now = list(plan.state.blocks.disk.between(first, last))
-        self.done = now == self.blocks and birth is not None and birth >= plan.state.trimmed.births
+        """Write it if the events that are left are where they were, and a collector can't have removed the object."""
+        state, (name, runs), birth = plan.state, self.merged, birth_of(self.merged.name)
+        left = [block for block in self.blocks if block.last_id >= state.first_kept]
+        is_there = bool(left) and _unchanged(self.blocks, state) == left
+        self.done = is_there and birth is not None and birth >= state.trimmed.births
         if not self.done:
             return CommitResult()
         tx = plan.new_transaction()
-        plan.commit("merge", sum([block.count for block in self.blocks]), tx, merged=self.merged)
+        merged = Merged(name, [run for run in runs if run.first_id + run.count > state.first_kept])
+        plan.commit("merge", sum([block.count for block in left]), tx, merged=merged)
         return CommitResult(tx)
 
 
@@ -121,29 +127,27 @@ class ObjectMerging:
         return request.done
 
     def _worth_merging(self, state: ChannelState) -> list[Block]:
-        """Return the first run of blocks in small slots that are old enough, if they are many or large together."""
+        """Return the blocks of the first small slots that are old enough, if these are many or large together."""
         found: list[Block] = []
-        size_bytes = 0
-        for block in state.blocks.disk:
-            is_young = state.time_us - block.time_us < _QUIET_SECONDS * 1e6
-            is_small = isinstance(block.file, int) and block.payload_bytes < _SMALL_BYTES
-            if is_young or (not is_small and self._is_enough(found, size_bytes)):
-                break
-            if not is_small:
-                found, size_bytes = [], 0
+        slots = size_bytes = 0
+        for file, of_file in groupby(state.blocks.disk, _FILE):
+            if not isinstance(file, int):
                 continue
-            found.append(Block(**{name: getattr(block, name) for name in Block.__slots__}))  # it may grow meanwhile
-            size_bytes += block.payload_bytes
-            if size_bytes >= _MOST_BYTES:
+            blocks = [replace(block) for block in of_file]  # they may change meanwhile
+            if state.time_us - blocks[0].time_us < _QUIET_SECONDS * 1e6:
                 break
-        return found if self._is_enough(found, size_bytes) else []
+            slot_bytes = sum([block.payload_bytes + HEADER_SIZE_BYTES * block.count for block in blocks])
+            if slot_bytes >= _SMALL_BYTES:
+                continue
+            if size_bytes + slot_bytes > _MOST_BYTES:
+                break
+            found += blocks
+            slots, size_bytes = slots + 1, size_bytes + slot_bytes
+        return found if slots >= _MANY_SLOTS or (size_bytes >= _ENOUGH_BYTES and slots > 1) else []
 
     def _are_there(self, blocks: list[Block]) -> bool:
         """Tell whether all events are where they were, as the newest state says."""
-        return list(self._follower.follow().blocks.disk.between(blocks[0].first_id, blocks[-1].last_id)) == blocks
-
-    def _is_enough(self, blocks: list[Block], size_bytes: int) -> bool:
-        return len(blocks) >= _MANY_SLOTS or (size_bytes >= _ENOUGH_BYTES and len(blocks) > 1)
+        return _unchanged(blocks, self._follower.follow()) == blocks
 
     def _copied(self, blocks: list[Block], longest_us: int, *, is_dated: bool) -> Merged:
         """Copy the events of blocks into one object, and return what is where in it."""
@@ -167,6 +171,12 @@ class ObjectMerging:
         reader.expect(extents)
         for extent in extents:
             yield from reader.frames(extent)
+
+
+def _unchanged(blocks: list[Block], state: ChannelState) -> list[Block]:
+    """Return those of some blocks that are as they were."""
+    now = {block.first_id: block for block in state.blocks.disk.between(blocks[0].first_id, blocks[-1].last_id)}
+    return [block for block in blocks if now.get(block.first_id) == block]
 
 
 def _with(

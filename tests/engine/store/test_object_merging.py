@@ -1,13 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import pytest
 
 from spillable_stream import Channel, DataLossError, Event, StorageError
-from spillable_stream.engine.store.object_merging import Merge
+from spillable_stream.engine.store.object_merging import Merge, ObjectMerging
 from spillable_stream.objects.slots import slot_key
+from spillable_stream.state.block import Block
 from tests.support.events import ids, numbered, peek, put, take
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, collect_now, stores_in_memory
@@ -69,21 +70,84 @@ def test_slots_that_are_young_stay(stores: dict[str, MemoryStore], set_limits: S
         assert not any(isinstance(file, str) for file in files(channel))
 
 
-def test_events_that_were_taken_meanwhile_keep_the_copy_from_being_used(stores: dict[str, MemoryStore]) -> None:
+def copied_and_then(channel: Channel, then: Callable[[], object]) -> ObjectMerging:
+    """Return what merges a channel's slots, and does something else between the copy and its commit."""
+    merging = channel.engine().checkpointing.merging
+    copied = merging._copied
+
+    def copied_and_done(*args: object, **named: object) -> object:
+        found = copied(*args, **named)
+        then()
+        return found
+
+    merging._copied = copied_and_done  # type: ignore[method-assign]
+    channel.consumer("default")
+    return merging
+
+
+@pytest.mark.parametrize("taken", [1, 4, 5])
+def test_events_that_were_taken_meanwhile_are_left_out_and_the_others_are_found_in_the_copy(
+    stores: dict[str, MemoryStore], taken: int
+) -> None:
     with channel_of(6) as channel:
-        merging = channel.engine().checkpointing.merging
-        copied = merging._copied
+        assert copied_and_then(channel, lambda: take(channel, taken)).merge()
+        assert all(isinstance(file, str) for file in files(channel))
+        left = [b"%d %s" % (i, end) for i in range(6) for end in (b"a", b"b")][taken:]
+        assert peek(channel) == left
+    with Channel(URL) as again:
+        assert take(again) == left
+        again.checkpoint()
+        assert not files(again)
 
-        def copied_and_taken(*args: object, **named: object) -> object:
-            found = copied(*args, **named)
-            take(channel, 4)
-            return found
 
-        merging._copied = copied_and_taken  # type: ignore[method-assign]
-        channel.consumer("default")
-        assert not merging.merge()
-        assert not any(isinstance(file, str) for file in files(channel))
-        assert peek(channel) == [b"%d %s" % (i, end) for i in range(2, 6) for end in (b"a", b"b")]
+def test_the_copy_is_not_used_where_all_events_were_taken_meanwhile(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(6) as channel:
+        assert not copied_and_then(channel, lambda: take(channel, 12)).merge()
+        assert not files(channel)
+
+
+def test_events_that_another_handle_merged_meanwhile_keep_the_copy_from_being_used(
+    stores: dict[str, MemoryStore],
+) -> None:
+    with channel_of(6) as channel, Channel(URL) as other:
+        before = peek(channel)
+        assert not copied_and_then(channel, other.checkpoint).merge()
+        assert len(files(channel)) == 1
+        assert peek(channel) == before
+
+
+def test_small_slots_are_copied_though_large_ones_lie_between_them(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(3) as channel:
+        put(channel, b"large" * 300_000)
+        put(channel, b"3 a")
+        put(channel, b"more" * 300_000)
+        put(channel, b"4 a")
+        before = peek(channel)
+        large = {block.file for block in channel.engine().state.blocks if block.payload_bytes > 1_000_000}
+        channel.checkpoint()
+        assert len(large) == 2 and large < files(channel)
+        assert len(files(channel)) == 3
+        assert peek(channel) == before
+
+
+def test_a_slot_of_many_blocks_is_as_large_as_they_are_together(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(0) as channel:
+        state = channel.engine().state.copy()
+        for number in range(16):
+            where = number // 4 + 1, number % 4 * 300_000  # four slots of 1.2 MB
+            state.blocks.disk.insert(Block(number + 1, 1, *where, 300_000, 1))
+        assert channel.engine().checkpointing.merging._worth_merging(state) == []
+
+
+def test_a_copy_is_small_enough_for_one_request(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(0) as channel:
+        for _ in range(9):
+            put(channel, *[b"x" * 1000] * 900)
+        before = peek(channel)
+        channel.checkpoint()
+        merged = [key for key in stores[URL].objects if "-merged." in key]
+        assert 4 << 20 < len(stores[URL].objects[merged[0]]) < 8 << 20
+        assert peek(channel) == before
 
 
 def test_a_copy_that_a_collector_may_have_removed_is_not_used(stores: dict[str, MemoryStore]) -> None:
