@@ -22,6 +22,7 @@ from spillable_stream.format.slot import parse_slot_header
 from spillable_stream.objects.chain import SlotTokens
 from spillable_stream.objects.object_windows import ObjectWindows
 from spillable_stream.objects.slots import object_key, slot_key
+from spillable_stream.objects.staged_object import is_merged
 from spillable_stream.shown_value import command
 
 __all__ = ["ProvenSlots", "other_events"]
@@ -79,13 +80,16 @@ class ProvenSlots:
     def first_byte(self, file: int | str, offset: int) -> int:
         """Return where to begin to read, for an offset of an object.
 
-        A slot's header says which slot it is, and comes in the same request where the offset is near it.
+        A slot's header says which slot it is, and comes in the same request where the offset is near it. Of copies of
+        small slots all are read: they are few, and wanted one after the other.
 
         Args:
             file: the slot's number; another object's key.
             offset: the offset, in bytes.
         """
-        return 0 if isinstance(file, int) and offset < self._windows.size_bytes // 2 else offset
+        size_bytes = self._windows.size_bytes
+        until = size_bytes // 2 if isinstance(file, int) else size_bytes if is_merged(file) else 0
+        return 0 if offset < until else offset
 
     def get(self, extent: Extent, *, is_kept: bool) -> pa.Buffer:
         """Return what is at hand of an object from an extent's offset on, or a window of it.

@@ -26,7 +26,16 @@ from spillable_stream.format.slot import OBJECT_FORMAT_VERSION
 from spillable_stream.names import check_owner
 from spillable_stream.objects.store import Store
 
-__all__ = ["LOCAL_OWNER", "MERGED_OWNER", "SEGMENTS", "StagedObjectWriter", "birth_of", "owner_of", "segment_key"]
+__all__ = [
+    "LOCAL_OWNER",
+    "MERGED_OWNER",
+    "SEGMENTS",
+    "StagedObjectWriter",
+    "birth_of",
+    "is_merged",
+    "owner_of",
+    "segment_key",
+]
 
 SEGMENTS = "segments/"
 """What the keys of segments begin with."""
@@ -54,6 +63,11 @@ def owner_of(key: str) -> tuple[str, int] | None:
     """Return a segment's owner and the owner's number for it; None if the key is not a segment's."""
     found = _KEY.match(key)
     return (found[2], int(found[3])) if found else None
+
+
+def is_merged(key: str) -> bool:
+    """Tell whether an object has copies of small slots."""
+    return (owner_of(key) or ("", 0))[0] == MERGED_OWNER
 
 
 class StagedObjectWriter:

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from spillable_stream import Channel, DataLossError, Event, StorageError
+from spillable_stream import Channel, DataLossError, Event, StorageError, verify
+from spillable_stream.engine.store import object_merging
 from spillable_stream.engine.store.object_merging import Merge, ObjectMerging
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.state.block import Block
@@ -57,6 +58,26 @@ def test_small_slots_are_copied_into_one_object_and_read_from_it(stores: dict[st
         assert [e.transaction_id for e in events(again)] == [n for n in range(1, 7) for _ in "ab"]
 
 
+def test_takes_that_begin_within_the_copy_ask_for_it_once(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, get_range = list[str](), MemoryStore.get_range
+
+    def noted(store: MemoryStore, key: str, start: int, end: int) -> bytes:
+        keys.append(key)
+        return get_range(store, key, start, end)
+
+    monkeypatch.setattr(MemoryStore, "get_range", noted)
+    monkeypatch.setattr(object_merging, "BLOCK_BYTES", 1)
+    with channel_of(6) as channel:
+        channel.checkpoint()
+        take(channel, 4)
+    with Channel(URL) as again:
+        keys.clear()
+        assert [take(again, 2) for _ in range(4)] == [[b"%d a" % i, b"%d b" % i] for i in range(2, 6)]
+        assert len([key for key in keys if "-merged." in key]) == 1
+
+
 def test_few_slots_stay(stores: dict[str, MemoryStore]) -> None:
     with channel_of(3) as channel:
         channel.checkpoint()
@@ -94,6 +115,7 @@ def test_events_that_were_taken_meanwhile_are_left_out_and_the_others_are_found_
         assert all(isinstance(file, str) for file in files(channel))
         left = [b"%d %s" % (i, end) for i in range(6) for end in (b"a", b"b")][taken:]
         assert peek(channel) == left
+    assert verify(URL).healthy
     with Channel(URL) as again:
         assert take(again) == left
         again.checkpoint()
