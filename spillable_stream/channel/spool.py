@@ -137,7 +137,7 @@ class Spool:
         self._places = store.path, self._local.path  # of every record, and
         self._about = fields(store.path, file=self._local.path)
         self._shipper = 0  # the thread that has the mutex, or had it last
-        self._is_left = False  # whether a close has left that thread its put
+        self._is_left = False  # whether a close has ended the shipping, but for the put of that thread
         self._require_told = store.require_not_closed  # it asks nothing of the store
         self._trouble: Exception | None = None  # why the last attempt failed
         self._failures = 0
@@ -240,7 +240,7 @@ class Spool:
         """Ship one put, if this handle is the one that ships, and tell whether it is."""
         try:
             with self._mutex:
-                return self._ship_alone()
+                return not self._is_left and self._ship_alone()
         finally:
             if self._is_left:  # looked at without the mutex: see `_end_mover`
                 with self._mutex, contextlib.suppress(SpillableError):
@@ -332,11 +332,11 @@ class Spool:
 
     def _end_mover(self, patience_seconds: float) -> None:
         """Let another handle ship. A put that is under way is left to its thread, which does the same behind it."""
-        if not self._mutex.acquire(timeout=patience_seconds):
-            self._is_left = True
-            if not self._mutex.acquire(blocking=False):  # so whoever has it looks at that when it has it no more
-                self._store_calls.leave(self._shipper)
-                return
+        has_it = self._mutex.acquire(timeout=patience_seconds)
+        self._is_left = True  # whoever comes to the mutex ships no more; whoever has it looks at this behind it
+        if not (has_it or self._mutex.acquire(blocking=False)):
+            self._store_calls.leave(self._shipper)
+            return
         try:
             self._mover.close(is_answered=self._trouble is None)
         finally:

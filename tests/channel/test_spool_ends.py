@@ -16,6 +16,7 @@ import pytest
 
 from spillable_stream import Channel, Producer, StorageError, TransactionStateError, UnsafeStoreError
 from spillable_stream.channel import spool as spool_module
+from spillable_stream.channel import spool_mover
 from spillable_stream.engine.store import last_requests
 from spillable_stream.errors import ChannelClosedError, SpillableError
 from spillable_stream.objects.store import Content
@@ -233,6 +234,55 @@ def test_a_put_that_a_close_leaves_lets_the_next_handle_ship_when_it_ends_though
     channel.flush()
     assert take(channel) == [b"waits"]
     assert caplog.text.count("1 event is left") == 1 and "not shipped now" not in caplog.text
+
+
+def test_a_close_whose_time_ends_between_two_puts_lets_the_next_handle_ship_though_the_closed_one_is_kept(
+    by_hand: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_mover, "_PUT_EVENTS", 1)
+    closed = by_hand()
+    put(closed, b"1")
+    put(closed, b"2")
+    spool = spool_of(closed)
+    ship, waiting, close = spool._ship, spool._mover.waiting, spool._local.close
+    shipped, is_between, is_left, has_ended = list[bool](), *(threading.Event() for _ in range(3))
+
+    class Begun:
+        def __init__(self, call: Callable[[], None]) -> None:
+            in_thread(call)
+
+        def ends_within(self, _: float) -> bool:
+            assert is_between.wait(_SECONDS)
+            return False  # its time has ended
+
+    def look_late() -> tuple[int, int]:
+        found = waiting()
+        if shipped and not is_between.is_set():
+            is_between.set()
+            assert is_left.wait(_SECONDS)
+        return found
+
+    def note_ship() -> bool:
+        shipped.append(ship())
+        if is_left.is_set():
+            has_ended.set()
+        return shipped[-1]
+
+    def close_late() -> None:
+        is_left.set()
+        assert has_ended.wait(_SECONDS)
+        close()
+
+    with monkeypatch.context() as late:
+        late.setattr(spool_module, "begun_or_made", Begun)
+        late.setattr(spool, "_ship", note_ship)
+        late.setattr(spool._mover, "waiting", look_late)
+        late.setattr(spool._local, "close", close_late)
+        closed.close()
+    channel = by_hand()
+    assert spool_of(channel)._ship(), "the closed handle still owns the spool"
+    channel.flush()
+    assert take(channel) == [b"1", b"2"]
 
 
 def test_a_close_without_a_flush_ships_nothing(by_hand: Open) -> None:
