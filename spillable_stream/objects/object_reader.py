@@ -2,7 +2,7 @@
 
 The windows that the frames are decoded from come from `spillable_stream.objects.object_windows`, one ahead of the one
 that is being decoded; those of slots from `spillable_stream.objects.proven_slots`. Of a segment no more is read than an
-extent is likely to have.
+extent is likely to have, and what is left of a window stays at hand: takes of a few events continue there.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import takewhile
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -44,6 +45,22 @@ _LEAST_BYTES = 1 << 20  # of a window where an extent seems to end, which is a g
 _AHEAD = 8  # extents whose first window is asked for before they are read
 
 
+class _Frame(NamedTuple):
+    """The last frame that was read of a segment, or of another object that is not a slot.
+
+    Args:
+        key: the object's key.
+        first_id: the frame's first event.
+        last_id: its last event.
+        offset: where it begins.
+    """
+
+    key: str
+    first_id: int
+    last_id: int
+    offset: int
+
+
 class ObjectReader:
     """Reads the events of extents. For one thread at a time.
 
@@ -71,6 +88,8 @@ class ObjectReader:
         self._windows = ObjectWindows(store, channel, cache, disk_cache, tokens)
         self._slots = ProvenSlots(self._windows, store.root, channel, tokens)
         self._expected: list[Extent] = []
+        self._reached: tuple[FrameHeader, int, pa.Buffer, int] | None = None  # a frame, its offset, and where it is
+        self._last: _Frame | None = None  # from which on a window is kept
 
     def expect(self, extents: Sequence[Extent]) -> None:
         """Begin to fetch what will be read next, in this order."""
@@ -80,7 +99,7 @@ class ObjectReader:
     def _fetch_ahead(self) -> None:
         last = self._slots.last_file
         for extent in self._expected[:_AHEAD]:
-            if not _is_inside(extent) and extent.file != last:
+            if not _is_inside(extent) and extent.file != last and self._continued_by(extent) is None:
                 first = self._slots.first_byte(extent.file, extent.offset)
                 self._windows.ask(object_key(extent.file), first, self._windows.size_bytes)
             last = extent.file
@@ -96,7 +115,7 @@ class ObjectReader:
         """
         if self._expected and self._expected[0] == extent:
             del self._expected[0]
-        key, expected = object_key(extent.file), extent.first_id
+        key, expected, self._reached = object_key(extent.file), extent.first_id, None
         try:
             for part in self._read(key, extent):
                 yield part
@@ -105,6 +124,7 @@ class ObjectReader:
             if not self._forget(key):
                 raise
             yield from self._read(key, extent._replace(first_id=expected))  # the store may have it whole
+        self._keep_rest(key, extent)
         self._fetch_ahead()
 
     def _read(self, key: str, extent: Extent) -> Iterator[ReadBatch]:
@@ -124,7 +144,30 @@ class ObjectReader:
     def _forget(self, key: str) -> bool:
         """Let go of what is kept of an object, and tell whether some had been in the disk's cache before."""
         self._slots.let_go()
+        self._let_go_of_rest()
         return self._windows.forget(key)
+
+    def _keep_rest(self, key: str, extent: Extent) -> None:
+        """Keep what is at hand from the last frame on, unless the whole object is; the next read may continue there."""
+        reached, self._reached = self._reached, None
+        if reached is None or isinstance(extent.file, int) or self._windows.whole(key) is not None:
+            return
+        header, offset, window, at = reached
+        self._let_go_of_rest()
+        self._windows.keep(key, offset, window.slice(at))
+        first_id = header.write_order_id + extent.base_id
+        self._last = _Frame(key, first_id, first_id + header.count - 1, offset)
+
+    def _continued_by(self, extent: Extent) -> _Frame | None:
+        """Return the last frame that was read if an extent begins in it, or right behind it."""
+        last = self._last
+        is_next = last is not None and last.key == extent.file and last.first_id <= extent.first_id <= last.last_id + 1
+        return last if is_next else None
+
+    def _let_go_of_rest(self) -> None:
+        last, self._last = self._last, None
+        if last is not None:
+            self._windows.let_go(last.key, last.offset)
 
     def frames(self, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
         """Yield the header and the undecoded payload of each frame that an extent covers.
@@ -193,6 +236,7 @@ class ObjectReader:
                         payload = window.slice(at + HEADER_SIZE_BYTES, header.length)
                         if not payload_matches(header, payload):
                             raise self._damaged(key, extent, base + at)
+                        self._reached = header, base + at, window, at
                         yield header, payload, base + at
                     at += needed
                     continue
@@ -204,6 +248,8 @@ class ObjectReader:
 
     def _begin(self, key: str, extent: Extent, seed: int) -> tuple[int, pa.Buffer]:
         """Return where to begin to read, and what is there."""
+        if (last := self._continued_by(extent)) is not None:
+            return last.offset, self._windows.get(key, last.offset, self._windows.size_bytes)
         if _is_inside(extent) and self._windows.whole(key) is None:
             fetch = partial(self._windows.fetch, key)
             if (found := find_frame(fetch, seed, extent, self._windows.size_bytes)) is not None:
@@ -263,6 +309,7 @@ class ObjectReader:
         """Forget what was asked for; another `read` asks again."""
         self._expected = []
         self._slots.let_go()
+        self._let_go_of_rest()
         self._windows.clear()
 
 

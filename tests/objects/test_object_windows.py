@@ -9,12 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import HEADER_SIZE_BYTES
 from spillable_stream.objects import object_windows
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.object_reader import ObjectReader
+from spillable_stream.objects.staged_object import LOCAL_OWNER, MERGED_OWNER
 from tests.support.faulty_store import Fault, once
 from tests.support.memory_store import MemoryStore
 from tests.support.object_reads import CHANNEL, MIB, Ranges, bodies_of, reader_of, staged
@@ -42,6 +44,37 @@ def test_a_small_object_is_fetched_once_however_often_it_is_read(memory: MemoryS
     for event_id in (1, 3, 2, 1):
         assert bodies_of(reader, extent._replace(first_id=event_id, last_id=event_id)) == [b"%d" % (event_id - 1)]
     assert len(store.asked) == 1
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+@pytest.mark.parametrize("first", [0, 3, 40])
+def test_reads_of_a_few_events_of_a_large_object_continue_with_what_is_left_of_a_window(
+    memory: MemoryStore, store: Ranges, first: int, is_copy: bool
+) -> None:
+    bodies = [b"%d" % number + bytes(MIB // 4) for number in range(72)]
+    whole, places = staged(memory, *bodies, owner=MERGED_OWNER if is_copy else LOCAL_OWNER)
+    reader = reader_of(store)
+    for number in range(first, 60):
+        extent = whole._replace(first_id=number + 1, last_id=number + 1)
+        if is_copy:  # it has many blocks, and a segment one
+            extent = Extent(whole.file, places[number], number, number, 0, 0, 0)
+        reader.expect([extent])
+        assert bodies_of(reader, extent) == [bodies[number]]
+    assert sum(min(end, 18 * MIB) - start for _, start, end in store.asked) < 20 * MIB
+    reader.close()
+    assert reader._windows._cache._size_bytes == 0
+
+
+def test_a_window_of_copies_that_was_damaged_on_the_way_is_not_kept(memory: MemoryStore, store: Ranges) -> None:
+    bodies = [b"%d" % number + bytes(MIB // 4) for number in range(40)]
+    whole, places = staged(memory, *bodies, owner=MERGED_OWNER)
+    reader, extent = reader_of(store), Extent(whole.file, places[2], 2, 2, 0, 0, 0)
+    before = memory.objects[str(whole.file)]
+    memory.objects[str(whole.file)] = before[: places[2]] + bytes(len(before) - places[2])
+    with pytest.raises(CorruptionError):
+        bodies_of(reader, extent)
+    memory.objects[str(whole.file)] = before
+    assert bodies_of(reader, extent) == [bodies[2]]
 
 
 def test_what_is_expected_is_asked_for_ahead_and_not_again(memory: MemoryStore, store: Ranges) -> None:

@@ -21,6 +21,7 @@ from spillable_stream.objects.chain import SlotTokens
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.slots import slot_key
+from spillable_stream.objects.staged_object import MERGED_OWNER
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import Writer, frames_of, new_channel
 from tests.support.object_reads import MIB, Ranges, bodies_of, reader_of, staged
@@ -245,7 +246,7 @@ def test_an_object_of_copies_that_is_larger_than_a_window_is_asked_for_twice_at_
     memory: MemoryStore, store: Ranges
 ) -> None:
     bodies = [b"%d" % number + bytes(MIB // 4) for number in range(36)]
-    whole, places = staged(memory, *bodies)
+    whole, places = staged(memory, *bodies, owner=MERGED_OWNER)
     extents = [Extent(whole.file, at, number, number, 0, 0, 0) for number, at in enumerate(places)]
     reader = reader_of(store)
     reader.expect(extents)

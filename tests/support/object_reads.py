@@ -5,7 +5,7 @@ from __future__ import annotations
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.extent import Extent
 from spillable_stream.objects.object_reader import ObjectReader
-from spillable_stream.objects.staged_object import StagedObjectWriter
+from spillable_stream.objects.staged_object import LOCAL_OWNER, StagedObjectWriter
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import frames_of
@@ -36,9 +36,11 @@ def reader_of(store: Ranges) -> ObjectReader:
     return ObjectReader(store, CHANNEL, lambda _: EVENT_SCHEMA)
 
 
-def staged(memory: MemoryStore, *bodies: bytes, first_id: int = 1) -> tuple[Extent, list[int]]:
+def staged(
+    memory: MemoryStore, *bodies: bytes, first_id: int = 1, owner: str = LOCAL_OWNER
+) -> tuple[Extent, list[int]]:
     """Stage events with a frame each; return where they are, and where each frame begins."""
-    writer, at = StagedObjectWriter(memory, CHANNEL, 5), list[int]()
+    writer, at = StagedObjectWriter(memory, CHANNEL, 5, owner), list[int]()
     for body in bodies:
         at.append(writer._end)
         writer.write(frames_of(body))
