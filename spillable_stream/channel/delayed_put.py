@@ -34,15 +34,15 @@ class DelayedPut:
         """Whether some of them are in files of their own already."""
         return self._staging is not None
 
-    def add(self, events: Sequence[Event | Mapping[str, Any]], due_ms: int, each_us: int) -> None:
+    def add(self, events: Sequence[Event | Mapping[str, Any]], due_ms: int, ttl_us: int) -> None:
         """Add events, as `DelayedEvents.add` does."""
         self._ready = None
-        self._events.add(events, due_ms, each_us)
+        self._events.add(events, due_ms, ttl_us)
 
-    def add_batch(self, batch: pa.RecordBatch, dues_ms: Sequence[int], each_us: int) -> None:
+    def add_batch(self, batch: pa.RecordBatch, dues_ms: Sequence[int], ttl_us: int) -> None:
         """Add the rows of a batch, as `DelayedEvents.add_batch` does."""
         self._ready = None
-        self._events.add_batch(batch, dues_ms, each_us)
+        self._events.add_batch(batch, dues_ms, ttl_us)
 
     def stage_if_many(self) -> None:
         """Write them to files of their own, if there are many, so that memory stays bounded.

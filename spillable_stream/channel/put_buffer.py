@@ -58,11 +58,11 @@ class PutBuffer:
         self._frame_bytes = engine.follower.frame_bytes
         self._compression = engine.follower.state.options.compression
 
-    def begin_run(self, each_us: int, due_ms: int) -> None:
+    def begin_run(self, ttl_us: int, due_ms: int) -> None:
         """Begin to add events of a ttl, in microseconds, and a due time: all events of a frame have the same ttl."""
-        if each_us != self._ttl_us or due_ms != self._due_ms:
+        if ttl_us != self._ttl_us or due_ms != self._due_ms:
             self.flush()
-            self._ttl_us, self._due_ms = each_us, due_ms
+            self._ttl_us, self._due_ms = ttl_us, due_ms
 
     def add_rows(self, rows: list[dict[str, Any]]) -> None:
         """Add rows of a typed channel, as `row_reader` reads them."""
@@ -97,15 +97,15 @@ class PutBuffer:
         else:
             self.add(events.batch(), ttl_us, dues)
 
-    def add(self, batch: pa.RecordBatch, each_us: int, dues_ms: Sequence[int] = ()) -> None:
+    def add(self, batch: pa.RecordBatch, ttl_us: int, dues_ms: Sequence[int] = ()) -> None:
         """Add a batch in the channel's schema, and stage everything if it is too much for the log.
 
         Args:
             batch: the events.
-            each_us: the ttl of each, in microseconds; 0 for none.
+            ttl_us: the ttl of each, in microseconds; 0 for none.
             dues_ms: when each is due, where this transaction carries it, in milliseconds since 1970; else empty.
         """
-        frames = encode_batch(batch, self._schema_id, self._compression, each_us, dues_ms, self._frame_bytes)
+        frames = encode_batch(batch, self._schema_id, self._compression, ttl_us, dues_ms, self._frame_bytes)
         self._hold(frames, bool(dues_ms))
 
     def _hold(self, frames: list[Frame], has_dues: bool) -> None:

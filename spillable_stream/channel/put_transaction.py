@@ -141,23 +141,23 @@ class PutTransaction(Transaction):
 
         Raises what `put` raises.
         """
-        each_us, wait_until_ms = self._begin_put("put", ttl, deliver_after, deliver_at)
+        event_ttl_us, event_due_ms = self._begin_put("put", ttl, deliver_after, deliver_at)
         added = event_list(events, "put_many")
         self._admit(len(added))
         parts = [added[i : i + MOST_EVENTS] for i in range(0, len(added), MOST_EVENTS)]
-        if wait_until_ms and not self.carries_dues:
+        if event_due_ms and not self.carries_dues:
             delayed = self._delay()
-            delayed.add(added, wait_until_ms, each_us)
+            delayed.add(added, event_due_ms, event_ttl_us)
             self._undivided(delayed.stage_if_many)
         elif self._typed:
             read = row_reader(self._schema).read
             pieces = [list(map(read, part)) for part in parts]
-            self._undivided(self._buffer.begin_run, each_us, wait_until_ms)
+            self._undivided(self._buffer.begin_run, event_ttl_us, event_due_ms)
             for rows in pieces:
                 self._undivided(self._buffer.add_rows, rows)
         else:
             all_columns = [EventColumns.of(part) for part in parts]
-            self._undivided(self._buffer.begin_run, each_us, wait_until_ms)
+            self._undivided(self._buffer.begin_run, event_ttl_us, event_due_ms)
             for columns in all_columns:
                 self._undivided(self._buffer.add_events, columns)
         self.count += len(added)
@@ -214,7 +214,7 @@ class PutTransaction(Transaction):
 
         Raises what `put` raises.
         """
-        each_us, wait_until_ms = self._begin_put("put_batch", ttl, deliver_after, deliver_at)
+        event_ttl_us, event_due_ms = self._begin_put("put_batch", ttl, deliver_after, deliver_at)
         rows = batch if isinstance(batch, pa.RecordBatch) else arrow_rows(batch, "put_batch")
         if isinstance(rows, pa.Table):
             check_columns(rows.schema, self._schema, ID_COLUMN)  # it may have no batches
@@ -226,10 +226,10 @@ class PutTransaction(Transaction):
             if self._buffer.waiting:
                 self._buffer.flush()
             for b in fitted:
-                if wait_until_ms:
-                    self._add_late(b, array("q", [wait_until_ms]) * b.num_rows, each_us)
+                if event_due_ms:
+                    self._add_late(b, array("q", [event_due_ms]) * b.num_rows, event_ttl_us)
                 else:
-                    self._buffer.add(b, each_us)
+                    self._buffer.add(b, event_ttl_us)
         except BaseException as e:
             self._failure = e  # `_undivided`, inlined for speed
             raise
@@ -277,11 +277,11 @@ class PutTransaction(Transaction):
             self.require_delays()
         self._admit(batch.num_rows)
         self._undivided(self._buffer.flush)
-        for rows, each_us, dues_ms in times.divide(fitted):
+        for rows, event_ttl_us, dues_ms in times.divide(fitted):
             if dues_ms:
-                self._undivided(self._add_late, rows, dues_ms, each_us)
+                self._undivided(self._add_late, rows, dues_ms, event_ttl_us)
             else:
-                self._undivided(self._buffer.add, fit_batch(rows, self._schema), each_us)
+                self._undivided(self._buffer.add, fit_batch(rows, self._schema), event_ttl_us)
         self.count += batch.num_rows
 
     def take(self, *_: object, **__: object) -> NoReturn:
@@ -311,10 +311,10 @@ class PutTransaction(Transaction):
         self._require(OPEN, call)
         if self._failure is not None:
             self._refuse_after_failure(call)
-        wait_until_ms = 0
+        event_due_ms = 0
         if deliver_after is not None or deliver_at is not None:
-            wait_until_ms = self.due_ms(deliver_after, deliver_at)
-        return (0 if ttl is None else ttl_us(ttl)), wait_until_ms
+            event_due_ms = self.due_ms(deliver_after, deliver_at)
+        return (0 if ttl is None else ttl_us(ttl)), event_due_ms
 
     def _admit(self, count: int) -> None:
         capacity, held = self._engine.follower.state.options.transaction_capacity, self.count + count
@@ -402,12 +402,12 @@ class PutTransaction(Transaction):
         self._attempted = True
         return found
 
-    def _add_late(self, batch: pa.RecordBatch, dues_ms: Sequence[int], each_us: int) -> None:
+    def _add_late(self, batch: pa.RecordBatch, dues_ms: Sequence[int], event_ttl_us: int) -> None:
         if self.carries_dues:
-            self._buffer.add(batch, each_us, dues_ms)
+            self._buffer.add(batch, event_ttl_us, dues_ms)
             return
         delayed = self._delay()
-        delayed.add_batch(batch, dues_ms, each_us)
+        delayed.add_batch(batch, dues_ms, event_ttl_us)
         delayed.stage_if_many()
 
     def _forget(self) -> str:

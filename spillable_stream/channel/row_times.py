@@ -102,8 +102,8 @@ def _by_ttl(batch: pa.RecordBatch, ttl_us: int | pa.Int64Array, due_ms: int | pa
 
     start = 0
     runs = pc.run_end_encode(ttl_us, run_end_type=pa.int64())
-    for end, each_us in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
-        yield TimedRows(batch.slice(start, end - start), each_us, dues[start:end])
+    for end, run_ttl_us in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
+        yield TimedRows(batch.slice(start, end - start), run_ttl_us, dues[start:end])
         start = end
 
 

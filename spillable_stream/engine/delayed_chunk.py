@@ -46,7 +46,7 @@ class DelayedChunk(NamedTuple):
 
 
 def chunks_of(
-    dues: Sequence[int],
+    dues_ms: Sequence[int],
     batch: pa.RecordBatch,
     schema_id: int,
     ttl_us: int,
@@ -60,7 +60,7 @@ def chunks_of(
     that are due at once are in one, so their order does not depend on where a part ends.
 
     Args:
-        dues: when each is due, in milliseconds since 1970, ascending.
+        dues_ms: when each is due, in milliseconds since 1970, ascending.
         batch: the events, in the channel's schema.
         schema_id: its number.
         ttl_us: the ttl of each of them, in microseconds; 0 for none.
@@ -69,11 +69,11 @@ def chunks_of(
         puts: the number of each event's put, where they are of several.
     """
     start = 0
-    while start < len(dues):
-        begin_ms, width_ms = stretch(dues[start])
-        until = min(bisect_left(dues, begin_ms + width_ms, lo=start), start + _FRAME_EVENTS)
-        if stretch(dues[until - 1]) != (begin_ms, width_ms):  # the last ones belong to a wider one
-            belong = partial(_is_beyond, dues, stretch, (begin_ms, width_ms))
+    while start < len(dues_ms):
+        begin_ms, width_ms = stretch(dues_ms[start])
+        until = min(bisect_left(dues_ms, begin_ms + width_ms, lo=start), start + _FRAME_EVENTS)
+        if stretch(dues_ms[until - 1]) != (begin_ms, width_ms):  # the last ones belong to a wider one
+            belong = partial(_is_beyond, dues_ms, stretch, (begin_ms, width_ms))
             until = bisect_left(range(until), True, lo=start, key=belong)
         count = until - start
         part = without_others(batch.slice(start, count))
@@ -81,13 +81,15 @@ def chunks_of(
             count = (count + 1) // 2
             part = without_others(part.slice(0, count))
         for put in encode_batch(part, schema_id, compression, ttl_us):
-            due = dues[start : start + put.count]
+            due = dues_ms[start : start + put.count]
             yield DelayedChunk(begin_ms, width_ms, due[0], (dues_frame(due, puts[start : start + put.count]), put))
             start += put.count
 
 
-def _is_beyond(dues: Sequence[int], stretch: Callable[[int], tuple[int, int]], this: tuple[int, int], at: int) -> bool:
-    return stretch(dues[at]) != this
+def _is_beyond(
+    dues_ms: Sequence[int], stretch: Callable[[int], tuple[int, int]], this: tuple[int, int], at: int
+) -> bool:
+    return stretch(dues_ms[at]) != this
 
 
 def use_of(chunks: Sequence[DelayedChunk]) -> TierUsage:

@@ -82,7 +82,7 @@ def encode_batch(
     schema_id: int = 0,
     compression: str = "none",
     ttl_us: int = 0,
-    dues: Sequence[int] = (),
+    dues_ms: Sequence[int] = (),
     frame_bytes: int = FRAME_BYTES,
 ) -> list[Frame]:
     """Return the PUT frames of a record batch, which is split if it is large.
@@ -92,7 +92,7 @@ def encode_batch(
         schema_id: the schema's number in the channel.
         compression: "none", "lz4" or "zstd".
         ttl_us: the ttl of all of them, in microseconds; 0 for none.
-        dues: when each of them is due, in milliseconds since 1970, where their frames say it; empty elsewhere.
+        dues_ms: when each of them is due, in milliseconds since 1970, where their frames say it; empty elsewhere.
         frame_bytes: about how large a frame gets; one of `FRAME_BYTES` and `FAR_FRAME_BYTES`.
 
     Raises:
@@ -106,22 +106,22 @@ def encode_batch(
     # The size of the whole buffers is cheap to compute, and an upper bound of a slice's size.
     if rows > 1 and 4 * batch.get_total_buffer_size() > _MOST_QUARTERS * frame_bytes < 4 * batch.nbytes:
         pieces = -(-batch.nbytes // frame_bytes)
-        return _encode_pieces(batch, -(-rows // pieces), schema_id, compression, ttl_us, dues, frame_bytes)
+        return _encode_pieces(batch, -(-rows // pieces), schema_id, compression, ttl_us, dues_ms, frame_bytes)
     options = pa.ipc.IpcWriteOptions(compression=_COMPRESSIONS[compression]) if compression != "none" else None
     try:
         payload = batch.serialize() if options is None else _serialize(batch, options)
     except pa.ArrowCapacityError as e:
         if rows > 1:
-            return _encode_pieces(batch, rows // 2, schema_id, compression, ttl_us, dues, frame_bytes)
+            return _encode_pieces(batch, rows // 2, schema_id, compression, ttl_us, dues_ms, frame_bytes)
         raise EventTooLargeError(f"an event has too many values in one column ({e}); split it") from e
-    times_bytes = (TTL_SIZE_BYTES if ttl_us else 0) + 8 * len(dues)
+    times_bytes = (TTL_SIZE_BYTES if ttl_us else 0) + 8 * len(dues_ms)
     if payload.size > MAX_PAYLOAD_BYTES - times_bytes:
         if rows > 1:
-            return _encode_pieces(batch, rows // 2, schema_id, compression, ttl_us, dues, frame_bytes)
+            return _encode_pieces(batch, rows // 2, schema_id, compression, ttl_us, dues_ms, frame_bytes)
         raise EventTooLargeError(
             f"an event of {payload.size:,} bytes does not fit a frame of {MAX_PAYLOAD_BYTES:,} bytes; split it"
         )
-    return [Frame.of(PUT, payload, rows, schema_id, ttl_us, pack_dues(dues) if dues else b"")]
+    return [Frame.of(PUT, payload, rows, schema_id, ttl_us, pack_dues(dues_ms) if dues_ms else b"")]
 
 
 def _without_others(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -139,14 +139,14 @@ def _encode_pieces(
     schema_id: int,
     compression: str,
     ttl_us: int,
-    dues: Sequence[int],
+    dues_ms: Sequence[int],
     frame_bytes: int,
 ) -> list[Frame]:
     """Return the frames of a batch, split every ``step`` rows."""
     found: list[Frame] = []
     for start in range(0, batch.num_rows, step):
-        piece, its_dues = batch.slice(start, step), dues[start : start + step]
-        found += encode_batch(piece, schema_id, compression, ttl_us, its_dues, frame_bytes)
+        piece, its_dues_ms = batch.slice(start, step), dues_ms[start : start + step]
+        found += encode_batch(piece, schema_id, compression, ttl_us, its_dues_ms, frame_bytes)
     return found
 
 

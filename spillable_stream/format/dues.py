@@ -22,15 +22,15 @@ _LEAST_WIDTH_BITS = 16  # 65 s
 _PARTS = 4  # a stretch is at most this part of the time until then
 
 
-def dues_frame(dues: Sequence[int], puts: Sequence[int] = ()) -> Frame:
+def dues_frame(dues_ms: Sequence[int], puts: Sequence[int] = ()) -> Frame:
     """Return the frame that says when the events of the next frame are due.
 
     Args:
-        dues: of each event, in milliseconds since 1970; ascending, at least one.
+        dues_ms: of each event, in milliseconds since 1970; ascending, at least one.
         puts: of each event the number of its put; none if all of the side file is of one put.
     """
-    is_one = dues[0] == dues[-1] and not puts
-    return Frame.of(FrameType.DUES, pack_dues(dues[:1] if is_one else dues) + pack_dues(puts), len(dues))
+    is_one = dues_ms[0] == dues_ms[-1] and not puts
+    return Frame.of(FrameType.DUES, pack_dues(dues_ms[:1] if is_one else dues_ms) + pack_dues(puts), len(dues_ms))
 
 
 def pack_dues(values: Sequence[int]) -> bytes:

@@ -54,8 +54,8 @@ def test_many_events_are_encoded_at_once(open_channel: Open, monkeypatch: pytest
 
 def test_events_of_another_ttl_or_due_time_begin_another_frame(open_channel: Open) -> None:
     buffer = buffer_of(open_channel())
-    for each_us, due_ms in [(0, 0), (0, 0), (SECOND_US, 0), (SECOND_US, 7)]:
-        buffer.begin_run(each_us, due_ms)
+    for ttl_us, due_ms in [(0, 0), (0, 0), (SECOND_US, 0), (SECOND_US, 7)]:
+        buffer.begin_run(ttl_us, due_ms)
         buffer.add_events(columns(b"x"))
     assert not buffer.has_dues
     buffer.flush()
