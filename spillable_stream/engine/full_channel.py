@@ -58,36 +58,19 @@ class FullChannel:
 
     def _refusal(self, error: ChannelFullError, request: Put, waited_seconds: float) -> ChannelFullError:
         with self._follower.as_known as state:  # what the refusal was planned on, or later
-            wanted, rates = request.use, self._follower.samples.rates(state)
-            put_at = state.blocks.time_of(state.floor)
-            memory, disk, limits = state.use(in_memory=True), state.use(in_memory=False), state.memory_limits()
+            held, option = _held(state), _option_to_raise(state, request)
+            rates, put_at = self._follower.samples.rates(state), state.blocks.time_of(state.floor)
             lags, unread = _lags(state), self._unread(state)
-            options, delayed = state.options, state.delays.events
-        path, held = (
-            self._path,
-            f"disk holds {disk.events:,} of {named('overflowCapacity')} {counted(options.overflow_capacity, 'event')}",
-        )
-        if delayed:
-            held += f" ({delayed:,} of them wait until they are due)"
-        if options.memory_capacity:
-            held = (
-                f"memory holds {memory.events:,} of {named('memoryCapacity')} {counted(limits.events, 'event')} and "
-                f"{memory.payload_bytes:,} of {limits.payload_bytes:,} bytes "
-                f"({named('byteCapacity')} less its buffer), {held}"
-            )
-        if options.overflow_capacity:
-            option = "overflowCapacity"
-        elif (why := self._memory.why_not()) is not None:
+            has_disk = state.options.overflow_capacity > 0
+        if not has_disk and (why := self._memory.why_not()) is not None:
             return ChannelFullError(
-                f"{path}: {error}: there is no memory tier ({why}), and {named('overflowCapacity')} is 0. It is tried "
-                f"again within a minute; to continue before that, set {named('memoryDir')}, or raise "
+                f"{self._path}: {error}: there is no memory tier ({why}), and {named('overflowCapacity')} is 0. It is "
+                f"tried again within a minute; to continue before that, set {named('memoryDir')}, or raise "
                 f"{named('overflowCapacity')}"
             )
-        else:
-            option = "memoryCapacity" if memory.events + wanted.events > limits.events else "byteCapacity"
         age = f"{time.time() - put_at / 1e6:,.0f} s" if put_at else "unknown"
         return ChannelFullError(
-            f"{path}: {error}; {held}. Waited {waited_seconds:.2f} s; in the last {rates.seconds:,.0f} s "
+            f"{self._path}: {error}; {held}. Waited {waited_seconds:.2f} s; in the last {rates.seconds:,.0f} s "
             f"{rates.put:,.0f} events/s were put and {rates.taken:,.0f} taken; the oldest event's age is {age}; "
             f"{lags}. {unread}To continue, take events, or raise {named(option)}"
         )
@@ -97,12 +80,35 @@ class FullChannel:
         found = [group for group in ownerless_groups(self._owners, state) if group.lag]
         if not found:
             return ""
-        named = " and ".join(f"{group.name!r} ({group.lag:,} to take)" for group in found[:_NAMED_UNREAD])
+        first = " and ".join(f"{group.name!r} ({group.lag:,} to take)" for group in found[:_NAMED_UNREAD])
         more = f", and {len(found) - _NAMED_UNREAD:,} more like it" if len(found) > _NAMED_UNREAD else ""
         return (
-            f"Nobody reads as {named}{more}, created by a stream without a group of its own: unless the stream will be "
+            f"Nobody reads as {first}{more}, created by a stream without a group of its own: unless the stream will be "
             f"started again, drop it with Channel.drop_group({found[0].name!r}). "
         )
+
+
+def _held(state: ChannelState) -> str:
+    """Return how full each tier is."""
+    options, limits = state.options, state.memory_limits()
+    memory, disk = state.use(in_memory=True), state.use(in_memory=False)
+    held = f"disk holds {disk.events:,} of {named('overflowCapacity')} {counted(options.overflow_capacity, 'event')}"
+    if state.delays.events:
+        held += f" ({state.delays.events:,} of them wait until they are due)"
+    if not options.memory_capacity:
+        return held
+    return (
+        f"memory holds {memory.events:,} of {named('memoryCapacity')} {counted(limits.events, 'event')} and "
+        f"{memory.payload_bytes:,} of {limits.payload_bytes:,} bytes ({named('byteCapacity')} less its buffer), {held}"
+    )
+
+
+def _option_to_raise(state: ChannelState, request: Put) -> str:
+    """Return the option that says how much the tier holds in which the put found no room."""
+    if state.options.overflow_capacity:
+        return "overflowCapacity"
+    events = state.use(in_memory=True).events + request.use.events
+    return "memoryCapacity" if events > state.memory_limits().events else "byteCapacity"
 
 
 def _lags(state: ChannelState) -> str:
