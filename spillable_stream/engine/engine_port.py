@@ -15,7 +15,7 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.expiry import expired_events, now_us
 from spillable_stream.engine.groups import create_group, existing_group, record_plan, starting_position
 from spillable_stream.engine.known_state import KnownState
-from spillable_stream.engine.port import GroupOwner, Put
+from spillable_stream.engine.port import ChannelPort, GroupOwner, Put
 from spillable_stream.engine.requests import UnreadableEvents
 from spillable_stream.engine.timestamp_index import first_id_since
 from spillable_stream.errors import ProducerBusyError
@@ -43,7 +43,7 @@ def claim_lost(producer_id: str, owner: str) -> ProducerBusyError:
     )
 
 
-class EnginePort(Generic[EngineT]):
+class EnginePort(ChannelPort, Generic[EngineT]):
     """Answers for a channel, wherever it is stored, as far as that does not matter. `ChannelPort` documents the verbs.
 
     Args:
