@@ -13,7 +13,7 @@ from spillable_stream.engine.worker_statuses import said_owner
 from spillable_stream.errors import GroupOwnedError
 from spillable_stream.storage.lock import process_note
 
-__all__ = ["ProcessOwner", "is_of_this_process", "refusal_here", "timeout_for"]
+__all__ = ["ProcessOwner", "is_nobodys", "is_of_this_process", "refusal_here", "timeout_for"]
 
 
 class ProcessOwner:

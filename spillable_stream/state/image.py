@@ -23,6 +23,7 @@ __all__ = [
     "MemoryTierImage",
     "ObjectsImage",
     "ProducersImage",
+    "RecoveriesImage",
     "RestoresImage",
     "RetentionImage",
     "SmallImage",
