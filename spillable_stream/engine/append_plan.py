@@ -55,6 +55,13 @@ class AppendPlan:
     Attributes:
         memory_room: tells whether the memory tier's files have room for that many more bytes; None where they have no
             part in the append. Whoever plans for memory sets it.
+        entries: what it has so far.
+        put_events: how many events its puts have.
+        put_bytes: the size of their payloads.
+        sinks: the last batch that it puts of each Spark query.
+        batches: which events it puts for the batches of producers, by the producer and the batch's last number.
+        settled: the prepared takes that it commits or rolls back, by their transaction IDs.
+        overflow: whether the channel overflows once this is in the log (`ChannelState.overflow`).
         is_extended: whether it has records that earlier versions of this package can't read.
         positions: where it is kept, once this is in the log, what groups have taken, by group.
         next_side_file: the number of the next side file in a store; on a disk `delays` counts them.
@@ -88,10 +95,10 @@ class AppendPlan:
         self.next_transaction: int = state.next_transaction
         self.overflow = state.overflow
         self.is_extended: bool = False
-        self._repeated = False
+        self._has_summary = False  # of the memory tier's log (`Seen`): the first COMMIT has all of it
         recoveries, recovery = state.recoveries, self._recovery
-        is_said = tier is not DISK or (recoveries and recoveries[-1].token == recovery)
-        self._unsaid_recovery: str = "" if is_said else recovery
+        is_recorded = tier is not DISK or (recoveries and recoveries[-1].token == recovery)
+        self._unrecorded_recovery: str = "" if is_recorded else recovery
         self._plain: tuple[str, int, CommitRecord, Frame] | None = None  # the last COMMIT that says nothing else
         self.delays: DelayPlan | None = None
         self.next_side_file: int = state.delays.next_number
@@ -111,8 +118,8 @@ class AppendPlan:
         """Plan one more request, or nothing of it: raises what ``plan_request`` raises."""
         entries, next_id, next_transaction = len(self.entries), self.next_id, self.next_transaction
         put_events, put_bytes = self.put_events, self.put_bytes
-        overflow, repeated, next_side_file = self.overflow, self._repeated, self.next_side_file
-        settled, recovery = self.settled.copy() if self.settled else None, self._unsaid_recovery
+        overflow, has_summary, next_side_file = self.overflow, self._has_summary, self.next_side_file
+        settled, recovery = self.settled.copy() if self.settled else None, self._unrecorded_recovery
         positions = self.positions.copy() if self.positions else None
         delays = self.delays.mark() if self.delays else None
         try:
@@ -121,8 +128,8 @@ class AppendPlan:
             del self.entries[entries:]
             self.next_id, self.next_transaction = next_id, next_transaction
             self.put_events, self.put_bytes = put_events, put_bytes
-            self.overflow, self._repeated, self.next_side_file = overflow, repeated, next_side_file
-            self.settled, self._unsaid_recovery = settled or set(), recovery
+            self.overflow, self._has_summary, self.next_side_file = overflow, has_summary, next_side_file
+            self.settled, self._unrecorded_recovery = settled or set(), recovery
             self.positions = positions or {}
             if delays is not None:
                 delays()
@@ -164,14 +171,13 @@ class AppendPlan:
         Most transactions of an append say the same there: they share a record and a frame.
         """
         # Only the first COMMIT of an append carries these: whatever a crash leaves of an append starts there.
-        recovery, self._unsaid_recovery = self._unsaid_recovery, ""
+        recovery, self._unrecorded_recovery = self._unrecorded_recovery, ""
         memory_only: Seen | None = None
         if self.tier is DISK and self.state.memory.open:
-            memory_only = {"next": self.state.next_id, "groups": {}} if self._repeated else self.state.memory_only()
-            self._repeated = True
+            memory_only = {"next": self.state.next_id, "groups": {}} if self._has_summary else self.state.memory_only()
+            self._has_summary = True
         says_more = segments or sink or producer or spilled or merged or delayed or delivered or memory_only or recovery
-        is_plain = not says_more
-        if is_plain and self._plain is not None and self._plain[0] == kind and self._plain[1] == count:
+        if not says_more and self._plain is not None and self._plain[0] == kind and self._plain[1] == count:
             _, _, record, frame = self._plain
             self.add(frame, transaction_id, write_order_id, record)
             return
@@ -182,7 +188,7 @@ class AppendPlan:
             record.delivered = delivered
         record.recovery = recovery
         frame = record.frame(count)
-        if is_plain:
+        if not says_more:
             self._plain = kind, count, record, frame
         self.add(frame, transaction_id, write_order_id, record)
 

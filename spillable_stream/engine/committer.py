@@ -131,7 +131,8 @@ class Committer:
         waited_seconds: float | None,
         repeats_left: int = MOST_REPEATS,
     ) -> CommitResult:
-        active_calls, began, gave_back = self._active_calls, time.monotonic() - (waited_seconds or 0.0), False
+        active_calls, gave_back = self._active_calls, False
+        began = time.monotonic() - (waited_seconds or 0.0)
         spill_at = began + self._follower.state.options.overflow_timeout
         full_at = began + keep_alive_seconds
         if isinstance(request, Put) and request.segments:

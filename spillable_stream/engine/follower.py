@@ -142,7 +142,7 @@ class Follower:
         self.state, self.positions = log.load()
         if self.is_far:
             record_look(self)
-        self._current = self.positions.disk.file_id
+        self._disk_file_id = self.positions.disk.file_id  # nothing is open of the files before it
         log.obey(self.state)
         self.samples.record(self.state)
         self.snapshot: Snapshot = Snapshot(self, self._mutex)
@@ -239,15 +239,15 @@ class Follower:
                         self._load()
                 self.applied = head if self.positions == end else None
                 self._log.obey(self.state)
-                if self.positions.disk.file_id != self._current:
+                if self.positions.disk.file_id != self._disk_file_id:
                     self._leave()
             finally:
                 self.advancing = before
 
     def _leave(self) -> None:
         """Close what is open of files that the log has left: as long as it is, their disk space is not free."""
-        self._current = self.positions.disk.file_id
-        self._log.leave_read(self._current)
+        self._disk_file_id = self.positions.disk.file_id
+        self._log.leave_read(self._disk_file_id)
         self._leave_files()
 
     def _apply_until(self, end: Positions) -> None:
@@ -298,7 +298,7 @@ class Follower:
                     self.half_applied, self.applied = True, None  # first: an interrupt may come before it is loaded
                     self._log.renew()
                     self._load()
-                    self._current = self.positions.disk.file_id
+                    self._disk_file_id = self.positions.disk.file_id
                     self._log.obey(self.state)
             finally:
                 self.advancing = before
