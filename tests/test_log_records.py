@@ -58,7 +58,7 @@ def test_debug_says_what_is_done_to_which_channel_and_group(path: Path) -> None:
     assert any(f"DEBUG spillable_stream.channel.open_channel: opened {path} channel={path}" in line for line in lines)
     assert any(line.endswith(f"channel={path} group=audit") for line in lines)
     told = [line.split(" INFO spillable_stream.", 1)[1] for line in lines if " INFO " in line]
-    assert told[0] == f"engine.creation: created {path} channel={path}"
+    assert told[0] == f"engine.local.creation: created {path} channel={path}"
     (recovered,) = [line for line in told if "recovered" in line]  # not the one who created it
     assert recovered.startswith(f"engine.local.channel_recovery: recovered {path}: log-000001 ends at ")
     assert "DEBUG" not in written(path, "INFO")

@@ -20,7 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from spillable_stream.archive.backup_content import BackupContent, MadeChannel, is_there_error
-from spillable_stream.engine.creation import warn_of_memory
+from spillable_stream.engine.local.creation import warn_of_memory
 from spillable_stream.errors import CorruptionError, OptionError, StorageError
 from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import log_name

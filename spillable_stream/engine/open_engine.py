@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from spillable_stream.engine.creation import check_creation, create_channel, planned_directories
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.known_state import known_state
+from spillable_stream.engine.local.creation import check_creation, create_channel, planned_directories
 from spillable_stream.engine.local.local_engine import LocalEngine
 from spillable_stream.engine.local.local_port import LocalPort
 from spillable_stream.engine.log_port import ChannelPath

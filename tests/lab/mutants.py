@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from spillable_stream.engine import creation
 from spillable_stream.engine.committer import Committer
-from spillable_stream.engine.local import held_channel, memory_directory, memory_origin, opening
+from spillable_stream.engine.local import creation, held_channel, memory_directory, memory_origin, opening
 from spillable_stream.engine.local.checkpointing import Checkpointing
 from spillable_stream.engine.local.held_channel import HeldChannel
 from spillable_stream.engine.put_request import Put

@@ -1,4 +1,4 @@
-"""Creates a channel: its directories, its first data file, and last its identity file."""
+"""Creates a channel on this host: its directories, its first data file, and last its identity file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from spillable_stream.engine.failed_creation import FailedCreation
+from spillable_stream.engine.local.failed_creation import FailedCreation
 from spillable_stream.errors import ChannelBusyError, NotAChannelError, OptionError, SpillableError, StorageError
 from spillable_stream.format.file_names import Tier, log_name, parse_checkpoint
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, frame_size, parse_header

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine.creation import create_channel
+from spillable_stream.engine.local.creation import create_channel
 from spillable_stream.errors import ForeignDirectoryError, StorageError
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.option_types import ChannelOptions, CreationOptions

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel, Event, StorageError
-from spillable_stream.engine import creation
+from spillable_stream.engine.local import creation
 from spillable_stream.errors import ForeignDirectoryError, NotAChannelError, OptionError
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import FileSystem
