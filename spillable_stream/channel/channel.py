@@ -531,7 +531,7 @@ class Channel(Generic[EventT]):
                 raise
             error.add_note(f"Nor could the channel {self.path} be closed cleanly: {e}")
         except BaseException:  # of a signal handler
-            if not self._open.is_left:  # nobody else would do the rest
+            if not self._open.has_ended:  # nobody else would do the rest
                 self.close()
             raise
 

@@ -77,7 +77,7 @@ class OpenChannel:
         self._open_timeout_seconds = given.options.get("lock_timeout", ChannelOptions().lock_timeout)
         self.is_closed: bool = False
         self._is_parked = False
-        self._left = False
+        self._has_ended = False
         self._mutex = threading.RLock()
         self.owned: OwnedGroups = OwnedGroups(self.path, self._mutex)
         self.workers: KnownWorkers = KnownWorkers()
@@ -254,7 +254,7 @@ class OpenChannel:
         except SpillableError:
             raise
         except BaseException as e:  # of a signal handler: a handle that is closed by half would keep all others out
-            if self._left:  # but for a spool, which ships no more
+            if self._has_ended:  # but for a spool, which ships no more
                 flush = False
             try:
                 self._close(checkpoint, flush)
@@ -264,7 +264,7 @@ class OpenChannel:
 
     def _close(self, checkpoint: bool | None, flush: bool | None) -> None:
         if self._pid != os.getpid():
-            self.is_closed = self._left = True
+            self.is_closed = self._has_ended = True
             return
         consumers = list(self.owned.consumers.values())  # another thread may drop a group, or close the handle, too
         all_calls = [self.owned.active_calls, self._engine.active_calls, *(c.active_calls for c in consumers)]
@@ -282,7 +282,7 @@ class OpenChannel:
         self.is_closed = True
         self._engine.active_calls.end("a close", self._engine.lock_timeout_seconds)
         with self._mutex:
-            if self._left:
+            if self._has_ended:
                 self.owned.close()  # those that the last close could not
                 return
             try:
@@ -297,13 +297,13 @@ class OpenChannel:
             finally:
                 self._engine.close()
                 _open_channels.discard(self)
-                self._left = True  # not before: after an interrupt, the next close does what is left to do
+                self._has_ended = True  # not before: after an interrupt, the next close does what is left to do
                 _log.debug("closed %s", self.path, extra=fields(self.path))
 
     @property
-    def is_left(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether a close has come to its end."""
-        return self._left
+        return self._has_ended
 
     def park(self) -> None:
         """Leave the channel as `Channel.park` does; raises what that raises."""
