@@ -119,7 +119,7 @@ class PutBuffer:
 
     def _inline_bytes(self) -> int:
         """Return how much goes into memory's log itself, which is cheaper than a file; 0 without a memory tier."""
-        return _INLINE_MEMORY_BYTES if self._engine.put_bytes() else 0
+        return _INLINE_MEMORY_BYTES if self._engine.memory_put_bytes() else 0
 
     def _stage(self) -> None:
         """Move the frames to a segment file, so that memory stays bounded."""
@@ -134,7 +134,7 @@ class PutBuffer:
 
     def _write_segment(self) -> None:
         if self.segment is None:
-            memory_bytes, state = self._engine.put_bytes(), self._engine.state
+            memory_bytes, state = self._engine.memory_put_bytes(), self._engine.state
             self.segment = self._engine.log.stage(
                 memory_bytes=memory_bytes,
                 minimum_required_space=state.options.minimum_required_space,

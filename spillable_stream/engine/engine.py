@@ -75,7 +75,8 @@ class Engine(ABC):
         counters: the counters of this handle.
         readers: the event readers of the groups that took last, by group. There may be thousands of groups.
         prepare_put: called before a put transaction begins: makes what puts need, such as a memory tier.
-        put_bytes: returns the most payload bytes of a put transaction that can go to memory; 0 without such a tier.
+        memory_put_bytes: returns the most payload bytes of a put transaction that can go to memory; 0 without a memory
+            tier.
         store_usage: returns what this handle has asked of an object store; None on a disk.
         worker_statuses: what workers say of themselves to other processes.
         make_room: gives back the space of taken events, for what is staged and finds none.
@@ -94,7 +95,7 @@ class Engine(ABC):
     make_room: Callable[[], None]
     owners: GroupOwners
     prepare_put: Callable[[], None]
-    put_bytes: Callable[[], int]
+    memory_put_bytes: Callable[[], int]
     require_not_closed: Callable[[], None]
     require_open: Callable[[], None]
     schemas: Callable[[], list[pa.Schema]]

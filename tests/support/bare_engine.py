@@ -249,7 +249,7 @@ class BareEngine(Engine):
         self.deliveries = NoDeliveries()  # type: ignore[assignment]
         self.worker_statuses = NoStatuses()
         self.prepare_put = self.make_room = lambda: None
-        self.put_bytes = lambda: 0
+        self.memory_put_bytes = lambda: 0
         self.is_parked = False
 
     def fixed_options(self) -> dict[str, object]:

@@ -76,7 +76,7 @@ class LocalEngine(Engine):
     make_room_if_short: Callable[[], None]
     owners: LocalOwners
     prepare_put: Callable[[], None]
-    put_bytes: Callable[[], int]
+    memory_put_bytes: Callable[[], int]
     upkeep: Upkeep
     wait_for: Callable[[Callable[[ChannelState], bool], float], bool]
 
@@ -118,7 +118,7 @@ class LocalEngine(Engine):
             log, follower, self.memory, self.moving, self.checkpointing, self.drained, self.upkeep, self.active_calls
         )
         self.checkpointing.after_each = self.committer.when_full = self.upkeep.ensure
-        self.prepare_put, self.put_bytes = self.memory.create, self.memory.put_bytes
+        self.prepare_put, self.memory_put_bytes = self.memory.create, self.memory.most_put_bytes
         self.make_room, self.make_room_if_short = self.room.make, self.room.make_if_short
 
     def _let_go(self) -> None:

@@ -84,7 +84,7 @@ class LocalPort(EnginePort[LocalEngine]):
             schema=state.schemas[-1],
             schema_id=len(state.schemas) - 1,
             compression=state.options.compression,
-            memory_bytes=engine.put_bytes(),
+            memory_bytes=engine.memory_put_bytes(),
             minimum_required_space=state.options.minimum_required_space,
             waiting_bytes=state.delays.payload_bytes,
         )

@@ -66,7 +66,7 @@ class MemoryTier:
         """Tell whether puts can go to the memory tier."""
         return self._log.held_position().memory.file_id != 0 and self._is_wanted()
 
-    def put_bytes(self) -> int:
+    def most_put_bytes(self) -> int:
         """Return the most payload bytes of a put transaction that can go to memory; 0 without a memory tier."""
         if not self._is_wanted() or not self._follower.positions.memory.file_id:
             return 0

@@ -54,7 +54,7 @@ class ObjectEngine(Engine):
     make_room: Callable[[], None]
     owners: ObjectOwners
     prepare_put: Callable[[], None]
-    put_bytes: Callable[[], int]
+    memory_put_bytes: Callable[[], int]
     store_usage: Callable[[], StoreUsage | None]
     upkeep: ObjectUpkeep
     wait_for: Callable[[Callable[[ChannelState], bool], float], bool]
@@ -79,7 +79,7 @@ class ObjectEngine(Engine):
         self.upkeep = self._new_upkeep(owners)
         committer.when_full = self.upkeep.ensure
         self.prepare_put = self.make_room = lambda: None
-        self.put_bytes = lambda: 0
+        self.memory_put_bytes = lambda: 0
 
     def _new_committer(self, owners: ObjectOwners) -> Committer:
         log, none = self.log, _Nothing()

@@ -56,7 +56,7 @@ def test_files_are_counted_as_they_are(open_channel: Open) -> None:
 def test_a_channel_without_a_memory_tier_has_no_bytes_for_it(open_channel: Open) -> None:
     engine = open_channel(memory_capacity=0).engine()
     assert engine.file_counts(engine.state).memory_payload_bytes == 0
-    assert engine.put_bytes() == 0
+    assert engine.memory_put_bytes() == 0
 
 
 def test_a_parked_handle_resumes_where_it_was_and_a_closed_one_does_not(open_channel: Open) -> None:
