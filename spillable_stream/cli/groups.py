@@ -47,7 +47,7 @@ def list_groups(path: ChannelPath, as_json: AsJson = False) -> None:
     from rich.table import Table
 
     from spillable_stream.channel.channel import Channel
-    from spillable_stream.engine.worker_statuses import said_owner
+    from spillable_stream.engine.owner_note import said_owner
 
     with ending(path, as_json), Channel(path, create=False, readonly=True) as channel:
         found = channel.stats().groups

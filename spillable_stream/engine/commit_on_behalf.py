@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.engine import Engine
@@ -17,15 +16,7 @@ from spillable_stream.engine.group_owners import KeptPosition
 from spillable_stream.engine.take_requests import Take, Takes
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["finish_takes", "owner_since"]
-
-
-def owner_since(owner: str) -> datetime | None:
-    """Parse when an owner took its group from what it wrote about itself; None if that does not say."""
-    try:
-        return datetime.fromisoformat(owner.rpartition(" since ")[2].partition(", ")[0])
-    except ValueError:
-        return None
+__all__ = ["finish_takes"]
 
 
 def finish_takes(engine: Engine, group: str, through_id: int, owner: str | None = None) -> int:

@@ -8,13 +8,14 @@ from typing import Generic, NoReturn, TypeVar
 
 import pyarrow as pa
 
-from spillable_stream.engine.commit_on_behalf import finish_takes, owner_since
+from spillable_stream.engine.commit_on_behalf import finish_takes
 from spillable_stream.engine.delayed_chunk import DelayedChunk
 from spillable_stream.engine.delayed_puts import Delayed
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.expiry import expired_events, now_us
 from spillable_stream.engine.groups import create_group, existing_group, record_plan, starting_position
 from spillable_stream.engine.known_state import KnownState
+from spillable_stream.engine.owner_note import owner_since
 from spillable_stream.engine.port import ChannelPort, GroupOwner, Put
 from spillable_stream.engine.requests import UnreadableEvents
 from spillable_stream.engine.timestamp_index import first_id_since

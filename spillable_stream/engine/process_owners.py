@@ -9,7 +9,7 @@ import gc
 import threading
 import weakref
 
-from spillable_stream.engine.worker_statuses import said_owner
+from spillable_stream.engine.owner_note import ownership_in, said_owner
 from spillable_stream.errors import GroupOwnedError
 from spillable_stream.storage.lock import process_note
 
@@ -25,7 +25,7 @@ class ProcessOwner:
 
     def __init__(self, note: str) -> None:
         self.thread: threading.Thread = threading.current_thread()  # its ident may be another one's when it has ended
-        self._key = _key(note)
+        self._key = ownership_in(note)
         _owners[self._key] = self
 
     def close(self) -> None:
@@ -36,17 +36,13 @@ class ProcessOwner:
 _owners: weakref.WeakValueDictionary[str, ProcessOwner] = weakref.WeakValueDictionary()
 
 
-def _key(note: str) -> str:
-    return note.partition(", ")[0]
-
-
 def is_of_this_process(note: str) -> bool:
     """Tell whether this process wrote a note, and is not the child of the one that did."""
     return note.startswith(f"{process_note()} ")
 
 
 def _found(note: str) -> ProcessOwner | None:
-    return _owners.get(_key(note)) if is_of_this_process(note) else None
+    return _owners.get(ownership_in(note)) if is_of_this_process(note) else None
 
 
 def is_nobodys(note: str) -> bool:
@@ -55,7 +51,7 @@ def is_nobodys(note: str) -> bool:
     Args:
         note: what an owner wrote about itself that is this process for sure.
     """
-    return _owners.get(_key(note)) is None
+    return _owners.get(ownership_in(note)) is None
 
 
 def timeout_for(note: str, timeout_seconds: float) -> float:

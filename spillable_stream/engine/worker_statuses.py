@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from spillable_stream.format.frame import file_seed
 
-__all__ = ["SILENT_SECONDS", "WORKER_MARK", "StatusPace", "StatusWriter", "WorkerStatuses", "said_owner", "status_seed"]
+__all__ = ["SILENT_SECONDS", "WORKER_MARK", "StatusPace", "StatusWriter", "WorkerStatuses", "status_seed"]
 
 WORKER_MARK = "a worker of up to "
 """Part of the note about a group's owner if that is a worker."""
@@ -17,16 +17,6 @@ WORKER_MARK = "a worker of up to "
 SILENT_SECONDS = 30.0
 """How long a running worker may say nothing, unless it says otherwise. It says something now and then, whatever it
 waits for."""
-
-
-def said_owner(note: str) -> str:
-    """Return what messages say of a group's owner: its process, since when, and whether it is a worker.
-
-    Args:
-        note: what it wrote about itself (`Ownership.note`). A worker writes also what the next one has to know.
-    """
-    before, mark, _ = note.partition(WORKER_MARK)
-    return f"{before}a worker" if mark else note.partition("; ")[0]
 
 
 class StatusPace(NamedTuple):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, GroupOwnedError
-from spillable_stream.engine.worker_statuses import WORKER_MARK, said_owner
+from spillable_stream.engine.worker_statuses import WORKER_MARK
 from tests.support.events import put, take
 from tests.support.forks import in_child
 
@@ -88,20 +88,3 @@ def test_a_refusal_says_of_a_worker_that_it_is_one_and_not_what_it_notes_for_the
             in_child(refused)
         else:
             refused()
-
-
-@pytest.mark.parametrize(
-    ("note", "said"),
-    [
-        ("", ""),
-        ("pid 7 on host since then", "pid 7 on host since then"),
-        ("pid 7 on host since then, for a test", "pid 7 on host since then, for a test"),
-        (
-            "pid 7 on host since then, a worker that stopped; failed 1x1",
-            "pid 7 on host since then, a worker that stopped",
-        ),
-        (f"pid 7 on host since then, {WORKER_MARK}5 events", "pid 7 on host since then, a worker"),
-    ],
-)
-def test_an_owner_is_said_in_words(note: str, said: str) -> None:
-    assert said_owner(note) == said

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
@@ -17,14 +16,14 @@ from spillable_stream.engine.group_owners import OwnerSeen
 from spillable_stream.engine.groups import existing_group, has_stayed
 from spillable_stream.engine.local.local_log import LocalLog
 from spillable_stream.engine.local.position_hint import PositionHint
+from spillable_stream.engine.owner_note import new_note, note_with, said_owner
 from spillable_stream.engine.process_owners import ProcessOwner, is_of_this_process, refusal_here
-from spillable_stream.engine.worker_statuses import said_owner
 from spillable_stream.errors import CommitOutcomeUnknownError, GroupOwnedError, SpillableError, StorageError
 from spillable_stream.log.layout import Layout, require_name_of_lock
 from spillable_stream.names import is_name
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
-from spillable_stream.storage.lock import FileLock, has_ended, holder_text, process_note
+from spillable_stream.storage.lock import FileLock, has_ended, holder_text
 from spillable_stream.storage.lru import LruCache
 
 __all__ = ["LocalGroupHold", "LocalOwners", "LocalOwnership", "look_for_owner", "remove_files_of"]
@@ -71,7 +70,7 @@ class LocalOwnership:
 
     def write(self, note: str) -> None:
         """Write something else about the owner; without a sync, so it outlives the process and no loss of power."""
-        self.note = f"{self.note.partition(', ')[0]}{note and ', '}{note}"
+        self.note = note_with(self.note, note)
         self._lock.write_holder(self.note)
 
     def leave_note(self, note: str) -> None:
@@ -151,7 +150,7 @@ class LocalOwners:
         self._position_files = position_files
 
     def own(self, group: str, timeout_seconds: float, note: str) -> LocalOwnership:
-        full_note = f"{process_note()} since {datetime.now(UTC).isoformat()}{note and ', '}{note}"
+        full_note = new_note(note)
         self._log.require_in_place()
         lock = self._acquired(group, timeout_seconds)
         try:

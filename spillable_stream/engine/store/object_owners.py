@@ -20,7 +20,6 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from functools import partial
 
 from spillable_stream.engine.appender import Appender
@@ -29,6 +28,7 @@ from spillable_stream.engine.group_owners import GroupHold, OwnerSeen
 from spillable_stream.engine.groups import existing_group, has_stayed
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.one_look import look_again, one_look
+from spillable_stream.engine.owner_note import new_note, said_owner
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.process_owners import is_nobodys, refusal_here
 from spillable_stream.engine.requests import Request
@@ -40,7 +40,6 @@ from spillable_stream.engine.store.object_ownership import (
 )
 from spillable_stream.engine.store.owner_inquiries import OwnerInquiries
 from spillable_stream.engine.store.owner_requests import Claim, GiveUp, Own
-from spillable_stream.engine.worker_statuses import said_owner
 from spillable_stream.errors import (
     ChannelClosedError,
     CommitOutcomeUnknownError,
@@ -149,7 +148,7 @@ class ObjectOwners:
             GroupOwnedError: another live handle owns the group.
             StorageError: the store refused or failed.
         """
-        full = f"{process_note()} since {datetime.now(UTC).isoformat()}{note and ', '}{note}"
+        full = new_note(note)
         waiting = _Waiting(self, group, full, timeout_seconds)
         owned = ObjectOwnership(self, group, full)  # first: one that no object has is nobody's
         try:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from spillable_stream.engine.log_port import ChannelPath
+from spillable_stream.engine.owner_note import note_with
 from spillable_stream.engine.process_owners import ProcessOwner
 from spillable_stream.errors import GroupOwnedError
 from spillable_stream.state.contents import OwnerRecord
@@ -106,7 +107,7 @@ class ObjectOwnership:
             GroupOwnedError: another handle took the group over, or it was dropped.
             StorageError: the store refused or failed.
         """
-        self.note = f"{self.note.partition(', ')[0]}{note and ', '}{note}"
+        self.note = note_with(self.note, note)
         self._owners.say_again(self)
 
     def forget_note(self) -> None:
@@ -114,7 +115,7 @@ class ObjectOwnership:
 
     def leave_note(self, note: str) -> None:
         """Let `close` write it: without one it writes that the group is given up, and nothing else."""
-        self.left_note = note and f"{self.note.partition(', ')[0]}, {note}"
+        self.left_note = note and note_with(self.note, note)
 
     def close(self) -> None:
         """Give the group up; where the store does not answer, another owner has to claim it."""

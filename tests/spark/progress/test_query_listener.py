@@ -16,7 +16,8 @@ from pyspark.sql.streaming.listener import QueryIdleEvent, QueryTerminatedEvent
 
 import spillable_stream as ss
 import spillable_stream.spark
-from spillable_stream.engine.commit_on_behalf import finish_takes, owner_since
+from spillable_stream.engine.commit_on_behalf import finish_takes
+from spillable_stream.engine.owner_note import owner_since
 from spillable_stream.errors import MemoryLossWarning
 from spillable_stream.integrity.verify import verify
 from spillable_stream.spark.progress.query_listener import QueryListener
