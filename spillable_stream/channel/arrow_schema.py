@@ -13,7 +13,7 @@ __all__ = ["SparkSchema", "as_arrow_schema"]
 
 
 class SparkSchema(Protocol):
-    """What of a Spark ``StructType`` tells it from everything else."""
+    """The part of a Spark ``StructType`` by which it is recognized."""
 
     def fieldNames(self) -> list[str]:
         """Return the columns' names."""

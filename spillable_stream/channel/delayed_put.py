@@ -1,4 +1,4 @@
-"""What of a put transaction is delayed: held back by its commit, or staged before that if it is much."""
+"""The delayed events of a put transaction: held until its commit, or staged before that if they are many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts that go straight to a channel: what `Spool` offers of those that go through one."""
+"""Puts that go straight to a channel; `Spool` offers the same for those that go through one."""
 
 from __future__ import annotations
 

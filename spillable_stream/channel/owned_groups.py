@@ -72,7 +72,7 @@ class OwnedGroups:
         return found
 
     def _give_up(self, group: str, owner: Consumer, call: str, engine: Engine) -> None:
-        """Close a consumer, as a part of a call that its calls under way would keep waiting: an error names that."""
+        """Close a consumer within another call, which the error names if the consumer's calls do not end in time."""
         owner.active_calls.end(call, engine.lock_timeout_seconds)
         self._close(group, owner)
 

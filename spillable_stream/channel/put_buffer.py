@@ -1,4 +1,4 @@
-"""What a put transaction holds until its commit: events in columns, then frames, and from a size on a staged file."""
+"""What a put transaction holds until its commit: events in columns, then frames, and if it is large a staged file."""
 
 from __future__ import annotations
 
@@ -118,11 +118,11 @@ class PutBuffer:
             self._stage()
 
     def _inline_bytes(self) -> int:
-        """Return how much goes into memory's log itself, which is cheaper than a file; 0 without a memory tier."""
+        """Return how many bytes may go into memory's log, which is cheaper than a file; 0 without a memory tier."""
         return _INLINE_MEMORY_BYTES if self._engine.memory_put_bytes() else 0
 
     def _stage(self) -> None:
-        """Move the frames to a segment file, so that memory stays bounded."""
+        """Move the frames to the staged file, so that memory stays bounded."""
         try:
             self._write_segment()
         except StoreFullError:  # a part of them may be in the object, and the engine has nothing to make room with

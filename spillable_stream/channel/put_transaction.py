@@ -335,7 +335,7 @@ class PutTransaction(Transaction):
         ) from self._failure
 
     def _undivided(self, work: Callable[[*_Ts], _T], *arguments: *_Ts) -> _T:
-        """Do what leaves a part of the events behind if it fails, or can't be repeated, and remember if it does."""
+        """Do work that a failure leaves half done, or that can't be repeated, and remember the failure."""
         try:
             return work(*arguments)
         except BaseException as e:

@@ -82,7 +82,7 @@ class _Watch:
         return now_ms - self.looked_at_ms >= min(_OFTEN_ENOUGH_MS, self.may_be_idle_ms // _LOOK_PARTS)
 
     def is_over(self) -> bool:
-        """Tell whether the group goes."""
+        """Tell whether the group has been without an owner for long enough to be dropped."""
         return not self.is_owned and self.idle_ms >= self.may_be_idle_ms
 
     def must_be_recorded(self) -> bool:
@@ -113,7 +113,7 @@ class AutomaticGroups:
         self._watched: dict[str, _Watch] = {}
 
     def look(self, elapsed_ms: int) -> None:
-        """Look which groups have an owner, count on, and drop those whose time is over.
+        """Check which groups have an owner, count on for the others, and drop those whose time is over.
 
         Where the disk refuses, a warning is logged, and the next look tries again.
 
@@ -160,7 +160,7 @@ class AutomaticGroups:
             )
 
     def _count(self, elapsed_ms: int, *, most: int, at_once: bool = False) -> list[str]:
-        """Look which groups have an owner, those first that were not looked at for longest; return their names.
+        """Check which groups have an owner, and return their names; first those not looked at for longest.
 
         Args:
             elapsed_ms: how much time has passed since the last look, in milliseconds.

@@ -241,7 +241,7 @@ class Committer:
         return with_memory
 
     def _refuse_memory(self, tier: Tier, error: StorageError) -> None:
-        """Do without the memory tier after an error of its; raise an error of the disk, or of a commit in doubt."""
+        """Do without the memory tier after its error; raise an error of the disk, or of a commit in doubt."""
         if tier is DISK or isinstance(error, CommitOutcomeUnknownError):
             raise error
         self._memory.refuse(error)

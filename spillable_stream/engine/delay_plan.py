@@ -1,4 +1,4 @@
-"""What one append puts into side files, where delayed events wait: to which files the events of its puts go."""
+"""What one append puts into side files, where delayed events wait: which events go to which file."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def chunks_of(
     stretch: Callable[[int], tuple[int, int]],
     puts: Sequence[int] = (),
 ) -> Iterator[DelayedChunk]:
-    """Yield events, encoded, each part with such as belong to one stretch of time.
+    """Yield events, encoded, in parts whose events belong to one stretch of time.
 
     An event is in the stretch that its own due time says, also where the one of the events before it is not over: all
     that are due at once are in one, so their order does not depend on where a part ends.

@@ -1,4 +1,4 @@
-"""What a put is told that finds no room: how full the channel is, who holds events back, and what to do."""
+"""What a put that finds no room is told: how full the channel is, who holds events back, and what to do."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _held(state: ChannelState) -> str:
 
 
 def _option_to_raise(state: ChannelState, request: Put) -> str:
-    """Return the option that says how much the tier holds in which the put found no room."""
+    """Return the option that limits the tier in which the put found no room."""
     if state.options.overflow_capacity:
         return "overflowCapacity"
     events = state.use(in_memory=True).events + request.use.events

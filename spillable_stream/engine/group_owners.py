@@ -1,4 +1,4 @@
-"""The owners of a channel's groups, wherever it is noted who owns what.
+"""The owners of a channel's groups, wherever that is recorded.
 
 A group has one owner at a time, and only its owner takes as the group. Whoever is one proves it again with each commit
 (`Ownership.require`), where it is planned: so one that lost its group without a notice commits nothing any more.
@@ -30,7 +30,7 @@ class OwnerSeen(NamedTuple):
 
 
 class KeptPosition(Protocol):
-    """Where it is kept beside the log what a group has taken, for the day that a part of the log is lost."""
+    """A record of what a group has taken, kept beside the log for the day that a part of the log is lost."""
 
     def keep(self, state: ChannelState) -> None:
         """Record what the group has taken by a state with a memory tier; the commit lock is held."""
@@ -143,14 +143,14 @@ class GroupOwners(Protocol):
         """
 
     def look(self, group: str) -> OwnerSeen:
-        """Look who owns a group, without being in the way of an owner that comes just then.
+        """Look up who owns a group, without being in the way of an owner that comes just then.
 
         Raises:
             StorageError: that can't be read.
         """
 
     def inquire(self, group: str) -> OwnerSeen:
-        """Look who owns a group, and find out whether an owner that can't be seen lives: a later call may know it.
+        """Look up who owns a group, and ask whether an owner that can't be seen lives: a later call may know it.
 
         Raises:
             StorageError: that can't be read, or asked.

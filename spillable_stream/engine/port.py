@@ -71,7 +71,7 @@ PARALLELISM = "SPILLABLE_PARALLELISM"
 
 
 class SinkBatch(NamedTuple):
-    """By what a sink's batch is remembered, so that it is committed once.
+    """What identifies a sink's batch, so that it is committed once.
 
     Args:
         query: a streaming query's ID, or an application's name.
@@ -162,7 +162,7 @@ class ChannelPort(Protocol):
         """
 
     def least_pause_seconds(self) -> float:
-        """Return how much time there must be between two looks at a channel that nothing comes to."""
+        """Return the least time between two looks at a channel to which nothing comes."""
 
     def commit_delay_seconds(self) -> float:
         """Return how long a commit of takes may wait for another append to be in; 0 where an append costs little."""
@@ -190,7 +190,7 @@ class ChannelPort(Protocol):
     # ── reading ─────────────────────────────────────────────────────────────────────────────
 
     def plan_read(self, parts: Iterable[Iterable[Range]], cache: DiskCache | None = None) -> list[ReadPlan]:
-        """Return for each part of a read what a task needs to read it; inside of a snapshot, where it is in that.
+        """Return for each part of a read what a task needs to read it, by the snapshot that the caller is in, if any.
 
         Args:
             parts: the events of each part, in order.
@@ -211,10 +211,10 @@ class ChannelPort(Protocol):
         """Return how many tasks a read is split into, if it is large enough: about as many as can run at once."""
 
     def least_task_bytes(self) -> int:
-        """Return how little a task may read of events: with less, it would cost more than it does."""
+        """Return the least number of bytes that are worth a task: one that reads less costs more than it does."""
 
     def tasks_end_with_blocks(self) -> bool:
-        """Tell whether tasks rather have whole blocks than as many bytes as each other."""
+        """Tell whether tasks should get whole blocks rather than the same number of bytes each."""
 
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         """Return ranges of lost events, without those that a read put into quarantine (`PlanReader.keep_damaged`)."""
@@ -353,7 +353,7 @@ class ChannelPort(Protocol):
         """
 
     def end_staging(self, owner: str, batch_id: int) -> None:
-        """Remove what an owner staged up to a batch and no commit adopted: that is over."""
+        """Remove what an owner staged up to and including a batch, as far as no commit has adopted it."""
 
     # ── housekeeping ────────────────────────────────────────────────────────────────────────
 

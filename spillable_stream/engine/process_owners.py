@@ -55,7 +55,7 @@ def is_nobodys(note: str) -> bool:
 
 
 def timeout_for(note: str, timeout_seconds: float) -> float:
-    """Return for how many seconds to wait for an owner: for none if the calling thread itself would have to close it.
+    """Return how many seconds to wait for an owner: 0 if the calling thread itself would have to close it.
 
     A handle that nobody has any more, and nobody closed, gives its group up when its garbage is collected: that is now.
 

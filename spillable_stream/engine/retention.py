@@ -254,7 +254,7 @@ def _last_to_leave(state: ChannelState, limits: _Limits, most_id: int) -> int:
 
 
 def _with_ends(state: ChannelState) -> Iterator[tuple[Block, int]]:
-    """Yield the blocks, and of each a time that none of its events is younger than, in microseconds since 1970."""
+    """Yield each block with a time at which all of its events had been put, in microseconds since 1970."""
     before: Block | None = None
     for block in state.blocks:
         if before is not None:

@@ -24,7 +24,10 @@ class MemoryPort(Protocol):
     """The memory tier; the commit lock is held. Where `open` and `is_ready` say that there is none, little is asked."""
 
     def open(self) -> bool:
-        """Create the tier if it is wanted and missing, and tell whether puts can go to it; never raises for want."""
+        """Create the tier if it is wanted and missing, and tell whether puts can go to it.
+
+        A lack of memory raises nothing: the engine does without the tier.
+        """
 
     def is_ready(self) -> bool:
         """Tell whether puts can go to it."""
@@ -36,7 +39,7 @@ class MemoryPort(Protocol):
         """Reserve write-order IDs up to ``last_id``, so that none is used twice after the tier is lost."""
 
     def free_taken(self) -> None:
-        """Free what every group has taken; called after an append that has left files of it without events."""
+        """Free what every group has taken; called after an append that has emptied files of the tier."""
 
     def refuse(self, cause: StorageError) -> None:
         """Do without it for a while, because it could not be written, and warn."""

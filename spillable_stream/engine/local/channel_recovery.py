@@ -1,4 +1,4 @@
-"""Recovering a channel by the first to open it: both logs are settled, and their ends published.
+"""Recovers a channel for the first handle that opens it: settles both logs, and publishes their ends.
 
 `spillable_stream.log.recovery` finds and cuts the end of a log, `spillable_stream.engine.local.memory_recovery` settles
 what became of the memory tier.

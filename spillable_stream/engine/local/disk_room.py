@@ -1,4 +1,4 @@
-"""Room on a disk that gets full: the space of taken events is given back where a put or a take finds little.
+"""Room on a disk that gets full: gives back the space of taken events where a put or a take finds little.
 
 Those that retention keeps are the first to go.
 """

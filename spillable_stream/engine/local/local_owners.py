@@ -266,7 +266,7 @@ class LocalOwners:
 
 
 def look_for_owner(fs: FileSystem, layout: Layout, group: str) -> OwnerSeen:
-    """Look who owns a group.
+    """Look up who owns a group.
 
     Args:
         fs: the file system.
