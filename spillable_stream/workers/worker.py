@@ -105,8 +105,8 @@ class Worker:
         Raises:
             ChannelClosedError: the channel was closed.
             GroupOwnedError: another live consumer owns the group.
-            LockTimeoutError: it was stopped, but a commit does not end: the storage may not answer. `close` gives the
-                group up once it has ended.
+            LockTimeoutError: it was stopped, but a commit, or its last note for the next worker, does not end: the
+                storage may not answer. `close` gives the group up once it has ended.
             OptionError: an argument is not of its type.
             WorkerError: it ran before; or a call returned a coroutine or a generator, which has done nothing.
             WorkerFailedError: an event kept failing, and there is no dead-letter channel.
@@ -181,7 +181,7 @@ class Worker:
         """Stop; close the dead-letter channel of a worker which never ran, and give up what its end could not.
 
         Raises:
-            LockTimeoutError: `run` raised it, and the commit has still not ended.
+            LockTimeoutError: `run` raised it, and what it waited for has still not ended.
         """
         self.stop()
         if (kept := self._kept) is not None:

@@ -13,25 +13,11 @@ from spillable_stream import Channel, Event, StorageError, TransactionStateError
 from spillable_stream.engine.group_commit import Ticket
 from tests.support.events import numbered, peek, put, take
 from tests.support.expiry import WallClock
-from tests.support.fake_files import Call, FaultyFileSystem, nth
+from tests.support.fake_files import nth
+from tests.support.hanging_disk import HangingDisk
 from tests.support.waiting import wait_until
 
 Open = Callable[..., Channel]
-
-
-class HangingDisk(FaultyFileSystem):
-    """A disk whose syncs hang while they are told to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hangs, self.may_sync = threading.Event(), threading.Event()
-        self.may_sync.set()
-
-    def refuse(self, call: Call) -> None:
-        if call.name == "sync" and not self.may_sync.is_set():
-            self.hangs.set()
-            assert self.may_sync.wait(20)
-        super().refuse(call)
 
 
 @pytest.fixture

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel
+from spillable_stream import Channel, StorageError
 from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.channel.worker_status import decode_status
 from spillable_stream.engine.worker_statuses import SILENT_SECONDS, StatusPace
@@ -57,6 +58,7 @@ def test_it_is_said_once_a_second_while_it_changes_and_otherwise_as_a_sign_of_li
     def says(at: float, done: int) -> int:
         now[0], stats[0], before = at, replace(NEW, done_events=done), len(writer.said)
         found.look()
+        assert found._has_written(60)
         return len(writer.said) - before
 
     assert [says(0.0, 0), says(0.5, 1), says(1.1, 1), says(2.2, 1), says(3.3, 1), says(7.2, 1)] == [1, 0, 1, 0, 0, 1]
@@ -66,6 +68,39 @@ def test_it_is_said_once_a_second_while_it_changes_and_otherwise_as_a_sign_of_li
     found.look()
     found.close()
     assert len(writer.said) == 4
+
+
+def test_neither_a_look_nor_the_end_waits_for_storage_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporting, "_LAST_SECONDS", 0.01)
+    now, writer, may_write = [0.0], FakeWriter(), threading.Event()
+    replace_in(monkeypatch, reporting, "time", monotonic=lambda: now[0])
+    monkeypatch.setattr(writer, "write", lambda value: may_write.wait(60) and FakeWriter.write(writer, value))
+    found = Reporting(writer, lambda: NEW)
+
+    def look_and_close() -> None:
+        for now[0] in (0.0, 10.0, 20.0):
+            found.look()
+        found.close()
+
+    looking = threading.Thread(target=look_and_close, daemon=True)
+    looking.start()
+    looking.join(5)
+    is_stuck = looking.is_alive()
+    may_write.set()
+    looking.join(60)
+    assert not is_stuck and found._has_written(60) and len(writer.said) == 1, "it begins no other write meanwhile"
+
+
+def test_storage_that_can_not_be_written_to_ends_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(value: bytes) -> None:
+        raise StorageError("the thread of the status can't start")
+
+    writer = FakeWriter()
+    monkeypatch.setattr(writer, "write", refuse)
+    found = Reporting(writer, lambda: NEW)
+    found.look()
+    assert found._has_written(60)
+    found.close()
 
 
 def test_a_forked_child_says_nothing() -> None:

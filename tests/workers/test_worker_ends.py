@@ -27,6 +27,7 @@ from spillable_stream import (
     WorkerError,
     WorkerTimeoutError,
 )
+from spillable_stream.channel import consumer as consumer_module
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.engine import active_calls
 from spillable_stream.engine.append_plan import CommitResult
@@ -35,6 +36,7 @@ from spillable_stream.state.ranges import Range
 from spillable_stream.workers import worker as worker_module
 from tests.lab.children import wait_until
 from tests.support.events import put, take
+from tests.support.hanging_disk import HangingDisk
 from tests.support.no_threads import no_threads
 from tests.support.workers import Clock, fails_on_three, lag, letters, made
 
@@ -226,6 +228,38 @@ def test_a_stop_waits_for_no_commit_whose_disk_hangs_forever(channel: Channel, m
     assert wait_until(lambda: worker.stats().done_events)
     worker.close()
     assert take(channel, 1, "g") == [b"1"], "the group is free"
+
+
+def test_a_stop_waits_for_no_note_whose_disk_hangs_forever(
+    open_channel: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(active_calls, "LONG_SECONDS", 0.01)
+    monkeypatch.setattr(consumer_module, "_NOTE_SECONDS", 0.01)
+    disk = HangingDisk()
+    channel = open_channel(fs=disk)
+    channel.engine().lock_timeout_seconds = 0.01
+    put(channel, b"0")
+    worker, errors = made(channel, print), list[BaseException]()
+
+    def run() -> None:
+        try:
+            worker.run(stop_timeout_seconds=0.01)
+        except BaseException as e:
+            errors.append(e)
+
+    running = threading.Thread(target=run)
+    running.start()
+    assert wait_until(lambda: worker.stats().done_events)
+    disk.may_sync.clear()
+    worker.stop()
+    running.join(5)
+    is_stuck = running.is_alive()
+    disk.may_sync.set()
+    running.join(60)
+    assert not is_stuck and [type(e) for e in errors] == [LockTimeoutError]
+    assert "for a note of another thread" in str(errors[0])
+    worker.close()
+    channel.consumer("g", owner_timeout_seconds=0).close()
 
 
 def test_a_log_that_raises_ends_no_worker(channel: Channel, dead: Channel) -> None:
