@@ -21,6 +21,8 @@ __all__ = ["Prepare", "PrepareOnDisk", "Rollback", "Take", "Takes", "TakesAndPre
 class Prepare(Request):
     """Record that a group takes events, without committing the take: a micro-batch has begun.
 
+    If that is recorded already, as by one whose caller could not wait for it, this is the same transaction.
+
     Args:
         group: the group.
         ranges: the events, as inclusive ranges of write-order IDs.
@@ -34,10 +36,8 @@ class Prepare(Request):
     require_owner: Callable[[], None] | None = None
     after: int = 0
     expired: list[Range] = field(default_factory=list)
-    _may_be_there: bool = False
 
     def may_repeat(self) -> bool:
-        self._may_be_there = True
         return True
 
     def size_bytes(self) -> int:
@@ -49,10 +49,9 @@ class Prepare(Request):
     def plan(self, plan: AppendPlan) -> CommitResult:
         if self.require_owner is not None:
             self.require_owner()
-        if self._may_be_there:
-            prepared = plan.state.taking(self.group)
-            if found := [tx for tx in prepared if tx > self.after and RangeSet(prepared[tx]) == RangeSet(self.ranges)]:
-                return CommitResult(found[-1])
+        prepared = plan.state.taking(self.group)
+        if found := [tx for tx in prepared if tx > self.after and RangeSet(prepared[tx]) == RangeSet(self.ranges)]:
+            return CommitResult(found[-1])
         plan.next_transaction = max(plan.next_transaction, self.after + 1)
         tx = plan.new_transaction()
         record = TakeRecord(self.group, list(self.ranges), self.expired)
@@ -62,7 +61,7 @@ class Prepare(Request):
 
 @dataclass(slots=True)
 class Take(Request):
-    """Commit a take transaction.
+    """Commit a take transaction; one that was prepared, and whose events are taken, is committed already.
 
     Args:
         group: the group that took.
@@ -79,11 +78,9 @@ class Take(Request):
     position: KeptPosition | None = None
     require_owner: Callable[[], None] | None = None
     expired: list[Range] = field(default_factory=list)
-    _may_be_there: bool = False
 
     def may_repeat(self) -> bool:
-        self._may_be_there = bool(self.prepared)
-        return self._may_be_there
+        return bool(self.prepared)
 
     def size_bytes(self) -> int:
         return 2 * COMMIT_BYTES + 20 * (len(self.ranges) + len(self.expired))
@@ -102,7 +99,7 @@ class Take(Request):
         count = count_of(self.ranges)
         tx = self.prepared
         prepared = plan.open_take(tx)
-        if prepared is None and self._may_be_there:
+        if prepared is None and tx and self._is_taken(plan):
             return CommitResult(tx)
         if prepared is None:
             tx = plan.new_transaction()
@@ -113,6 +110,12 @@ class Take(Request):
         plan.commit("take", count, tx)
         plan.settled.add(tx)
         return new_tuple(CommitResult, (tx, 0, -1))
+
+    def _is_taken(self, plan: AppendPlan) -> bool:
+        group = plan.state.groups.get(self.group)
+        return group is not None and not any(
+            True for first, last in self.ranges for _ in group.ahead.gaps(max(first, group.position + 1), last)
+        )
 
 
 @dataclass(slots=True)
@@ -126,7 +129,7 @@ class Takes(Request):
     takes: list[Take]
 
     def may_repeat(self) -> bool:
-        return all([take.may_repeat() for take in self.takes])  # each gets ready
+        return all(take.may_repeat() for take in self.takes)
 
     def size_bytes(self) -> int:
         return sum(take.size_bytes() for take in self.takes)

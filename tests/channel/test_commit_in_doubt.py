@@ -120,3 +120,25 @@ def test_a_put_in_doubt_is_not_put_again(channel: Channel, disk: HangingDisk) ->
                 tx.commit()
             tx.rollback()
     assert sorted(take(channel)) == [b"leader's", b"once"]
+
+
+def test_a_take_whose_prepare_is_in_doubt_is_prepared_once(channel: Channel, disk: HangingDisk) -> None:
+    put(channel, *numbered(0, 4))
+    consumer = channel.consumer("g")
+    with in_doubt(channel, disk, lambda: consumer.prepare([(1, 2)])):
+        pass
+    transaction = consumer.prepare([(1, 2)])
+    assert consumer.prepared() == {transaction: [(1, 2)]}
+    consumer.commit([(1, 2)], transaction)
+    assert (consumer.position(), channel.stats().groups["g"].in_flight) == (2, 0)
+
+
+def test_takes_whose_commit_is_in_doubt_are_committed_once(channel: Channel, disk: HangingDisk) -> None:
+    put(channel, *numbered(0, 4))
+    consumer = channel.consumer("g")
+    takes = [([(1, 2)], consumer.prepare([(1, 2)]))]
+    with in_doubt(channel, disk, lambda: consumer.commit_all(takes)):
+        pass
+    written = channel.engine().log.position()
+    consumer.commit_all(takes)
+    assert consumer.position() == 2 and channel.engine().log.position() == written, "nothing is written again"
