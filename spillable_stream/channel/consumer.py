@@ -163,9 +163,9 @@ class Consumer:
             group = self.claims.group_in(state)
             return list(group.ahead.gaps(max(first_id, group.position + 1), last_id))
 
-    def is_taken(self, first_id: int, last_id: int) -> bool:
-        """Tell whether an event of a range, which the group had claimed, counts as taken: it has expired meanwhile."""
-        return self.untaken(first_id, last_id) != [(first_id, last_id)]
+    def has_missed(self, ranges: Iterable[Range]) -> bool:
+        """Tell whether some of the events that the group had claimed have left the channel, and count as taken."""
+        return any(self.untaken(first, last) != [(first, last)] for first, last in ranges)
 
     def available(self) -> bool:
         """Tell whether there is an event to claim, without a look at the log: for `Engine.wait_for`, which looks."""

@@ -163,7 +163,7 @@ class TakeTransaction(Transaction, Generic[EventT]):
             except BaseException as e:
                 unread = list(ranges)
                 consumer.claims.give_back(ranges, self._moved_at)
-                if isinstance(e, DataLossError) and consumer.is_taken(*unread[0]):  # they have expired meanwhile
+                if isinstance(e, DataLossError) and consumer.has_missed(unread):
                     continue
                 self._engine.counters.event_take_error_count += 1
                 raise

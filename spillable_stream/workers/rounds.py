@@ -147,12 +147,12 @@ class Rounds:
         settling.settle(work, found)
 
     def _read(self, work: Work) -> list[ReadBatch]:
-        """Return the events; none if they have expired meanwhile."""
+        """Return the events; none if some have left the channel meanwhile: the others are claimed again."""
         consumer = self._consumer
         try:
             return consumer.read(work.ranges)
         except DataLossError:
-            if not consumer.is_taken(*work.ranges[0]):
+            if not consumer.has_missed(work.ranges):
                 raise
             consumer.release(work.ranges)
             with self._shared.changed:

@@ -142,6 +142,34 @@ def test_events_that_expire_while_they_wait_are_passed_over(channel: Channel, mo
     assert calls == [b"%d" % i for i in range(10)] and lag(channel) == 0
 
 
+def test_a_batch_that_loses_a_later_part_while_it_waits_ends_no_worker(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, other = Consumer.read, Consumer.claim
+    calls: list[list[bytes]] = []
+
+    def with_a_gap(consumer: Consumer, limit: int) -> list[Range]:
+        claimed = other(consumer, limit)
+        return [(1, 2), (4, 10)] if claimed == [(1, 10)] else claimed
+
+    def gone(consumer: Consumer, ranges: list[Range]) -> list[ReadBatch]:
+        if calls and any(first <= 7 <= last for first, last in ranges):
+            raise DataLossError("the event 7 has left the channel")
+        return read(consumer, ranges)
+
+    def work(events: list[Event]) -> None:
+        calls.append([event.body for event in events])
+        if len(calls) == 1:
+            lose(channel, 7, 7)
+            raise Retry
+
+    monkeypatch.setattr(Consumer, "claim", with_a_gap)
+    monkeypatch.setattr(Consumer, "read", gone)
+    worker = made(channel, work, batch_size=10)
+    worker.run(until_empty=True)
+    assert calls[1:] == [[b"0", b"1", b"3", b"4", b"5", b"7", b"8", b"9"]]
+
+
 def test_events_that_are_gone_and_were_not_taken_end_the_worker(
     channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
