@@ -35,32 +35,37 @@ class _Requests:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._waiting: deque[Work] = deque()
-        self._threads = 0  # that make some
+        self._turns: set[object] = set()  # one for each thread that makes some
 
     def begin(self, done: Future[T], call: Callable[[], T]) -> None:
-        with self._mutex:
-            self._waiting.append(partial(made, call, done))
-            if self._threads == MOST_AT_ONCE:
-                return
-            self._threads += 1
+        turn = object()
         try:
-            _threads().begin_work(self._work)
+            with self._mutex:
+                self._waiting.append(partial(made, call, done))
+                if len(self._turns) >= MOST_AT_ONCE:
+                    return
+                self._turns.add(turn)
+            _threads().begin_work(partial(self._work, turn))
         except NoThreadError:
-            self._work()()
+            self._work(turn)()
+        except BaseException:  # an interrupt: a thread may have the turn, or nobody
+            self._turns.discard(turn)
+            done.cancel()
+            raise
 
-    def _work(self) -> Callable[[], object]:
+    def _work(self, turn: object) -> Callable[[], object]:
         """Make requests while some wait, and return what tells the end of the last one."""
         tell: Callable[[], object] = nothing
-        while (request := self._next()) is not None:
+        while (request := self._next(turn)) is not None:
             tell()
             tell = request()
         return tell
 
-    def _next(self) -> Work | None:
+    def _next(self, turn: object) -> Work | None:
         with self._mutex:
             if self._waiting:
                 return self._waiting.popleft()
-            self._threads -= 1
+            self._turns.discard(turn)
             return None
 
 

@@ -175,3 +175,20 @@ def test_what_the_handler_of_a_signal_raises_is_not_taken_for_the_lack_of_thread
     with pytest.raises(RuntimeError, match="of a handler"):
         in_parallel(ROOT, [partial(made.append, 1), partial(made.append, 2)])
     assert made == []
+
+
+def test_interrupts_leave_the_store_all_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many come while other requests keep the count of those to the store."""
+    root, made = "s3://bucket/interrupted", list[str]()
+    requests = parallel._requests(root)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CallThreads, "begin_work", interrupted)
+        for _ in range(MOST_AT_ONCE):
+            with pytest.raises(KeyboardInterrupt):
+                begin(root, lambda: made.append("of a request that failed"))
+    begin(root, lambda: made.append("of the next one")).result(10)
+    assert made == ["of the next one"] and requests is parallel._requests(root)
