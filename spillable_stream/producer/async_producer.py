@@ -14,7 +14,7 @@ from typing import Any, Self, Unpack
 from spillable_stream.arguments import function, whole_milliseconds
 from spillable_stream.channel.event import Event, event_list
 from spillable_stream.errors import OptionError
-from spillable_stream.format.arrow_input import ArrowRows
+from spillable_stream.format.arrow_input import ArrowRows, arrow_rows
 from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.own_thread import in_own_thread
 from spillable_stream.producer.async_room import AsyncRoom
@@ -138,7 +138,8 @@ class AsyncProducer:
         deliver_at: datetime | None = None,
     ) -> asyncio.Future[Result]:
         """Send an Arrow batch; see `Producer.send_batch`."""
-        send = partial(self._producer.send_batch, batch, key=key, sequence=sequence, ttl=ttl)
+        rows = arrow_rows(batch, "send_batch")  # once: a stream can be read only once, however often this tries
+        send = partial(self._producer.send_batch, rows, key=key, sequence=sequence, ttl=ttl)
         return await self._send(send, callback, max_block_ms, deliver_after, deliver_at)
 
     async def _send(

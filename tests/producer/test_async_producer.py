@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from spillable_stream import AsyncProducer, Channel, Event, Result
+from spillable_stream.channel.event_columns import batch_from_events
 from spillable_stream.errors import (
     OptionError,
     ProducerClosedError,
@@ -45,8 +47,6 @@ def test_sends_are_awaited_until_they_are_stored(path: Path) -> None:
 
 
 def channel_batch(channel: Channel) -> object:
-    import pyarrow as pa
-
     headers = pa.array([[]], channel.schema.field("headers").type)
     return pa.record_batch([headers, pa.array([b"c"])], schema=channel.schema)
 
@@ -109,6 +109,24 @@ def test_the_loop_runs_on_while_a_send_waits_for_room(produce: MakeProducer, tar
 
     asyncio.run(main())
     assert target.bodies == [b"x" * 900, b"y" * 900]
+
+
+def test_a_stream_that_can_be_read_only_once_may_wait_for_room(produce: MakeProducer, target: FakeTarget) -> None:
+    target.hold()
+    batch = batch_from_events([Event(b"y" * 900)])
+
+    async def main() -> None:
+        producer = AsyncProducer(produce(total_size_in_bytes=2000))
+        await producer.send(b"x" * 1500)
+        waiting = asyncio.ensure_future(producer.send_batch(pa.RecordBatchReader.from_batches(batch.schema, [batch])))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        target.let_go()
+        assert (await (await waiting)).successful
+
+    asyncio.run(main())
+    assert target.bodies == [b"x" * 1500, b"y" * 900]
 
 
 def test_a_send_that_finds_no_room_says_so(produce: MakeProducer, target: FakeTarget) -> None:
