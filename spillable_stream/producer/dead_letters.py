@@ -123,7 +123,7 @@ class DeadBatch:
         }
 
     def commit(self, batch: ProducerBatch, waited_seconds: float) -> Range:
-        """Store the events, and add the reasons to their headers. Headers that an event has already win.
+        """Store the events, and add the reasons to their headers, in place of those from an earlier time.
 
         Args:
             batch: the batch.
@@ -141,6 +141,6 @@ class DeadBatch:
         else:
             bodies, own = batch.columns()
             headers = {i: of_one | form_of(of_one) for i, of_one in own.items()}
-        found = {i: {**self._reasons, **headers.get(i, {})} for i in range(len(bodies))}
+        found = {i: {**headers.get(i, {}), **self._reasons} for i in range(len(bodies))}
         numbers = Numbers(self._sequence, self._sequence, batch.fingerprint() if batch.own_sequence else BY_PRODUCER)
         return commit_to(self._target, batch_from_columns(bodies, found), self._producer_id, numbers, waited_seconds)

@@ -14,6 +14,7 @@ from spillable_stream import Channel, Event, Producer, Result
 from spillable_stream.errors import OptionError, ProducerSequenceError, SchemaError, SendFailedError, StorageError
 from spillable_stream.format.numbered_batch import Numbers
 from spillable_stream.producer.target import ChannelTarget
+from spillable_stream.workers.letter_headers import reason_of
 from tests.producer.conftest import MakeProducer
 from tests.support.events import peek
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget, full
@@ -53,6 +54,17 @@ def test_events_are_there_with_their_headers_and_the_reasons(
     assert [r.dead_letter for r in told] == [str(path)]
     stats = producer.stats()
     assert (stats.dead_letter_events, stats.failed_events) == (2, 0)
+
+
+def test_an_event_that_was_a_dead_letter_before_has_the_reasons_of_the_last_time(
+    produce: MakeProducer, target: FakeTarget, path: Path
+) -> None:
+    target.fail(ValueError("new"))
+    producer = produce(dead_letter=path)
+    producer.send(b"x", {"dead_letter_error_code": "KeyError", "dead_letter_error_message": "old", "k": "v"})
+    producer.close()
+    (letter,) = read(path)
+    assert reason_of(letter.headers).error == "ValueError: new" and letter.headers["k"] == "v"
 
 
 def test_it_is_the_last_resort(produce: MakeProducer, target: FakeTarget, clock: FakeClock) -> None:
