@@ -13,7 +13,7 @@ from spillable_stream.errors import StorageError
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["NoThreadError", "in_own_thread", "start_thread"]
+__all__ = ["NoThreadError", "in_own_thread", "no_thread_error", "start_thread"]
 
 
 class NoThreadError(StorageError):
@@ -34,12 +34,21 @@ def start_thread(thread: threading.Thread) -> None:
             raise RuntimeError("can't create new thread at interpreter shutdown")
         thread.start()
     except RuntimeError as e:
-        if not str(e).startswith("can't "):  # a signal's handler raised it, and the thread may have begun
-            raise
-        raise NoThreadError(
-            f"the thread {thread.name!r} can't start ({e}): raise this user's limit of processes, or end some, and "
-            "try again"
-        ) from e
+        raise no_thread_error(thread.name, e) from e
+
+
+def no_thread_error(name: str, error: RuntimeError) -> NoThreadError:
+    """Return the error of a thread that somebody else's code could not start.
+
+    Args:
+        name: what the thread does.
+        error: what the code raised. Of a signal's handler it is raised again, since the thread may have begun.
+    """
+    if not str(error).startswith("can't "):
+        raise error
+    return NoThreadError(
+        f"the thread {name!r} can't start ({error}): raise this user's limit of processes, or end some, and try again"
+    )
 
 
 def in_own_thread(call: Callable[[], None], name: str) -> asyncio.Future[None]:

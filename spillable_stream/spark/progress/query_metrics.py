@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.errors import OptionError
+from spillable_stream.own_thread import no_thread_error
 from spillable_stream.shown_value import shown
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class QueryMetrics:
             try:
                 self._server, _ = start_http_server(prometheus, registry=registry)
             except RuntimeError as e:
-                raise StorageError(f"no thread can serve metrics ({e}): raise this user's limit of processes") from e
+                raise no_thread_error("spillable-query-metrics", e) from e
             self.port = self._server.server_port
 
     def show(self, report: QueryReport) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from spillable_stream.log_records import log_of
+from spillable_stream.own_thread import NoThreadError, start_thread
 
 __all__ = ["at_end", "not_at_end"]
 
@@ -66,8 +67,8 @@ def _end(number: int, _: FrameType | None) -> None:
     """
     if next(_signals) == 0:
         try:
-            threading.Thread(target=_close_and_die, args=(number,), name="spillable end").start()
-        except RuntimeError as e:
+            start_thread(threading.Thread(target=_close_and_die, args=(number,), name="spillable end"))
+        except NoThreadError as e:
             try:
                 _log.warning("a worker ends without closing its channels, whose next close moves their memory: %s", e)
             finally:

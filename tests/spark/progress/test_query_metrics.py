@@ -150,3 +150,14 @@ def test_a_port_is_served_until_the_close() -> None:
 def test_a_port_that_no_thread_can_serve_is_refused() -> None:
     with no_threads(), pytest.raises(ss.StorageError, match="raise this user's limit of processes"):
         QueryMetrics(0)
+
+
+def test_what_the_handler_of_a_signal_raises_is_not_taken_for_the_lack_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise RuntimeError("of a handler")
+
+    monkeypatch.setattr("prometheus_client.start_http_server", interrupted)
+    with pytest.raises(RuntimeError, match="of a handler"):
+        QueryMetrics(0)
