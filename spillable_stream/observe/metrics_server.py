@@ -15,12 +15,13 @@ from typing import Any, NamedTuple, Self
 
 from spillable_stream.arguments import text, whole_number
 from spillable_stream.channel.channel import Channel
-from spillable_stream.log_records import log_of
+from spillable_stream.error_text import type_and_text
+from spillable_stream.log_records import Seldom, log_of
 from spillable_stream.observe.flume_counters import flume_counters
 from spillable_stream.observe.observation import Observation
 from spillable_stream.observe.observer import Observer
 from spillable_stream.observe.prometheus_export import prometheus_registry
-from spillable_stream.own_thread import start_thread
+from spillable_stream.own_thread import NoThreadError, start_thread
 
 __all__ = ["MetricsServer", "serve_metrics"]
 
@@ -28,8 +29,11 @@ _log = log_of(__name__)
 
 _MAX_AGE_SECONDS = 0.5  # scrapers that come together share a look
 _REQUEST_SECONDS = 10.0
+_REFUSED_SECONDS = 0.25  # after a connection that could not be accepted
 _MOST_CONNECTIONS = 32
+_ANSWERING = "spillable-metrics-answer"
 _JSON = "application/json; charset=utf-8"
+_TEXT = "text/plain; charset=utf-8"
 _LINKS = (
     b'<!doctype html><html lang="en"><title>spillable metrics</title><h1>Metrics of channels</h1>'
     b'<ul><li><a href="metrics">Prometheus</a><li><a href="metrics.json">JSON, as Flume</a>'
@@ -103,7 +107,7 @@ class MetricsServer:
                 return _Answer(b'{"healthy": true}\n', _JSON)
             case "/readyz":
                 return self._readiness()
-        return _Answer(b"not found\n", "text/plain; charset=utf-8", HTTPStatus.NOT_FOUND)
+        return _Answer(b"not found\n", _TEXT, HTTPStatus.NOT_FOUND)
 
     def _flume(self) -> _Answer:
         return _Answer(json.dumps(flume_counters(self._observe(), self._since)).encode(), _JSON)
@@ -132,21 +136,30 @@ class _Server(ThreadingHTTPServer):
         answer: returns the answer, by the path and the header ``Accept``.
     """
 
-    daemon_threads = True
-
     def __init__(self, address: tuple[str, int], answer: Any) -> None:
         self.answer = answer
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._refusal = Seldom()
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
+
+    def get_request(self) -> tuple[Any, Any]:
+        try:
+            return super().get_request()
+        except OSError as e:  # no descriptor is left, say: what waits to be accepted would be tried again at once
+            if self._refusal.is_due():
+                _log.warning("no request for metrics can be accepted now: %s", e)
+            time.sleep(_REFUSED_SECONDS)
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
+        given = (request, client_address)
         try:
-            super().process_request(request, client_address)
-        except RuntimeError as e:  # the process can have no more threads now
+            start_thread(threading.Thread(target=self.process_request_thread, args=given, name=_ANSWERING, daemon=True))
+        except NoThreadError as e:
             self._free.release()
             self.shutdown_request(request)
             _log.warning("a request for metrics from %s gets no answer: %s", client_address, e)
@@ -168,7 +181,13 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        answer = self.server.answer(self.path.partition("?")[0], self.headers.get("Accept", ""))
+        path = self.path.partition("?")[0]
+        try:
+            answer = self.server.answer(path, self.headers.get("Accept", ""))
+        except Exception as e:
+            _log.warning("a request for %r failed", path, exc_info=True)
+            said = f"{type_and_text(e)}\n".encode(errors="backslashreplace")
+            answer = _Answer(said, _TEXT, HTTPStatus.INTERNAL_SERVER_ERROR)
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
+import itertools
 import json
+import os
 import socket
 import subprocess
 import time
@@ -13,7 +16,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -22,6 +25,7 @@ from spillable_stream.observe import metrics_server
 from spillable_stream.observe.observation import Observation
 from tests.support.events import numbered, put, take
 from tests.support.no_threads import no_threads
+from tests.support.one_module import replace_in
 
 Open = Callable[..., Channel]
 
@@ -144,7 +148,39 @@ def test_requests_for_which_there_is_no_thread_take_no_connection_from_later_one
                 with pytest.raises(OSError):
                     get(server.port, "/healthz")
         assert get(server.port, "/healthz").status == 200
-    assert caplog.text.count("gets no answer: can't start new thread") == 3
+    assert caplog.text.count("gets no answer: the thread 'spillable-metrics-answer' can't start") == 3
+
+
+def test_a_request_that_fails_is_answered_and_logged_with_the_error(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(max_age_seconds: float) -> None:
+        raise StorageError("no thread looks")
+
+    with serve_metrics([open_channel()]) as server:
+        monkeypatch.setattr(server._observer, "observe", fail)
+        for path in ("/metrics", "/metrics.json", "/readyz"):
+            answer = get(server.port, path)
+            assert (answer.status, answer.body) == (500, "StorageError: no thread looks\n")
+            assert f"a request for {path!r} failed" in caplog.text
+        assert get(server.port, "/healthz").status == 200
+
+
+def test_a_process_without_descriptors_for_requests_rests_between_its_tries_and_says_so_once(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accept, refusals, rests = socket.socket.accept, itertools.count(), list[float]()
+
+    def refuse(listening: socket.socket) -> Any:
+        if next(refusals) < 3:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return accept(listening)
+
+    replace_in(monkeypatch, metrics_server, "time", sleep=rests.append)
+    with serve_metrics([open_channel()]) as server:
+        monkeypatch.setattr(socket.socket, "accept", refuse)
+        assert get(server.port, "/healthz").status == 200
+    assert rests == [0.25] * 3 and caplog.text.count("no request for metrics can be accepted now") == 1
 
 
 def test_a_port_that_is_none_or_taken_is_refused(open_channel: Open) -> None:
