@@ -6,7 +6,6 @@ import math
 import random
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -17,7 +16,7 @@ from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.counted import counted
 from spillable_stream.engine.active_calls import LONG_SECONDS
 from spillable_stream.error_text import text_of
-from spillable_stream.errors import LockTimeoutError, OptionError, SpillableError, StorageError, WorkerError
+from spillable_stream.errors import OptionError, SpillableError, StorageError, WorkerError
 from spillable_stream.log_records import RecordFields, Seldom, fields, log_of
 from spillable_stream.quantities import Duration
 from spillable_stream.termination import calling_on_sigterm
@@ -83,9 +82,9 @@ class Worker:
         self._judge = Judge(function, str(channel.path), config, dead_letter is not None, rng)
         self._shared = SharedState(group, clock)
         self._state = "new"
+        self._has_run = False  # `close` gives up what that left, after an interrupt or an error
         self._warning = Seldom()  # of threads that the process can't have
         self._consumer: Consumer | None = None
-        self._kept: Consumer | None = None  # after the end, since a commit had not ended
         self._calls: Calls | None = None
         self._reporting: Reporting | None = None
 
@@ -139,18 +138,24 @@ class Worker:
             self._state = "new"
 
     def _run(self, stop_seconds: float) -> None:
-        shared = self._shared
-        with ExitStack() as stack:
-            stack.callback(self._close)
+        try:
             try:
-                self._watch(self._own())
-            except BaseException as e:
-                shared.error = shared.error or e
-                raise
+                self._work(stop_seconds)
             finally:
-                self._finish(stop_seconds)
-        if shared.error is not None:
-            raise shared.error
+                self._close()
+        finally:
+            self._has_run = True
+        if self._shared.error is not None:
+            raise self._shared.error
+
+    def _work(self, stop_seconds: float) -> None:
+        try:
+            self._watch(self._own())
+        except BaseException as e:
+            self._shared.error = self._shared.error or e
+            raise
+        finally:
+            self._finish(stop_seconds)
 
     def stop(self) -> None:
         """Let `run` end, from any thread or a signal handler; returns at once."""
@@ -184,11 +189,8 @@ class Worker:
             LockTimeoutError: `run` raised it, and what it waited for has still not ended.
         """
         self.stop()
-        if (kept := self._kept) is not None:
-            kept.close()
-            self._kept = None
         with self._shared.changed:
-            if self._state != "new":
+            if self._state != "new" and not self._has_run:
                 return
         self._close()
 
@@ -198,7 +200,7 @@ class Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        is_told = error is not None and self._kept is not None and bool(self._kept.active_calls.threads)
+        is_told = error is not None and self._consumer is not None and bool(self._consumer.active_calls.threads)
         if not is_told:  # else a close would wait for the commit that `run` has waited for
             self.close()
 
@@ -327,13 +329,10 @@ class Worker:
                 self._dead_letter.close()
 
     def _give_up(self) -> None:
-        if self._consumer is not None:
-            self._consumer.leave_note(self._calls.last_note() if self._calls is not None else "")
-            try:
-                self._consumer.close()
-            except LockTimeoutError:
-                self._kept = self._consumer
-                raise
+        if (consumer := self._consumer) is not None:
+            consumer.leave_note(self._calls.last_note() if self._calls is not None else "")
+            consumer.close()
+            self._consumer = None
 
     def _about(self, work: Work) -> RecordFields:
         return fields(self._channel.path, group=self.group, first_id=work.first_id, last_id=work.last_id)

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spillable_stream.errors import StorageError
 from spillable_stream.own_thread import start_thread
 from spillable_stream.workers.work import Work
 
@@ -57,12 +56,15 @@ class WorkerThreads:
             StorageError: the process can have no more threads.
         """
         thread = WorkerThread()
-        with self._changed:
-            self.at_work.add(thread)
         try:
+            with self._changed:
+                self.at_work.add(thread)
             start_thread(threading.Thread(target=self._run, args=(run, thread), name=self._name, daemon=True))
-        except StorageError:  # after an interrupt the thread may be there
-            self._ended(thread)
+        except BaseException:  # after an interrupt the thread may be there: if so, it gets no work any more
+            with self._changed:
+                if thread.work is None:
+                    thread.is_left = True
+                    self._ended(thread)
             raise
 
     def _run(self, run: Callable[[WorkerThread], None], thread: WorkerThread) -> None:

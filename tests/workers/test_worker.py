@@ -270,6 +270,24 @@ def test_an_idle_worker_looks_at_a_store_no_more_often_than_a_consumer(monkeypat
         assert after.writes == before.writes and after.reads - before.reads < 30 * seconds
 
 
+def test_after_an_interrupt_anywhere_in_a_run_its_close_leaves_the_group_to_the_next_one(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.unraisablehook", lambda _: None)  # of interrupts while something is freed
+    for number in count(1):
+        put(channel, b"later")
+        worker = channel.worker("g", lambda event: None)
+        interrupts = Interrupts(number, "/workers/worker.py", "/workers/worker_threads.py", "/channel/consumer.py")
+        interrupts.run(lambda worker=worker: worker.run(until_empty=True))  # type: ignore[misc]
+        threads = worker._shared.threads
+        assert wait_until(lambda threads=threads: not threads.at_work)  # type: ignore[misc]
+        worker.close()
+        channel.another().consumer("g", owner_timeout_seconds=0).close()
+        if not interrupts.hit:
+            break
+    assert number > 100
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_as_a_worker_ends_leaves_the_group_to_the_next_one(
     channel: Channel, error: type[BaseException], monkeypatch: pytest.MonkeyPatch

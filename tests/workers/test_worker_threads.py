@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from spillable_stream.errors import StorageError
+from spillable_stream.workers import worker_threads
 from spillable_stream.workers.work import Work
 from spillable_stream.workers.worker_threads import WorkerThread, WorkerThreads
 from tests.support.no_threads import no_threads
@@ -44,6 +45,16 @@ def test_a_lane_is_at_work_until_it_ends(held: Held) -> None:
     assert len(held.threads.at_work) == 2 and held.threads.busy() == 0
     held.may_end.set()
     wait_until(lambda: not held.threads.at_work)
+
+
+def test_a_thread_whose_start_an_interrupt_ends_is_not_waited_for(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(worker_threads, "start_thread", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        held.one()
+    assert not held.threads.at_work
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
