@@ -119,7 +119,9 @@ class AsyncWorker:
         The arguments are those of `Worker.run`, and so is what it raises. A call that has not ended
         ``stop_timeout_seconds`` after that is cancelled.
         """
-        run = self._worker.begun(until_empty=until_empty, stop_timeout_seconds=stop_timeout_seconds)
+        run = self._worker.begun(
+            until_empty=until_empty, stop_timeout_seconds=stop_timeout_seconds, cancel=self._call.cancel
+        )
         self._call.begin()
         try:
             with calling_on_sigterm(self.stop):

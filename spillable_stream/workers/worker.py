@@ -38,6 +38,7 @@ __all__ = ["Worker"]
 _log = log_of(__name__)
 
 _MOST_LEFT = 10
+_CANCEL_SECONDS = 5.0  # for calls that were cancelled: their threads need not wait for them any more
 _HANDS = 2  # each thread has work in its call, and may bring as much back to that which waits
 
 
@@ -117,8 +118,16 @@ class Worker:
         with calling_on_sigterm(self.stop):
             run()
 
-    def begun(self, *, until_empty: bool, stop_timeout_seconds: Duration) -> Callable[[], None]:
+    def begun(
+        self, *, until_empty: bool, stop_timeout_seconds: Duration, cancel: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
         """Return what works, in whatever thread calls it: the rest of `run`, which explains it and its arguments.
+
+        Args:
+            until_empty: as in `run`.
+            stop_timeout_seconds: likewise.
+            cancel: ends the calls under way that outlast a stop, while their events are nobody else's yet; None where
+                nothing can.
 
         Raises:
             OptionError: an argument is not of its type.
@@ -130,17 +139,17 @@ class Worker:
             if self._state != "new":
                 raise WorkerError(f"a worker runs once, and that of the group {self.group!r} did; create another one")
             self._state, self._shared.until_empty = "running", until_empty
-        return partial(self._run, stop_seconds)
+        return partial(self._run, stop_seconds, cancel)
 
     def not_begun(self) -> None:
         """Be as before `begun`: there is no thread for what that returned."""
         with self._shared.changed:
             self._state = "new"
 
-    def _run(self, stop_seconds: float) -> None:
+    def _run(self, stop_seconds: float, cancel: Callable[[], None] | None) -> None:
         try:
             try:
-                self._work(stop_seconds)
+                self._work(stop_seconds, cancel)
             finally:
                 self._close()
         finally:
@@ -148,14 +157,14 @@ class Worker:
         if self._shared.error is not None:
             raise self._shared.error
 
-    def _work(self, stop_seconds: float) -> None:
+    def _work(self, stop_seconds: float, cancel: Callable[[], None] | None) -> None:
         try:
             self._watch(self._own())
         except BaseException as e:
             self._shared.error = self._shared.error or e
             raise
         finally:
-            self._finish(stop_seconds)
+            self._finish(stop_seconds, cancel)
 
     def stop(self) -> None:
         """Let `run` end, from any thread or a signal handler; returns at once."""
@@ -284,25 +293,32 @@ class Worker:
         self._calls.end(work)
         return work
 
-    def _finish(self, timeout_seconds: float) -> None:
+    def _finish(self, timeout_seconds: float, cancel: Callable[[], None] | None) -> None:
         """Let the calls under way end, and leave those that take too long; what has ended is settled and counted.
 
         A commit that is under way can't be left. Where one takes very long, the close of the consumer says so.
         """
         shared = self._shared
         shared.is_stopping = True
-        deadline = time.monotonic() + timeout_seconds
         with shared.changed:
-            while shared.threads.at_work and time.monotonic() < deadline:
-                if self._reporting is not None:
-                    self._reporting.look()
-                shared.changed.wait(POLL_SECONDS)
+            self._wait_for_threads(timeout_seconds)
+            if cancel is not None and shared.threads.at_work:
+                cancel()
+                self._wait_for_threads(_CANCEL_SECONDS)
             deadline = time.monotonic() + LONG_SECONDS
             while shared.threads.leave_idle() and time.monotonic() < deadline:
                 if not (late := shared.threads.late(math.inf)):
                     shared.changed.wait(POLL_SECONDS)
                 for thread in late:
                     self._leave_at_stop(thread, timeout_seconds)
+
+    def _wait_for_threads(self, timeout_seconds: float) -> None:
+        """Wait until the threads have ended, at most for a time; the mutex is held."""
+        shared, deadline = self._shared, time.monotonic() + timeout_seconds
+        while shared.threads.at_work and time.monotonic() < deadline:
+            if self._reporting is not None:
+                self._reporting.look()
+            shared.changed.wait(POLL_SECONDS)
 
     def _leave_at_stop(self, thread: WorkerThread, timeout_seconds: float) -> None:
         work = self._leave(thread)

@@ -100,6 +100,27 @@ def test_cancelling_the_run_gives_back_what_is_under_way(channel: Channel) -> No
     assert channel.stats().groups["g"].lag == 10
 
 
+def test_a_call_that_outlasts_the_stop_is_cancelled_and_not_left_behind(
+    channel: Channel, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        cancelled = asyncio.Event()
+
+        async def work(event: Event) -> None:
+            worker.stop()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        worker = channel.async_worker("g", work)
+        await worker.run(stop_timeout_seconds=0.01)
+        await asyncio.wait_for(cancelled.wait(), 30)
+
+    asyncio.run(main())
+    assert channel.stats().groups["g"].lag == 10 and "did not end within" not in caplog.text
+
+
 def test_a_call_that_a_thread_begins_after_the_cancel_is_not_made() -> None:
     made: list[Event] = []
 

@@ -167,6 +167,23 @@ def test_a_call_that_outlasts_the_stop_is_left_behind_and_its_event_is_back(chan
     assert worker.stats().done_events == 0
 
 
+def test_calls_that_outlast_the_stop_and_can_be_cancelled_are_so_while_the_group_is_owned(channel: Channel) -> None:
+    is_cancelled = threading.Event()
+
+    def cancel() -> None:
+        with pytest.raises(GroupOwnedError):
+            channel.another().consumer("g", owner_timeout_seconds=0)
+        is_cancelled.set()
+
+    def work(event: Event) -> None:
+        worker.stop()
+        is_cancelled.wait(60)
+
+    worker = made(channel, work)
+    worker.begun(until_empty=False, stop_timeout_seconds=0.01, cancel=cancel)()
+    assert (worker.stats().done_events, worker.stats().left_calls) == (1, 0) and lag(channel) == 9
+
+
 @pytest.mark.parametrize("does", [None, Drop])
 def test_what_is_settled_when_a_stop_times_out_is_counted_by_all_who_ask(
     channel: Channel, monkeypatch: pytest.MonkeyPatch, does: type[Exception] | None
