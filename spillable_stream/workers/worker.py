@@ -108,7 +108,8 @@ class Worker:
             LockTimeoutError: it was stopped, but a commit, or its last note for the next worker, does not end: the
                 storage may not answer. `close` gives the group up once it has ended.
             OptionError: an argument is not of its type.
-            WorkerError: it ran before; or a call returned a coroutine or a generator, which has done nothing.
+            WorkerError: it ran before, or was closed; or a call returned a coroutine or a generator, which has done
+                nothing.
             WorkerFailedError: an event kept failing, and there is no dead-letter channel.
             WorkerTimeoutError: too many calls have not returned.
             StorageError: the process can have no thread for it.
@@ -131,13 +132,15 @@ class Worker:
 
         Raises:
             OptionError: an argument is not of its type.
-            WorkerError: it ran before.
+            WorkerError: it ran before, or was closed.
         """
         until_empty = flag("until_empty", until_empty)
         stop_seconds = seconds("stop_timeout_seconds", stop_timeout_seconds)
         with self._shared.changed:
             if self._state != "new":
-                raise WorkerError(f"a worker runs once, and that of the group {self.group!r} did; create another one")
+                raise WorkerError(
+                    f"a worker runs once, and that of the group {self.group!r} did, or was closed; create another one"
+                )
             self._state, self._shared.until_empty = "running", until_empty
         return partial(self._run, stop_seconds, cancel)
 

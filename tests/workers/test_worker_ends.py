@@ -153,6 +153,13 @@ def test_stop_lets_the_call_under_way_end_and_then_frees_the_group(channel: Chan
     assert take(channel, 1, "g") == [b"3"]
 
 
+def test_a_worker_that_was_closed_before_its_run_says_so(channel: Channel) -> None:
+    worker = made(channel, print)
+    worker.close()
+    with pytest.raises(WorkerError, match="or was closed; create another one"):
+        worker.run()
+
+
 def test_a_call_that_outlasts_the_stop_is_left_behind_and_its_event_is_back(channel: Channel) -> None:
     go_on = threading.Event()
 
