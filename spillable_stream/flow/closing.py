@@ -13,6 +13,7 @@ from spillable_stream.flow.runner import Runner
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.log_records import fields, log_of
+from spillable_stream.own_thread import NoThreadError, start_thread
 
 __all__ = ["channels_of", "close_at_once", "closes"]
 
@@ -63,8 +64,8 @@ def _begin(closings: Mapping[str, Callable[[], object]], threads: dict[str, thre
         if name not in threads:
             thread = threading.Thread(target=closes, args=(name, close), name=f"{name}-close", daemon=True)
             try:
-                thread.start()
-            except RuntimeError as e:
+                start_thread(thread)
+            except NoThreadError as e:
                 return str(e)
             threads[name] = thread
     return ""

@@ -16,6 +16,7 @@ from spillable_stream.flow.checked_arguments import Port, checked
 from spillable_stream.flow.metrics import flume_json, prometheus_text
 from spillable_stream.flow.sources.network import bound_socket
 from spillable_stream.log_records import fields, log_of
+from spillable_stream.own_thread import start_thread
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -78,10 +79,10 @@ class Monitoring:
         self.port = listening.getsockname()[1]
         thread = threading.Thread(target=self._serve, args=(listening,), name="flow-monitoring", daemon=True)
         try:
-            thread.start()
-        except RuntimeError as e:
+            start_thread(thread)
+        except BaseException:
             listening.close()
-            raise StorageError(f"monitoring has no thread ({e}); raise this user's limit of processes") from e
+            raise
         self._thread = thread
         end = time.monotonic() + _START_SECONDS
         while not self._server.started:

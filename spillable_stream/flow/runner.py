@@ -9,6 +9,7 @@ from typing import Protocol
 from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import SpillableError
 from spillable_stream.log_records import fields, log_of
+from spillable_stream.own_thread import start_thread
 
 __all__ = ["Backoff", "RoundsRunner", "Runner", "StartWaitsError", "doubled_seconds"]
 
@@ -156,7 +157,7 @@ class RoundsRunner:
             self._prepare()
             thread = threading.Thread(target=self._run, name=self.name, daemon=True)
             try:
-                thread.start()
+                start_thread(thread)
             except BaseException:
                 self._close()
                 raise

@@ -10,6 +10,7 @@ from spillable_stream.errors import SpillableError
 from spillable_stream.flow.runner import Backoff, RoundsRunner
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, PolledSource, SourceBase, Status
 from spillable_stream.log_records import fields, log_of
+from spillable_stream.own_thread import NoThreadError, start_thread
 
 __all__ = ["EventRunner", "PolledRunner", "source_runner"]
 
@@ -153,8 +154,8 @@ class EventRunner:
             return
         stopper = threading.Thread(target=self._stop, name=f"{self.name}-stop", daemon=True)
         try:
-            stopper.start()
-        except RuntimeError as e:  # `stop` tries again: others end, and their threads with them
+            start_thread(stopper)
+        except NoThreadError as e:  # `stop` tries again: others end, and their threads with them
             if not was_asked:
                 _log.warning("%s: it can't be stopped yet: %s", self.name, e, extra=fields(component=self.name))
             return

@@ -12,7 +12,7 @@ from spillable_stream.errors import SpillableError
 from spillable_stream.flow.late_channel import ChannelAwayError
 from spillable_stream.flow.runner import Runner, StartWaitsError, doubled_seconds
 from spillable_stream.log_records import fields, log_of
-from spillable_stream.own_thread import start_thread
+from spillable_stream.own_thread import NoThreadError, start_thread
 
 __all__ = ["Supervisor"]
 
@@ -88,8 +88,8 @@ class Supervisor:
             watched.is_starting = watched.has_begun = True
             name = f"{watched.runner.name}-start"
             try:
-                threading.Thread(target=self._start, args=(watched,), name=name, daemon=True).start()
-            except RuntimeError as e:  # the process can have no more threads now
+                start_thread(threading.Thread(target=self._start, args=(watched,), name=name, daemon=True))
+            except NoThreadError as e:
                 watched.is_starting = False
                 self._start_failed(watched, e)
 

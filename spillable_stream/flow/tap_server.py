@@ -25,6 +25,7 @@ from spillable_stream.flow.tap import Chosen, shown_row, tap
 from spillable_stream.flow.tap_point import TapPoint
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.log_records import fields, log_of
+from spillable_stream.own_thread import NoThreadError, start_thread
 from spillable_stream.readiness import has_input
 from spillable_stream.shown_value import command, shown
 
@@ -132,9 +133,9 @@ class TapServer:
         self._socket = listening
         try:
             self._accepting = _begun(self._accept, listening)
-        except RuntimeError as e:
+        except BaseException:
             self.stop()
-            raise StorageError(f"no thread listens on {self._path} ({e}); raise this user's limit of processes") from e
+            raise
 
     def stop(self) -> None:
         """Listen no more, and end what is being shown."""
@@ -164,9 +165,9 @@ class TapServer:
             is_refused = False
             try:
                 thread = _begun(self._serve, client)
-            except RuntimeError as e:
+            except NoThreadError as e:
                 with client, suppress(OSError):
-                    client.sendall(_line({"error": f"the agent has no thread for another tap ({e}); try again later"}))
+                    client.sendall(_line({"error": f"the agent has no thread for another tap: {e}"}))
                 _log.warning("%s: a tap is refused: %s", name, e, extra=fields(component=name))
             else:
                 self._showing = [*(t for t in self._showing if t.is_alive()), thread]
@@ -235,7 +236,7 @@ class TapServer:
 
 def _begun(run: Callable[[socket.socket], None], argument: socket.socket) -> threading.Thread:
     thread = threading.Thread(target=run, args=(argument,), name="flow-tap", daemon=True)
-    thread.start()
+    start_thread(thread)
     return thread
 
 

@@ -82,4 +82,21 @@ def test_what_gets_no_thread_in_time_is_named_and_the_rest_is_closed(
     with no_threads(named="b-close"):
         assert close_at_once({"a": lambda: closed.append("a"), "b": lambda: closed.append("b")}, 60) == ["b"]
     assert closed == ["a"]
-    assert "b could not be closed: can't start new thread" in caplog.text
+    assert "b could not be closed: the thread 'b-close' can't start" in caplog.text
+
+
+def test_nothing_is_closed_twice_where_the_handler_of_a_signal_raises_as_a_thread_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it raised was taken for the lack of threads, and what the thread closed was closed once more."""
+    begin, closed = threading.Thread.start, list[str]()
+
+    def interrupted(thread: threading.Thread) -> None:
+        begin(thread)
+        thread.join()
+        raise RuntimeError("of a handler")
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(RuntimeError, match="of a handler"):
+        close_at_once({"a": lambda: closed.append("a")}, 0.0)
+    assert closed == ["a"]

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from spillable_stream.errors import StorageError
 from spillable_stream.flow.runner import Backoff, RoundsRunner, doubled_seconds
+from tests.support.no_threads import no_threads
 from tests.support.waiting import wait_until
 
 
@@ -64,13 +66,9 @@ def test_a_runner_that_was_stopped_before_does_not_start() -> None:
     assert not runner.alive and runner.calls == []
 
 
-def test_a_runner_without_a_thread_closes_what_it_opened_and_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
+def test_a_runner_without_a_thread_closes_what_it_opened_and_can_be_stopped() -> None:
     runner = Held()
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(RuntimeError):
+    with no_threads(), pytest.raises(StorageError, match="raise this user's limit"):
         runner.start()
     assert not runner.alive and runner.stop(0.0)
     assert runner.calls == ["prepare", "close 0.0"]
