@@ -9,7 +9,7 @@ another one now, which has the number, and would take it for stored.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from spillable_stream.channel.channel import Channel
@@ -38,7 +38,7 @@ class BatchNumbers:
         division: a short name of all by which the configuration divides events; "" if nobody knows.
 
     Attributes:
-        newest: the newest batch that one of the other channels has, as `claim` found it; None if none has any.
+        newest: the newest batch that one of the other channels has, as the last look found it; None if none has any.
 
     Raises:
         OptionError: no producer can have such a name.
@@ -73,16 +73,25 @@ class BatchNumbers:
         if self._is_claimed:
             return
         self._refuse_twins()
-        required = [name for name in self._channels if name not in self._optional]
         self._is_released = False
         try:
-            for name in required:
+            for name in self._required():
                 self._claim(name)
-            self._look(required, is_settled)
+            self._look(is_settled)
         except BaseException:
             self.release()
             raise
         self._is_claimed = True
+
+    def look_again(self, is_settled: Callable[[int], bool] | None = None) -> None:
+        """Look what the channels have of the name now, for a source that begins; claim it if nobody did.
+
+        Arguments and errors are those of `claim`.
+        """
+        if self._is_claimed:
+            self._look(is_settled)
+        else:
+            self.claim(is_settled)
 
     def _claim(self, channel: str) -> None:
         claim = self._channels[channel].put_port().claim_producer(self.producer)
@@ -139,11 +148,15 @@ class BatchNumbers:
             if other != name:
                 raise OptionError(f"{other} and {name} are one channel, {channel.path}; name it once")
 
-    def _look(self, channels: Iterable[str], is_settled: Callable[[int], bool] | None) -> None:
-        """Look what channels have of the name, and decide what becomes of the newest batch."""
-        found = {name: self._channels[name].last_batch(self.producer) for name in channels}
-        self._last = {name: last.sequence for name, last in found.items()}
-        number = max(self._last.values(), default=0)
+    def _required(self) -> list[str]:
+        return [name for name in self._channels if name not in self._optional]
+
+    def _look(self, is_settled: Callable[[int], bool] | None) -> None:
+        """Look what the required channels have of the name, and decide what becomes of the newest batch."""
+        found = {name: self._channels[name].last_batch(self.producer) for name in self._required()}
+        self.newest, self._parts_before = None, {}
+        self._last |= {name: last.sequence for name, last in found.items()}
+        number = max((last.sequence for last in found.values()), default=0)
         if not number:
             return
         noted = _read_note(next(last.note for last in found.values() if last.sequence == number))

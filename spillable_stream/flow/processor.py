@@ -215,7 +215,9 @@ class ChannelProcessor:
     # ── numbers ─────────────────────────────────────────────────────────────────────────────
 
     def newest(self, is_settled: Callable[[int], bool] | None = None) -> Noted | None:
-        """Return the newest numbered batch that one of the channels has, as the processor found it at its first look.
+        """Return the newest numbered batch that one of the channels has; for a source that begins, also once more.
+
+        What `process` could not put into all channels is forgotten: the source puts that again, as the note says.
 
         Args:
             is_settled: whether the source knows of a batch, by its number, that all of its channels had their parts,
@@ -229,13 +231,14 @@ class ChannelProcessor:
             OptionError: the processor was given no producer, or two of the channels are one.
         """
         with self._mutex:
-            return self._claimed(is_settled).newest
+            numbers = self._required_numbers()
+            numbers.look_again(is_settled)
+            self._pending = None
+            return numbers.newest
 
-    def _claimed(self, is_settled: Callable[[int], bool] | None = None) -> BatchNumbers:
-        """Return the numbers, claimed; the caller has the mutex."""
+    def _required_numbers(self) -> BatchNumbers:
         if self._numbers is None:
             raise OptionError("batches with numbers need a producer's name; give one to the ChannelProcessor")
-        self._numbers.claim(is_settled)
         return self._numbers
 
     # ── batches ─────────────────────────────────────────────────────────────────────────────
@@ -265,7 +268,7 @@ class ChannelProcessor:
         if number is None:
             return self.deliver(self.route(events))
         with self._mutex:
-            self._claimed()
+            self._required_numbers().claim()
             if self._pending is None:
                 self._pending = self.route(events, number=number, note=note)
             elif self._pending.number != number:

@@ -57,6 +57,21 @@ def test_the_newest_batch_is_complete_when_each_channel_with_a_part_has_it(chann
     numbers.release()
 
 
+def test_another_look_finds_what_was_put_since_and_keeps_what_is_known_of_optional_channels(
+    channels: dict[str, Channel],
+) -> None:
+    numbers, note = BatchNumbers("p", channels, optional=["c2"]), write_note({"c1": 1}, b"one")
+    numbers.look_again()
+    numbers.join("c2", 1)
+    for name, channel in channels.items():
+        put(channel, numbers.numbered(name, 1, note))
+        numbers.stored(name, 1)
+    numbers.look_again()
+    assert numbers.newest == Noted(1, b"one", True)
+    assert numbers.numbered("c2", 2, b"").numbers == Numbers(2, 2, BY_PRODUCER)
+    numbers.release()
+
+
 def test_a_put_names_all_numbers_since_the_channels_last_one(channels: dict[str, Channel]) -> None:
     numbers = claimed(channels)
     assert numbers.numbered("c1", 3, b"").numbers == Numbers(1, 3, BY_PRODUCER)

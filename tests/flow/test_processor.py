@@ -236,6 +236,20 @@ def test_the_newest_note_says_what_may_be_missing(channels: dict[str, Channel]) 
     assert [peek(c) for c in channels.values()] == [[b"x", b"y"]] * 3
 
 
+def test_a_source_that_begins_once_more_learns_what_the_channels_have_by_then(channels: dict[str, Channel]) -> None:
+    given = {**channels, "c2": Faulty(channels["c2"], ["", "before"])}
+    with ChannelProcessor(given, producer="p") as processor:  # type: ignore[arg-type]
+        assert processor.newest() is None
+        processor.process(batch_of(b"x"), number=1, note=b"one")
+        assert processor.newest() == Noted(1, b"one", True)
+        with pytest.raises(DeliveryError):
+            processor.process(batch_of(b"y"), number=2, note=b"two")
+        assert processor.newest() == Noted(2, b"two", False)
+        processor.process(batch_of(b"y"), number=2, note=b"two")
+        assert processor.newest() == Noted(2, b"two", True)
+    assert [peek(c) for c in channels.values()] == [[b"x", b"y"]] * 3
+
+
 def test_other_parts_than_before_a_restart_are_named(
     channels: dict[str, Channel], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.errors import DeliveryError, NotAChannelError, OptionError, PutTooLargeError, StorageError
+from spillable_stream.flow.interceptors.base import Interceptor
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources import spool_directory
 from spillable_stream.flow.sources.base import Status
@@ -477,3 +478,36 @@ def test_an_event_that_never_fits_goes_to_the_dead_letters_or_is_named(
             assert peek(small, 9) == [b"1"] and names(spool) == ["a"]
             assert "the event a1.r1:2:0 can't pass" in caplog.text and "deadLetter channel" in caplog.text
         source.close()
+
+
+class Ends(BaseException):
+    """Ends the thread of a source."""
+
+
+def test_a_source_whose_thread_ended_loses_no_file_that_comes_after_it(spool: Path, tmp_path: Path) -> None:
+    """It numbered its batches from where its process had begun, and the channels took new files for what they had."""
+
+    class EndsAt2(Interceptor):
+        has_ended = False
+
+        def intercept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+            if not self.has_ended and batch.column("body")[0].as_py() == b"2":
+                self.has_ended = True
+                raise Ends
+            return batch
+
+    add(spool, "a", b"1\n", age=2)
+    add(spool, "b", b"2\n", age=1)
+    with Channel(tmp_path / "c") as channel:
+        with ChannelProcessor({"c": channel}, [EndsAt2()], producer="r1") as processor:
+            source = SpoolDir(spool)
+            source.open(processor)
+            assert source.poll(processor) is Status.READY
+            with pytest.raises(Ends):
+                source.poll(processor)
+            source.close()
+            source.open(processor)
+            while source.poll(processor) is Status.READY:
+                pass
+            source.close()
+        assert peek(channel) == [b"1", b"2"]

@@ -169,7 +169,8 @@ def test_a_batch_that_a_removed_channel_lacked_is_put_anew_though_the_agent_is_k
         for _ in range(2):
             with ChannelProcessor({"a": a}, producer="a1.r1", division="y") as processor:
                 opened(source(logs), processor)
-                newest = processor.newest()
+                assert processor._numbers is not None
+                newest = processor._numbers.newest
                 assert newest is not None and (newest.number, newest.complete) == (2, False)
         with ChannelProcessor({"a": a}, producer="a1.r1", division="y") as processor:
             tail = opened(source(logs), processor)
