@@ -11,9 +11,12 @@ from spillable_stream.errors import SpillableError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.own_thread import start_thread
 
-__all__ = ["Backoff", "RoundsRunner", "Runner", "StartWaitsError", "doubled_seconds"]
+__all__ = ["FAILURES", "Backoff", "RoundsRunner", "Runner", "StartWaitsError", "doubled_seconds"]
 
 _log = log_of("spillable_stream.flow")
+
+FAILURES = (Exception, SystemExit)
+"""What a source, a sink or an interceptor may fail with: a class of the user's may call ``sys.exit()``."""
 
 _MOST_DOUBLINGS = 30  # more, and after a thousand failures there would be no such float
 
@@ -143,7 +146,7 @@ class RoundsRunner:
         """See `Runner.trouble`."""
         return self.failure or self.rest_failure
 
-    def _fails(self, e: Exception) -> None:
+    def _fails(self, e: Exception | SystemExit) -> None:
         self.failure = type_and_text(e)
 
     def _works(self) -> None:
@@ -188,7 +191,7 @@ class RoundsRunner:
         end = time.monotonic() + seconds
         try:
             self._rest(seconds)
-        except Exception as e:
+        except FAILURES as e:
             if not self._is_rest_told:
                 self._is_rest_told = True
                 _log.warning(

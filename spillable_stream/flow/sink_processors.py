@@ -193,7 +193,7 @@ class Failover(SinkProcessor):
             priority, in_a_row = self._failed[name].priority, self._failed[name].in_a_row
             sink = self.sinks[name]
             try:
-                status = sink.process()
+                status = _ask(sink)
             except Exception as e:
                 failures[name] = e
                 self._penalize(priority, name, in_a_row + 1, e)
@@ -210,7 +210,7 @@ class Failover(SinkProcessor):
             name = self._live[priority]
             sink = self.sinks[name]
             try:
-                return empty[sink.channel_name] if sink.channel_name in empty else sink.process()
+                return empty[sink.channel_name] if sink.channel_name in empty else _ask(sink)
             except Exception as e:
                 failures[name] = e
                 del self._live[priority]
@@ -310,7 +310,7 @@ class LoadBalance(SinkProcessor):
             if sink.channel_name in empty:
                 continue
             try:
-                status = sink.process()
+                status = _ask(sink)
             except Exception as e:
                 failures[names[i]] = e
                 self._down[names[i]] = "" if isinstance(e, ChannelAwayError) else type_and_text(e)
@@ -337,6 +337,14 @@ class LoadBalance(SinkProcessor):
         raise _none_takes(
             "All configured sinks have failed", failures, is_away=all(self._down.get(n) == "" for n in names)
         )
+
+
+def _ask(sink: GroupedSink) -> SinkStatus:
+    """Let a sink take a batch; one of the user's that calls ``sys.exit()`` has failed like any other."""
+    try:
+        return sink.process()
+    except SystemExit as e:
+        raise SpillableError(f"the sink exits: {text_of(e)}") from e
 
 
 def _none_takes(what: str, failures: Mapping[str, Exception], *, is_away: bool) -> SpillableError:

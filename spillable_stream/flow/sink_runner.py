@@ -13,7 +13,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.late_channel import ChannelAwayError, is_open
-from spillable_stream.flow.runner import Backoff, RoundsRunner, StartWaitsError, doubled_seconds
+from spillable_stream.flow.runner import FAILURES, Backoff, RoundsRunner, StartWaitsError, doubled_seconds
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.sources.base import Status
@@ -112,7 +112,7 @@ class SinkRunner(RoundsRunner):
         failing = "" if self._is_away else super().trouble
         return failing or self._processor.trouble or next((s.trouble for s in self.sinks if s.trouble), "")
 
-    def _fails(self, e: Exception) -> None:
+    def _fails(self, e: Exception | SystemExit) -> None:
         super()._fails(e)
         self._is_away = isinstance(e, ChannelAwayError)
 
@@ -251,7 +251,7 @@ class SinkRunner(RoundsRunner):
             if self._unopened:
                 self._open_rest()
             status = self._processor.process()
-        except Exception as e:
+        except FAILURES as e:
             self._drained = False
             if not self.failure or (self._is_away and not isinstance(e, ChannelAwayError)):
                 _log.log(

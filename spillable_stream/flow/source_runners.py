@@ -7,7 +7,7 @@ import time
 
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import SpillableError
-from spillable_stream.flow.runner import Backoff, RoundsRunner
+from spillable_stream.flow.runner import FAILURES, Backoff, RoundsRunner
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, PolledSource, SourceBase, Status
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.own_thread import NoThreadError, start_thread
@@ -60,7 +60,7 @@ class PolledRunner(RoundsRunner):
             wait_ms = self._refused_ms
             self._refused_ms = min(2 * wait_ms, self.source.max_refused_wait)
             return wait_ms / 1000
-        except Exception as e:
+        except FAILURES as e:
             wait_seconds = self.source.max_backoff_sleep / 1000
             if not self.failure:
                 _log.exception(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
@@ -323,3 +324,18 @@ def test_why_a_sink_fails_is_said_at_once_when_that_changes(caplog: pytest.LogCa
         group.round()
     said = [record.getMessage() for record in caplog.records if "the sink a failed" in record.getMessage()]
     assert [text.rpartition(": ")[2] for text in said] == ["a is down", "a has no directory"]
+
+
+@pytest.mark.parametrize("kind", [Failover, LoadBalance])
+def test_a_sink_that_exits_has_failed_and_the_next_one_is_asked(kind: type[SinkProcessor]) -> None:
+    """It ended the thread of its group, which asked it first again when that had been started anew."""
+
+    class Exits(Sink):
+        def process(self) -> Status:
+            self.asked.append(self.name)
+            sys.exit("a mistake")
+
+    processor, asked = kind(), list[str]()
+    processor.configure({"a": Exits(asked, "a"), "b": Sink(asked, "b")}, STILL)
+    assert processor.process() is Status.READY
+    assert asked == ["a", "b"]

@@ -28,7 +28,7 @@ class Kept(BatchSink):
     def __init__(self) -> None:
         super().__init__(1)
         self.bodies: list[bytes] = []
-        self.failures: list[Exception] = []
+        self.failures: list[Exception | SystemExit] = []
         self.closed_by = 0
 
     def write(self, taken: Taken) -> None:
@@ -492,3 +492,16 @@ def test_a_sink_whose_channel_is_there_again_does_not_wait_for_another_one_that_
     runner.round()
     assert [one[0].name for one in runner._unopened] == ["k1"]
     assert runner.stop(30)
+
+
+def test_a_sink_that_exits_has_failed_and_is_asked_again_in_its_thread(open_channel: Callable[..., Channel]) -> None:
+    channel, sink = open_channel(), Kept()
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"1"))
+    runner = SinkRunner([(sink, channel, WrittenEvents())], None, "a1.k1")
+    runner.open()
+    sink.failures = [SystemExit("a mistake")]
+    assert runner.round() == 5
+    assert runner.trouble == "SystemExit: a mistake"
+    assert runner.round() == 0
+    assert sink.bodies == [b"1"]

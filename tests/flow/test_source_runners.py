@@ -34,7 +34,7 @@ from tests.support.waiting import wait_until
 class Told(PolledSource):
     """Does what it is told, one thing a round."""
 
-    def __init__(self, *rounds: Status | Exception) -> None:
+    def __init__(self, *rounds: Status | Exception | SystemExit) -> None:
         super().__init__(backoff_sleep_increment=1000, max_backoff_sleep=5000)
         self.rounds = list(rounds)
         self.calls: list[str] = []
@@ -44,7 +44,7 @@ class Told(PolledSource):
 
     def poll(self, processor: BatchProcessor) -> Status:
         found = self.rounds.pop(0) if self.rounds else Status.BACKOFF
-        if isinstance(found, Exception):
+        if isinstance(found, BaseException):
             raise found
         return found
 
@@ -294,3 +294,10 @@ def test_only_sources_can_be_run() -> None:
     assert isinstance(source_runner(Waits(), KeptBatches(), "x"), EventRunner)
     with pytest.raises(TypeError, match="neither"):
         source_runner(SourceBase(), KeptBatches(), "x")
+
+
+def test_a_source_or_its_interceptor_that_exits_has_failed_and_is_asked_again_in_its_thread() -> None:
+    runner = PolledRunner(Told(SystemExit("a mistake"), R), KeptBatches(), "a1.r1")
+    assert runner.round() == 5
+    assert runner.trouble == "SystemExit: a mistake"
+    assert runner.round() == 0 and runner.trouble == ""

@@ -23,6 +23,7 @@ from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.pieces import halves
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.routed_batch import RoutedBatch
+from spillable_stream.flow.runner import FAILURES
 from spillable_stream.flow.sources.base import BatchProcessor, SourceBase
 from spillable_stream.flow.sources.unstored import HeldPiece
 from spillable_stream.log_records import fields, log_of
@@ -33,7 +34,6 @@ _log = log_of("spillable_stream.flow")
 
 _FIRST_WAIT_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 4.0
-_FAILURES = (Exception, SystemExit)  # of a class of the user's, too, which may call ``sys.exit()``
 
 
 def fitting(processor: BatchProcessor, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
@@ -185,7 +185,7 @@ def _put_pieces(
                 pieces.extendleft(HeldPiece(half, piece.counters) for half in reversed(halves(piece.batch)))
             else:
                 _lose(source, e)
-        except _FAILURES as e:
+        except FAILURES as e:
             return said_of(e)
         else:
             pieces.popleft()
@@ -222,7 +222,7 @@ def _put_piece(source: SourceBase, processor: BatchProcessor, piece: HeldPiece, 
         except TOO_LARGE:  # also of one that waited, whose channel was given less room meanwhile
             source.counters.pauses.end(id(piece))
             raise
-        except _FAILURES as e:  # also one of an interceptor's own: the batch must not be lost for it
+        except FAILURES as e:  # also one of an interceptor's own: the batch must not be lost for it
             is_refused = isinstance(e, SpillableError)
             source.counters.channel_write_fail += is_refused
             source.counters.generic_processing_fail += not is_refused
