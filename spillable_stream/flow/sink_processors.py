@@ -326,7 +326,8 @@ class LoadBalance(SinkProcessor):
             if names[i] in self._down:
                 self._down[names[i]] = ""
                 if status.value == "ready":
-                    del self._down[names[i]], self._warnings[names[i]]
+                    del self._down[names[i]]
+                    self._warnings.pop(names[i], None)  # not there where a selector of the user's raised before
                     _say_it_works(names[i])
             if not sink.found_nothing:
                 return status

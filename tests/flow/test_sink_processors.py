@@ -339,3 +339,19 @@ def test_a_sink_that_exits_has_failed_and_the_next_one_is_asked(kind: type[SinkP
     processor.configure({"a": Exits(asked, "a"), "b": Sink(asked, "b")}, STILL)
     assert processor.process() is Status.READY
     assert asked == ["a", "b"]
+
+
+def test_an_order_of_your_own_that_raised_once_makes_no_sink_fail_that_works_again() -> None:
+    class RaisesOnce(RoundRobinOrder):
+        raises = True
+
+        def failed(self, sink: int, now_ms: float) -> None:
+            if self.raises:
+                self.raises = False
+                raise ValueError("a mistake")
+            super().failed(sink, now_ms)
+
+    group = Group(LoadBalance(selector=RaisesOnce()), "ab")
+    with pytest.raises(ValueError, match="a mistake"):
+        group.round(down="a")
+    assert {group.round(down="") for _ in range(4)} == {"a", "b"}
