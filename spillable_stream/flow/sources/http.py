@@ -202,6 +202,8 @@ class Http(NetworkSource):
         Raises:
             EventTooLargeError: it is too large; what comes of it is not read.
         """
+        if self._stopping.is_set():  # it came on a connection that is kept alive, after the other ones were cancelled
+            return None
         upload: asyncio.Task[bytes] = asyncio.create_task(_body_of(request))
         self._uploads.add(upload)
         try:

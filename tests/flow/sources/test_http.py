@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -318,3 +319,19 @@ def test_a_server_that_ended_by_itself_is_noticed_and_a_start_serves_again_at_th
         assert source.alive and "Http: its server ended by itself" in caplog.text
         assert client.post("/", content=json.dumps(EVENTS)).status_code == 200
     assert not source.alive
+
+
+def test_a_stop_does_not_wait_for_a_request_that_begins_while_it_is_being_stopped() -> None:
+    """On a connection that was kept alive: the stop had ended the uploads that it saw, and waited for this one."""
+    source, sent = Http(0, bind="127.0.0.1"), list[dict[str, Any]]()
+    source._stopping.set()
+
+    async def receive() -> None:
+        raise AssertionError("it may never come")
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []}
+    asyncio.run(source._answer(scope, receive, send))
+    assert sent[0]["status"] == 503
