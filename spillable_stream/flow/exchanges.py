@@ -121,8 +121,8 @@ class Exchanges:
         return self._take(reload, attempt)
 
     def is_outdated(self, reloading: Reloading) -> bool:
-        """Tell whether something else runs now than when the files were read."""
-        return reloading.attempt.before is not self._flow.wired
+        """Tell whether something else runs now than when the files were read, or others were taken since."""
+        return reloading.attempt.before is not self._flow.wired or reloading.reload.running is not self.config
 
     def _take(self, reload: Reload, attempt: Assembling) -> Changes | None:
         """Run what changed files say, if they can be taken."""

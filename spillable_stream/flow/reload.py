@@ -27,13 +27,15 @@ class Reload:
         known: the findings in the files that it runs from.
 
     Attributes:
+        running: as given.
         config: what the agent is by the files, once they are read.
         findings: what was found in them, likewise.
         changes: what has changed, likewise.
     """
 
     def __init__(self, files: ConfigurationFiles, running: AgentConfig, known: Sequence[Finding]) -> None:
-        self._files, self._running, self._known = files, running, known
+        self.running: AgentConfig = running
+        self._files, self._known = files, known
         self.config: AgentConfig = running
         self.findings: tuple[Finding, ...] = ()
         self.changes: Changes = NOTHING
@@ -54,9 +56,9 @@ class Reload:
         begins("the files")
         loaded, name = self._files.load(), self._files.name
         config = runnable(loaded, name)
-        if reasons := reasons_against(loaded, self._running, self._known):
+        if reasons := reasons_against(loaded, self.running, self._known):
             raise OptionError("; ".join(reasons))
-        found = changes(self._running, config)
+        found = changes(self.running, config)
         wired = assemble(name, config, self._files.system, found, before, begins)
         self.config, self.findings, self.changes = config, loaded.findings, found
         return wired

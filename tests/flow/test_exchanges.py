@@ -230,3 +230,21 @@ def test_an_agent_can_be_stopped_while_a_reload_hangs_for_which_somebody_waits(
     assert running._exchanges is not None
     wait_until(running._exchanges.drop)
     assert not builds.opened
+
+
+def test_files_that_were_read_before_others_that_are_taken_by_now_are_read_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent ran from what its files had said, and no longer say."""
+    with agent(place) as running:
+        before, builds = running.channels["c2"], HeldBuilds(monkeypatch)
+        write(place, CONFIGURATION.replace("checkpointDir = {dir}/c2", "checkpointDir = {dir}/c3"))
+        reloading = threading.Thread(target=running.reload)
+        reloading.start()
+        assert builds.hangs.wait(60)
+        monkeypatch.undo()
+        write(place, CONFIGURATION)
+        assert running.reload() is not None
+        builds.go_on.set()
+        reloading.join(60)
+        assert running.channels["c2"] is before
