@@ -22,7 +22,7 @@ from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import ChannelBusyError, ChannelError, LockTimeoutError, StorageError
 from spillable_stream.log_records import fields, log_of
-from spillable_stream.own_thread import start_thread
+from spillable_stream.own_thread import NoThreadError, start_thread
 
 __all__ = ["ChannelAwayError", "LateChannel", "asking", "is_open", "is_optional", "require_open"]
 
@@ -55,6 +55,7 @@ class LateChannel:
         self._why = ", but is being opened"
         self._has_tried = self._is_closed = False
         self._is_told = False  # that it is not open
+        self._begin_at = float("inf")  # when a thread is sought again, in monotonic seconds
         self._changed = threading.Condition()
 
     @property
@@ -69,16 +70,24 @@ class LateChannel:
             ChannelAwayError: it is not open.
         """
         if self._channel is None:
+            self._begin_if_due()
             raise ChannelAwayError(f"{self.name} is not open yet{self._why}")
         return self._channel
 
     def begin(self) -> None:
-        """Begin to open it; once.
+        """Begin to open it; once. Where the process can have no more threads, a later use of it begins that."""
+        try:
+            start_thread(threading.Thread(target=self._open, name=f"{self.name}-open", daemon=True))
+        except NoThreadError as e:
+            self._failed(e)
+            self._begin_at = time.monotonic() + _FIRST_RETRY_SECONDS
 
-        Raises:
-            StorageError: the process can have no more threads.
-        """
-        start_thread(threading.Thread(target=self._open, name=f"{self.name}-open", daemon=True))
+    def _begin_if_due(self) -> None:
+        with self._changed:
+            if self._is_closed or time.monotonic() < self._begin_at:
+                return
+            self._begin_at = float("inf")
+        self.begin()
 
     def wait(self, end: float, must_stop: Callable[[], bool], look_seconds: float) -> None:
         """Wait until the first try to open it has ended, and say so where it has not in time.

@@ -15,6 +15,7 @@ from spillable_stream.flow.late_channel import is_open, is_optional
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
+from spillable_stream.flow.sources.base import SourceBase
 from spillable_stream.flow.sources.held import lose_unstored
 from spillable_stream.flow.supervisor import Supervisor
 from spillable_stream.flow.wired import AgentChannels, Wired, open_late
@@ -80,7 +81,7 @@ class RunningFlow:
         new, before = wired.without(self.wired), {sink.name: sink for sink in _sinks_of(self.wired)}
         for sink in _sinks_of(new):
             if sink.name in before:
-                sink.succeed(before[sink.name])
+                _succeed(sink, before[sink.name])
         self._hand_over(self.wired.without(wired), new, keeps_finished)
         self.wired = wired
         self._start(new)
@@ -90,7 +91,7 @@ class RunningFlow:
         for name, runner in old.sources.items():
             before, follower = runner.source, new.sources.get(name)
             is_at_end = keeps_finished and _is_finished(runner)
-            if follower is None or not follower.source.succeed(before, is_at_end=is_at_end):
+            if follower is None or not _takes_over(follower.source, before, is_at_end=is_at_end):
                 lose_unstored(before)
 
     def _with_finished(self, wired: Wired) -> Wired:
@@ -277,4 +278,24 @@ def _is_finished(runner: PolledRunner | EventRunner) -> bool:
     except Exception:  # a class of the user's may raise anything
         name = runner.name
         _log.exception("%s: it can't be told whether it is finished", name, extra=fields(component=name))
+        return False
+
+
+def _succeed(sink: Sink, before: Sink) -> None:
+    """Let a sink learn what the one before it knew; one that can't starts without that."""
+    try:
+        sink.succeed(before)
+    except Exception:  # a class of the user's may raise anything
+        _log.exception(
+            "%s: it starts without what the sink before it knew", sink.name, extra=fields(component=sink.name)
+        )
+
+
+def _takes_over(source: SourceBase, before: SourceBase, *, is_at_end: bool) -> bool:
+    """Tell whether a source puts what the one before it held; one that can't say does not."""
+    try:
+        return source.succeed(before, is_at_end=is_at_end)
+    except Exception:  # a class of the user's may raise anything
+        name = source.name
+        _log.exception("%s: it can't take over from the source before it", name, extra=fields(component=name))
         return False

@@ -12,8 +12,9 @@ import spillable_stream as ss
 from spillable_stream import flow
 from spillable_stream.flow.part_puts import PartPuts
 from spillable_stream.flow.routed_batch import RoutedBatch
-from spillable_stream.flow.sinks.base import Taken
+from spillable_stream.flow.sinks.base import Sink, Taken
 from spillable_stream.flow.sinks.output_file import OutputFile
+from spillable_stream.flow.sources.base import BatchProcessor, SourceBase, Status
 from tests.support.flow_agents import CONFIGURATION, agent, log, write, written
 from tests.support.waiting import wait_until
 
@@ -324,3 +325,50 @@ def test_a_channel_that_a_source_has_no_more_makes_nothing_come_twice_where_it_h
         log(place, "a2", "b2")
         wait_until(lambda: written(place) == ["a1", "a2", "b2"])
     assert "batch 1 of a1.r1" not in caplog.text
+
+
+class Unwilling(flow.PolledSource):
+    """A source that takes nothing over."""
+
+    def poll(self, processor: BatchProcessor) -> Status:
+        return Status.BACKOFF
+
+    def succeed(self, before: SourceBase, *, is_at_end: bool) -> bool:
+        raise ValueError("no heir")
+
+
+class UnwillingSink(flow.BatchSink):
+    """A sink that takes nothing over."""
+
+    def __init__(self) -> None:
+        super().__init__(10)
+
+    def write(self, taken: Taken) -> None:
+        pass
+
+    def succeed(self, before: Sink) -> None:
+        raise ValueError("no heir")
+
+
+def test_what_cannot_take_over_from_the_one_before_it_is_started_and_all_else_with_it(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The reload raised, when what had run was ended and nothing else was started."""
+    more = f"""
+a1.sources = r1 r2
+a1.sources.r2.type = {__name__}.Unwilling
+a1.sources.r2.channels = c1
+a1.sinks = k1 k2 k3
+a1.sinks.k3.type = {__name__}.UnwillingSink
+"""
+    write(place, CONFIGURATION + more + "a1.sinks.k3.channel = c1\n")
+    with agent(place) as running:
+        interceptor = "a1.sources.r2.interceptors = i\na1.sources.r2.interceptors.i.type = host\n"
+        write(place, CONFIGURATION + more + "a1.sinks.k3.channel = c2\na1.sinks = k1 k3\n" + interceptor)
+        found = running.reload()
+        assert found is not None and found.sources == {"r2"} and found.sinks == {"k2", "k3"}
+        assert "a1.r2: it can't take over from the source before it" in caplog.text
+        assert "a1.k3: it starts without what the sink before it knew" in caplog.text
+        assert running.sources["r2"].alive and running.sinks["k3"].alive and running.troubles() == {}
+        log(place, "1")
+        wait_until(lambda: written(place) == ["1"])

@@ -23,6 +23,7 @@ from tests.support.events import peek
 from tests.support.flow_agents import CONFIGURATION, agent, log, write, written
 from tests.support.flow_batches import batch_of
 from tests.support.late_channels import OPTIONAL, away, opened_late
+from tests.support.no_threads import no_threads
 from tests.support.waiting import wait_until
 
 # ── an agent ────────────────────────────────────────────────────────────────────────────────────
@@ -408,3 +409,23 @@ def test_an_optional_channel_that_keeps_everybody_waiting_is_away_and_a_required
         for used, raised in ((opened_late(lambda: channel), ChannelAwayError), (channel, type(error))):
             with pytest.raises(raised), asking(used):
                 raise error
+
+
+@pytest.mark.usefixtures("soon")
+def test_an_agent_runs_what_a_reload_starts_though_there_is_no_thread_to_open_an_optional_channel(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The reload raised, when what had run was ended and nothing else was started."""
+    write(place, CONFIGURATION)
+    with agent(place) as running:
+        write(place, OPTIONAL)
+        with no_threads(named="c2-open"):
+            assert running.reload()
+            log(place, "1")
+            wait_until(lambda: written(place) == ["1"])
+        assert "the optional channel c2 can't be opened" in caplog.text
+        log(place, "2")
+        wait_until(lambda: is_open(running.channels["c2"].channel))
+        running.supervisor.look()  # which starts its sink
+        log(place, "3")
+        wait_until(lambda: written(place, "out2")[-1:] == ["3"])
