@@ -138,7 +138,7 @@ def test_a_batch_that_one_channel_has_comes_to_the_other_one_only(
     with agent(place) as running, ExitStack() as stack:
         send = sends(stack, place, "syslogtcp", running)
         send("1")
-        wait_until(lambda: written(place, "out1") == written(place, "out2") == ["1"])
+        wait_until(lambda: written(place, "out1") == written(place, "out2") == ["1"] and running.is_drained())
         broken_c2.breaks(calls=(*SYNCS, "open"))
         send("2")
         wait_until(lambda: fails(running) and written(place, "out1") == ["1", "2"])
