@@ -70,6 +70,16 @@ class BucketFiles:
         except FileExistsError as e:
             raise StorageError(f"{file.in_use} was created by another process; the next file has another name") from e
 
+    def publish(self, file: OpenFile) -> None:
+        """Close a file that can't be cut, and give it its name.
+
+        Raises:
+            StorageError: the file system refused; it may have its name.
+        """
+        assert file.stream is not None
+        self._files.publish(file.stream, file.in_use, file.final)
+        file.is_published = True
+
     def have_own_name(self, file: OpenFile) -> None:
         """Name a file otherwise if another sink, whose files in use are called otherwise, has taken its name."""
         while file.final != file.in_use and self._files.exists(file.final) and self._files.exists(file.in_use):

@@ -17,9 +17,7 @@ import pyarrow.compute as pc
 
 from spillable_stream.arguments import path_text
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.taken_events import id_column
-from spillable_stream.errors import GroupOwnedError, SpillableError, StorageError
+from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks import destinations
 from spillable_stream.flow.sinks.appended_batch import AppendedBatch
@@ -27,14 +25,14 @@ from spillable_stream.flow.sinks.base import BatchSink, Sink, Taken
 from spillable_stream.flow.sinks.bucket_files import BucketFiles
 from spillable_stream.flow.sinks.bucket_notes import BucketNotes
 from spillable_stream.flow.sinks.buckets import Bucketing, BucketPart, Names, RollRules, Times
-from spillable_stream.flow.sinks.destinations import Files, Resolved
+from spillable_stream.flow.sinks.claimed_files import ClaimedFiles
+from spillable_stream.flow.sinks.destinations import Resolved
 from spillable_stream.flow.sinks.naming import Naming
 from spillable_stream.flow.sinks.open_file import Content, OpenFile
 from spillable_stream.flow.sinks.open_files import OpenFiles
 from spillable_stream.flow.sinks.output_directory import OutputDirectory
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of, without
 from spillable_stream.flow.sources.base import Status
-from spillable_stream.format.batch import fit_batch
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.state.ranges import Range, count_of
 
@@ -91,7 +89,6 @@ class BucketSink(BatchSink):
         self._naming = Naming(close_tries, retry_interval)
         self._ending: list[OpenFile] = []  # that an interrupt must not leave half ended
         self._failed: AppendedBatch | None = None
-        self._consumer: Consumer | None = None
         self._place: OutputDirectory | None = None  # where the files are this host's
         self._is_opened = self._appends = False
         Bucketing(f"{path}/{prefix}", times)  # so that a wrong option is refused at once
@@ -116,7 +113,6 @@ class BucketSink(BatchSink):
         """
         super().open(channel, written)
         found = self.resolve()
-        self._files: Files = found.files
         self._appends = found.is_local and self._can_be_cut
         counter = int(self.now() * 1000)
         self._made = BucketFiles(found.files, self._names, self._content, counter, can_be_cut=self._appends)
@@ -125,7 +121,6 @@ class BucketSink(BatchSink):
         self._ending.clear()
         self._failed = None
         self._naming.begin(self.name)
-        self._consumer = None
         before, self._place = self._place, OutputDirectory.of_pattern(found.path) if found.is_local else None
         if self._place is not None:
             if before is not None and before.path == self._place.path:
@@ -137,9 +132,10 @@ class BucketSink(BatchSink):
             channel,
             self.consumer_group,
             self.written,
-            self._files,
+            found.files,
             self._names,
         )
+        self._claimed = ClaimedFiles(self, self._open, self._made, self._notes)
         self._is_opened = True
         self._notes.recover()
 
@@ -159,7 +155,7 @@ class BucketSink(BatchSink):
                 self._finish(file)
             self._naming.again(at_end=True)
         finally:
-            self._give_up_files()  # a store would have them, whole, when their streams are forgotten
+            self._claimed.give_up()  # a store would have them, whole, when their streams are forgotten
             self._notes.close()
 
     # ── a round ─────────────────────────────────────────────────────────────────────────────
@@ -169,7 +165,9 @@ class BucketSink(BatchSink):
         if self._place is not None:
             self._place.require()
         if not self._appends:
-            self._own()
+            with self.asking_channel():
+                consumer = self.channel.consumer(self.consumer_group)
+            self._claimed.own(consumer)
         self._undo_failed()
         self._made.remove_failed()
         self._finish_ending()
@@ -191,6 +189,14 @@ class BucketSink(BatchSink):
     def held_events(self) -> int:
         """See `Sink.held_events`."""
         return sum(count_of(f.ranges) for f in self._open)
+
+    def _finish(self, file: OpenFile) -> None:
+        """Close a file, and give it its name."""
+        if not self._appends:
+            self._claimed.finish(file)
+            return
+        self._ending.append(file)
+        self._finish_ending()
 
     def _finish_surplus(self) -> None:
         for file in self._open.surplus():
@@ -216,10 +222,6 @@ class BucketSink(BatchSink):
         self._open.forget(file)
         file.appended.close()
         return None
-
-    def _create(self, file: OpenFile) -> None:
-        self._made.create(file)
-        self.counters.connection_created_count += 1
 
     # ── files that can be cut ───────────────────────────────────────────────────────────────
 
@@ -264,7 +266,8 @@ class BucketSink(BatchSink):
         if batch.fresh:
             self._note_lengths([*self._open, *batch.fresh], [])
             for file in batch.fresh:
-                self._create(file)
+                self._made.create(file)
+                self.counters.connection_created_count += 1
             for directory in {Path(f.in_use).parent for f in batch.fresh}:
                 sync_directory(directory)
         batch.write()
@@ -286,55 +289,23 @@ class BucketSink(BatchSink):
             self._failed.undo()
             self._failed = None
 
-    def _finish(self, file: OpenFile) -> None:
-        """Close a file, and give it its name."""
-        self._ending.append(file)
-        self._finish_ending()
-
     def _finish_ending(self) -> None:
         """Close files and give them their names, also where an interrupt had left one half ended."""
         while self._ending:
             file = self._ending[0]
             self._open.forget(file)
-            if file.stream is not None:
-                self._publish(file)
-            else:
-                assert file.appended is not None
-                file.appended.close()
-                self._made.have_own_name(file)
-                self._naming.name(file)
+            assert file.appended is not None
+            file.appended.close()
+            self._made.have_own_name(file)
+            self._naming.name(file)
             self.counters.connection_closed_count += 1
             del self._ending[0]
+        self._claimed.finish_ending()
 
     # ── files that count when they are closed ───────────────────────────────────────────────
 
-    def _own(self) -> None:
-        """Own the group. What another consumer had claimed comes again: the open files of it are removed."""
-        with self.asking_channel():
-            consumer = self.channel.consumer(self.consumer_group)
-        if consumer is self._consumer:
-            return
-        self._give_up_files()
-        self._made.remove_failed()
-        self._consumer = consumer
-
-    def _give_up_files(self) -> None:
-        """Remove the files that count when they are closed, and are not: their events come again."""
-        for file in dict.fromkeys([*self._ending, *self._open]):
-            if file.stream is None:
-                continue
-            if file.is_published:  # its events are skipped, also where an interrupt came before that was said
-                self.written.add(file.ranges)
-                self._notes.closed(file)
-                self._ending.remove(file)
-            else:
-                self._discard(file, file.in_use)
-
     def _process_claimed(self) -> Status:
-        consumer = self._consumer
-        assert consumer is not None
-        with self.asking_channel():
-            claimed = consumer.claim(self.batch_size)
+        claimed = self._claimed.claim(self.batch_size)
         self.found_nothing: bool = not claimed
         count = count_of(claimed)
         self.counters.took(count, self.batch_size)
@@ -342,138 +313,28 @@ class BucketSink(BatchSink):
             return Status.BACKOFF
         left = list(claimed)
         try:
-            batch, ids = self._read(consumer, claimed)
+            batch, ids = self._claimed.read(claimed)
             keep = self.written.missing(pa.chunked_array([ids])) if self.written else None
             if keep is not None:
-                self._commit(consumer, ranges_of(ids.filter(pc.invert(keep))))
+                self._claimed.commit(ranges_of(ids.filter(pc.invert(keep))))
                 batch, ids = batch.filter(keep), ids.filter(keep)
                 left = ranges_of(ids)
             parts = self._divide(batch, ids)
             divided = [r for part in parts for r in ranges_of(part.ids)]
             if buried := without(left, divided):
-                self._commit(consumer, buried)
+                self._claimed.commit(buried)
             left = divided
             for part in parts:
                 for file, piece, piece_ids, size in self._open.pieces(part):
                     ranges = ranges_of(piece_ids)
                     left = without(left, ranges)
-                    self._fill(part.place, file, piece, ranges, size)
+                    self._claimed.fill(part.place, file, piece, ranges, size)
         except BaseException:
             self.counters.event_write_fail += 1
-            consumer.release(left)
+            self._claimed.release(left)
             raise
         self.counters.event_drain_success_count += count
         self.exit.passed(batch)
         self.trouble = ""
         self._finish_surplus()
         return Status.READY
-
-    def _commit(self, consumer: Consumer, ranges: list[Range]) -> None:
-        """Commit events that are in their files, or among the dead letters."""
-        with self.asking_channel():
-            consumer.commit(ranges)
-        self.written.remove(ranges)
-
-    def _read(self, consumer: Consumer, ranges: list[Range]) -> tuple[pa.RecordBatch, pa.Array]:
-        with self.asking_channel():
-            found, schema = consumer.read(ranges), self.channel.schema
-        table = pa.Table.from_batches([fit_batch(r.batch, schema) for r in found], schema).combine_chunks()
-        return table.to_batches()[0], pa.concat_arrays([id_column(r) for r in found])
-
-    def _fill(self, place: str, file: OpenFile | None, batch: pa.RecordBatch, ranges: list[Range], size: int) -> None:
-        """Write events into a file, a new one if there is none. One that fails is removed; its events come again."""
-        assert self._consumer is not None
-        if file is None:
-            try:
-                if (before := self._open.get(place)) is not None:
-                    self._finish(before)
-                file = self._made.new(place)
-                self._notes.write_open([*self._open, file])
-                self._create(file)
-            except BaseException:
-                self._consumer.release(ranges)
-                raise
-            self._open.add(file)
-        file.ranges += ranges
-        try:
-            assert file.stream is not None
-            if file.events == 0:
-                file.stream.write(bytes(file.content.begin()))
-            file.stream.write(bytes(file.content.encode(batch)))
-        except BaseException:
-            self._discard(file, file.in_use)
-            raise
-        file.wrote(batch.num_rows, size, time.monotonic())
-
-    def _publish(self, file: OpenFile) -> None:
-        """Close a file, give it its name, and commit its events; the rest of it where that was interrupted."""
-        assert file.stream is not None and self._consumer is not None
-        if not file.is_published:
-            self._require_owner(file)
-            self._made.have_own_name(file)
-            try:
-                file.stream.write(bytes(file.content.end()))
-                self._notes.write_open(self._open, closing=file)
-                self._files.publish(file.stream, file.in_use, file.final)
-                file.is_published = True
-            except BaseException:
-                if not file.is_published:
-                    self._discard(file, file.in_use, file.final)  # it may have its name though the file system says no
-                raise
-        self.written.add(file.ranges)
-        self._notes.closed(file)
-        try:
-            with self.asking_channel():
-                self._consumer.commit(file.ranges)
-        except BaseException:
-            self._ending.remove(file)
-            self._consumer.release(file.ranges)  # they come again, and are skipped
-            self._note_published(file)
-            raise
-        ranges, file.ranges = file.ranges, []
-        self.written.remove(ranges)
-
-    def _require_owner(self, file: OpenFile) -> None:
-        """Refuse to name a file whose events are another owner's by now, which writes them, too.
-
-        Where the channel can't say, the file stays as it is, for a later round.
-        """
-        assert self._consumer is not None
-        try:
-            with self.asking_channel():
-                self._consumer.require_owner()
-        except GroupOwnedError:
-            self._discard(file, file.in_use)
-            raise
-
-    def _note_published(self, file: OpenFile) -> None:
-        """Let a restart skip the events of a file that has its name, also where somebody has moved it away by then."""
-        try:
-            self._notes.write_open(self._open)
-        except SpillableError as e:
-            self._warn_of_failed(
-                f"{e}; if {file.final} is moved away before its events are committed, a restart writes them again",
-                file.final,
-            )
-
-    def _discard(self, file: OpenFile, *paths: str) -> None:
-        """Remove a file that failed by the names that it may have, and give its events back."""
-        assert file.stream is not None and self._consumer is not None
-        self._open.forget(file)
-        self._ending = [other for other in self._ending if other is not file]
-        self._made.fail(paths)
-        try:
-            try:
-                file.stream.close()  # Arrow would do it later, and an object would be there
-            except Exception as e:
-                self._warn_of_failed(f"{file.in_use} could not be closed; its events come again: {e}", file.in_use)
-            try:
-                self._made.remove_failed()
-            except SpillableError as e:
-                self._warn_of_failed(f"{e}; that is tried again, and its events come when it is gone", file.in_use)
-        finally:
-            self._consumer.release(file.ranges)
-            file.ranges = []
-
-    def _warn_of_failed(self, text: str, path: str) -> None:
-        _log.warning("%s: %s", self.name, text, extra=fields(component=self.name, file=path))

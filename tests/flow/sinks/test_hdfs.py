@@ -12,7 +12,7 @@ import pytest
 
 from spillable_stream import Channel, Event
 from spillable_stream.errors import OptionError, StorageError
-from spillable_stream.flow.sinks import bucket_files, bucket_sink, naming
+from spillable_stream.flow.sinks import bucket_files, bucket_sink, claimed_files, naming
 from spillable_stream.flow.sinks.hdfs import Hdfs
 from tests.support.hdfs_sinks import KINDS, NO_ROLLS, drain, files, lines, opened, put
 from tests.support.one_module import replace_in
@@ -76,7 +76,7 @@ def test_files_end_with_the_time_and_when_they_are_idle(
     channel: Channel, tmp_path: Path, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = 100.0
-    for module in (bucket_files, bucket_sink):
+    for module in (bucket_files, bucket_sink, claimed_files):
         replace_in(monkeypatch, module, "time", monotonic=lambda: seconds)
     for options in ({"roll_interval": 30}, {"idle_timeout": 30}):
         out = tmp_path / str(options)

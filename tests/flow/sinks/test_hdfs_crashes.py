@@ -14,7 +14,7 @@ from spillable_stream import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import StorageError
-from spillable_stream.flow.sinks import bucket_sink
+from spillable_stream.flow.sinks import claimed_files
 from spillable_stream.flow.sinks.appended_batch import AppendedBatch
 from spillable_stream.flow.sinks.base import Taken
 from spillable_stream.flow.sinks.hdfs import Hdfs
@@ -66,7 +66,7 @@ STEPS = {
 def test_a_crash_at_any_step_leaves_each_event_once_in_closed_files(
     open_channel: Callable[..., Channel], tmp_path: Path, kind: dict[str, Any], after: bool, call: int
 ) -> None:
-    from spillable_stream.flow.sinks.bucket_sink import BucketSink
+    from spillable_stream.flow.sinks.claimed_files import ClaimedFiles
     from spillable_stream.flow.sinks.destinations import LocalFiles
     from spillable_stream.flow.sinks.naming import Naming
     from spillable_stream.flow.sinks.written import NoteFile
@@ -95,7 +95,7 @@ def test_a_crash_at_any_step_leaves_each_event_once_in_closed_files(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(target, name, dies)
             patch.setattr(AppendedBatch, "undo", lambda *_: None)
-            patch.setattr(BucketSink, "_discard", lambda *_: None)
+            patch.setattr(ClaimedFiles, "_discard", lambda *_: None)
             with contextlib.suppress(Killed):
                 drain(sink)
         channel.close()
@@ -129,7 +129,7 @@ def test_a_crash_soon_after_a_crash_before_the_commit_leaves_each_event_once(
             patch.setattr({"OutputFile": OutputFile, "TakeTransaction": TakeTransaction}[owner], method, dies)
             patch.setattr(Consumer if run == 0 else LocalFiles, "commit" if run == 0 else "publish", dies)
             patch.setattr(AppendedBatch, "undo", dies)
-            patch.setattr("spillable_stream.flow.sinks.bucket_sink.BucketSink._discard", dies)
+            patch.setattr("spillable_stream.flow.sinks.claimed_files.ClaimedFiles._discard", dies)
             drain(sink)
             sink.close()
         channel.close()
@@ -278,7 +278,12 @@ def test_an_interrupt_of_a_sink_whose_files_count_when_they_are_closed_leaves_ea
             put(channel, *wanted)
             assert sink.process() is sink.process() is Status.READY
             interrupts = Interrupts(
-                number, "sinks/bucket_files.py", "sinks/bucket_sink.py", "sinks/bucket_notes.py", "sinks/written.py"
+                number,
+                "sinks/bucket_files.py",
+                "sinks/bucket_sink.py",
+                "sinks/bucket_notes.py",
+                "sinks/claimed_files.py",
+                "sinks/written.py",
             )
             interrupts.run(sink.process if phase == "process" else sink.close)
             hit = interrupts.hit
@@ -350,7 +355,7 @@ def test_a_compressed_file_without_a_name_in_use_does_not_count_before_it_is_who
     drain(first)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         patch.setattr(LocalFiles, "publish", dies)
-        patch.setattr(bucket_sink.BucketSink, "_discard", lambda *_: None)
+        patch.setattr(claimed_files.ClaimedFiles, "_discard", lambda *_: None)
         first.close()
     channel.close()
     channel = open_channel()
