@@ -141,7 +141,7 @@ class SinkRunner(RoundsRunner):
         try:
             for wired in self._wired:
                 if wired not in self._unopened:
-                    with self._or_later(wired, ChannelAwayError if wired[0].keeps_note else Exception):
+                    with self._or_later(wired, (ChannelAwayError,) if wired[0].keeps_note else FAILURES):
                         self._open(wired)
                         opened.append(wired[0])
         except BaseException as e:
@@ -161,23 +161,25 @@ class SinkRunner(RoundsRunner):
         self._open_failures.pop(sink.name, None)
 
     @contextmanager
-    def _or_later(self, wired: _Wired, kind: type[Exception] = ChannelAwayError) -> Iterator[None]:
+    def _or_later(
+        self, wired: _Wired, kinds: tuple[type[Exception | SystemExit], ...] = (ChannelAwayError,)
+    ) -> Iterator[None]:
         """Open a sink of a group later if the block fails in some way: others work without it; raises if none is left.
 
         Args:
             wired: the sink.
-            kind: such errors; by default, that its channel is away.
+            kinds: such errors; by default, that its channel is away.
         """
         try:
             yield
-        except kind as e:
+        except kinds as e:
             self._put_off(wired, e)
             self._unopened.append(wired)
             if len(self._unopened) == len(self._wired):
                 self._opened = False
                 raise
 
-    def _put_off(self, wired: _Wired, e: Exception) -> None:
+    def _put_off(self, wired: _Wired, e: Exception | SystemExit) -> None:
         """Let a sink be asked in vain until it is opened."""
         sink, _, written = wired
         is_away = isinstance(e, ChannelAwayError)
@@ -211,7 +213,7 @@ class SinkRunner(RoundsRunner):
             if is_open(wired[1]) and time.monotonic() >= self._open_again_at.get(wired[0].name, 0.0):
                 try:
                     self._open(wired)
-                except Exception as e:
+                except FAILURES as e:
                     self._put_off(wired, e)
                 else:
                     found.append(wired)

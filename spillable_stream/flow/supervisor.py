@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.late_channel import ChannelAwayError
-from spillable_stream.flow.runner import Runner, StartWaitsError, doubled_seconds
+from spillable_stream.flow.runner import FAILURES, Runner, StartWaitsError, doubled_seconds
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.own_thread import NoThreadError, start_thread
 
@@ -97,7 +97,7 @@ class Supervisor:
         try:
             self.require_ended(watched.runner)
             watched.runner.start()
-        except Exception as e:
+        except FAILURES as e:
             self._start_failed(watched, e)
         else:
             watched.trouble, watched.waits, watched.is_away = "", False, False
@@ -106,7 +106,7 @@ class Supervisor:
                 watched.is_starting = False
                 self._changed.notify_all()
 
-    def _start_failed(self, watched: _Watched, e: Exception) -> None:
+    def _start_failed(self, watched: _Watched, e: Exception | SystemExit) -> None:
         name = watched.runner.name
         with self._changed:
             if self._watched.get(name) is not watched:

@@ -226,7 +226,7 @@ class Refusing(Kept):
     """A sink that can't be opened while there is an error."""
 
     keeps_note = True
-    error: Exception | None = None
+    error: Exception | SystemExit | None = None
 
     def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
         super().open(channel, written)
@@ -418,9 +418,13 @@ class Unreachable(Refusing):
     keeps_note = False
 
 
+@pytest.mark.parametrize("error", [StorageError("the server is down"), SystemExit("a mistake")], ids=repr)
 @pytest.mark.parametrize("kind", [Failover, LoadBalance])
 def test_a_group_starts_without_a_sink_that_has_no_note_and_cannot_be_opened_and_it_takes_its_place_later(
-    open_channel: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch, kind: type[SinkProcessor]
+    open_channel: Callable[..., Channel],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[SinkProcessor],
+    error: Exception | SystemExit,
 ) -> None:
     """The others did not take over, so a failover whose first server was down at the start did not run at all."""
     monkeypatch.setattr(sink_runner, "_FAILED_SECONDS", 0.0)
@@ -430,8 +434,8 @@ def test_a_group_starts_without_a_sink_that_has_no_note_and_cannot_be_opened_and
         sink.name, sink.channel_name = name, "c1"
     processor.configure(sinks)
     runner = SinkRunner([(sink, channel, written) for sink in sinks.values()], processor, "a1.g")
-    sinks["k1"].error = sinks["k2"].error = StorageError("the server is down")
-    with pytest.raises(StorageError):
+    sinks["k1"].error = sinks["k2"].error = error
+    with pytest.raises(type(error)):
         runner._prepare()
     sinks["k2"].error = None
     runner._prepare()

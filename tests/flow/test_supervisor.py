@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import threading
 
 import pytest
@@ -113,6 +114,17 @@ def test_what_was_stopped_is_left_alone() -> None:
     runner.alive = False
     supervisor.look()
     assert runner.tries == 1 and supervisor.troubles() == {}
+
+
+def test_a_start_that_exits_has_failed_and_why_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    class Exits(Told):
+        def start(self) -> None:
+            sys.exit("a mistake")
+
+    supervisor = Supervisor()
+    supervisor.start(Exits())
+    assert supervisor.troubles() == {"a1.k1": "SystemExit: a mistake"}
+    assert "is tried again in 3 s: a mistake" in caplog.text
 
 
 def test_a_start_whose_error_has_no_text_has_failed_like_another_one(caplog: pytest.LogCaptureFixture) -> None:
