@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from spillable_stream.block_value import block_value
@@ -53,7 +54,14 @@ class _StoreOptions(Control):
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Options of an open channel that differ from the stored ones, and what is called when they are stored."""
+    """Options of an open channel that differ from the stored ones, and what is called when they are stored.
+
+    Args:
+        engine: the channel.
+        options: the options.
+        then: what is called.
+        before: those of the stored ones that are stored again if the others are taken back.
+    """
 
     engine: Engine
     options: dict[str, Any]
@@ -97,10 +105,30 @@ class _Change:
 
     def _still_ours(self) -> dict[str, Any]:
         now = self.engine.follow().options
-        return {name: old for name, old in self.before.items() if getattr(now, name) == self.options[name]}
+        with _mutex:
+            return {name: old for name, old in self.before.items() if getattr(now, name) == self.options[name]}
 
 
-_waiting: ContextVar[list[_Change] | None] = ContextVar("waiting", default=None)
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """What opens in a `stored_together` have asked for: the changes, and the names of all options."""
+
+    changes: list[_Change] = field(default_factory=list)
+    wanted: list[tuple[Engine, Iterable[str]]] = field(default_factory=list)
+
+
+_block: ContextVar[_Block | None] = ContextVar("block", default=None)
+_mutex = threading.Lock()
+_unsettled: list[_Change] = []  # of this process, that may be taken back
+
+
+def _settle(engine: Engine, names: Iterable[str]) -> None:
+    """Let options of a channel stay as they are, whoever stored them and may take that back: others want them, too."""
+    with _mutex:
+        for change in _unsettled:
+            if change.engine.path == engine.path:
+                for name in names:
+                    change.before.pop(name, None)
 
 
 @contextmanager
@@ -115,28 +143,44 @@ def stored_together(stores: Callable[[], object] = lambda: None) -> Iterator[Non
     Raises what `store_options` raises, at the end, and what ``stores`` raises. Then the others have their old options
     again, as far as their disks and stores answer.
     """
-    if _waiting.get() is not None:
+    if _block.get() is not None:
         yield  # at the end of the outer block
         return
-    waiting: list[_Change] = []
-    with block_value(_waiting, waiting):
+    block = _Block()
+    with block_value(_block, block):
         yield
-    for change in waiting:
+    for change in block.changes:
         if change.is_wanted:
-            check_capacities(change.engine.path, _options_after(waiting, change.engine))
-    with ExitStack() as undo:
-        for change in waiting:
+            check_capacities(change.engine.path, _options_after(block.changes, change.engine))
+    with ExitStack() as ending, ExitStack() as undo:
+        for change in block.changes:
             if change.is_wanted:
                 stores()
+                ending.callback(_forget, change)
+                _remember(change)
                 undo.callback(change.restore)
                 change.store()
         stores()
         undo.pop_all()
+        for engine, names in block.wanted:
+            if not engine.log.closed:
+                _settle(engine, names)
+
+
+def _remember(change: _Change) -> None:
+    with _mutex:
+        _unsettled.append(change)
+
+
+def _forget(change: _Change) -> None:
+    with _mutex:
+        _unsettled[:] = [other for other in _unsettled if other is not change]
 
 
 def options_to_be(engine: Engine) -> ChannelOptions:
     """Return a channel's options, with those that are yet to be stored at the end of a `stored_together`."""
-    return _options_after(_waiting.get() or (), engine)
+    block = _block.get()
+    return _options_after(() if block is None else block.changes, engine)
 
 
 def _options_after(waiting: Iterable[_Change], engine: Engine) -> ChannelOptions:
@@ -164,14 +208,19 @@ def store_options(engine: Engine, given: dict[str, Any], then: Callable[[], obje
     stored, to_be = engine.state.options, options_to_be(engine)
     before = {name: getattr(stored, name) for name in engine.without_fixed(given)}
     changed = {name: given[name] for name, old in before.items() if not given[name] == old == getattr(to_be, name)}
+    block = _block.get()
+    if block is not None:
+        block.wanted.append((engine, before))
     if not changed:
+        if block is None:
+            _settle(engine, before)
         return
     if engine.log.is_view:
         engine.refuse_to_write(f"another value of {', '.join(map(named, changed))}")
     check_capacities(engine.path, to_be.changed(changed))
     change = _Change(engine, changed, then, {name: before[name] for name in changed})
-    waiting = _waiting.get()
-    if waiting is None:
+    if block is None:
         change.store()
+        _settle(engine, before)
     else:
-        waiting.append(change)
+        block.changes.append(change)

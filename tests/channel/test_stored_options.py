@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import pytest
 
 from spillable_stream import Channel, Event, UnsafeStoreError
+from spillable_stream.channel import stored_options
 from spillable_stream.channel.stored_options import check_capacities, options_to_be, store_options, stored_together
-from spillable_stream.engine.append_plan import CommitResult
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.requests import Request
 from spillable_stream.errors import OptionError, ReadonlyChannelError, StorageError
 from spillable_stream.format.frame import Payload
@@ -339,3 +341,44 @@ def test_a_spool_and_its_channel_are_settled_together(tmp_path: Path) -> None:
         put(channel, b"x")
         assert settings() == [capacity, capacity, durability == "memory"]
         channel.close()
+
+
+@pytest.mark.parametrize("is_together", [True, False])
+def test_an_option_that_another_open_wants_too_stays_when_a_block_that_hung_takes_its_options_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_together: bool
+) -> None:
+    """An agent ran from files with that option, and the channel had the value of files from long before."""
+    for name in ("a", "b"):
+        Channel(tmp_path / name, keep_alive=3.0, retention_ms=1000).close()
+    at_b, go_on, refused = threading.Event(), threading.Event(), list[str]()
+
+    class Hangs(stored_options._StoreOptions):
+        def plan(self, plan: AppendPlan) -> CommitResult:
+            if str(self.path) == str(tmp_path / "b"):
+                at_b.set()
+                go_on.wait()
+                raise StorageError("the disk is gone")
+            return super().plan(plan)
+
+    def store() -> None:
+        try:
+            with stored_together():
+                opened = [Channel(tmp_path / name, keep_alive=5.0, retention_ms=2000) for name in ("a", "b")]
+        except StorageError as e:
+            refused.append(str(e))
+        for channel in opened:
+            channel.close()
+
+    monkeypatch.setattr(stored_options, "_StoreOptions", Hangs)
+    storing = threading.Thread(target=store)
+    storing.start()
+    assert at_b.wait(60)
+    with stored_together() if is_together else nullcontext():
+        other = Channel(tmp_path / "a", keep_alive=5.0)
+    go_on.set()
+    storing.join(60)
+    assert refused
+    with other:
+        options = other.engine().follow().options
+        assert (options.keep_alive, options.retention_ms) == (5.0, 1000)
+    assert not stored_options._unsettled
