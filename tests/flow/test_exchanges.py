@@ -88,7 +88,6 @@ def test_a_file_that_changes_while_another_content_of_it_hangs_is_read_and_the_h
     place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It stayed unread until the disk answered, so nobody could correct the file that named a disk which hung."""
-    monkeypatch.setattr(assembling, "_LONG_SECONDS", 0.0)
     with agent(place) as running:
         opening, go_on = threading.Event(), threading.Event()
         open_one = several_channels.WantedChannel.open
@@ -102,6 +101,7 @@ def test_a_file_that_changes_while_another_content_of_it_hangs_is_read_and_the_h
         monkeypatch.setattr(several_channels.WantedChannel, "open", hang)
         changed(place, running)
         wait_until(lambda: not running.wait(0.001) and opening.is_set())
+        monkeypatch.setattr(assembling, "_LONG_SECONDS", 0.0)
         wait_until(lambda: not running.wait(0.001) and "after 0 s, at the channel c2; check its disk" in caplog.text)
         write(place, CONFIGURATION.replace("checkpointDir = {dir}/c2", "checkpointDir = {dir}/c4"))
         wait_until(lambda: not running.wait(0.001) and str(running.channels["c2"].channel.path).endswith("c4"))
@@ -127,10 +127,8 @@ def test_files_are_read_no_more_while_too_many_contents_of_them_hang_and_are_rea
         changed(place, running)
         begin(running, builds)
 
-        def replace_by(path: str) -> None:  # at once: what is half written would be one more content
-            text = CONFIGURATION.replace("checkpointDir = {dir}/c2", f"checkpointDir = {{dir}}/{path}")
-            (place / "new").write_text(text.format(dir=place))
-            (place / "new").replace(place / "flume.conf")
+        def replace_by(path: str) -> None:
+            write(place, CONFIGURATION.replace("checkpointDir = {dir}/c2", f"checkpointDir = {{dir}}/{path}"))
 
         builds.hangs.clear()
         replace_by("c4")

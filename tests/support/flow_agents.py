@@ -35,8 +35,9 @@ a1.sinks.k2.channel = c2
 
 
 def write(place: Path, text: str) -> None:
-    """Write the agent's file."""
-    (place / "flume.conf").write_text(text.format(dir=place))
+    """Write the agent's file, at once: what is half written would be one more content."""
+    (place / "flume.conf.new").write_text(text.format(dir=place))
+    (place / "flume.conf.new").replace(place / "flume.conf")
 
 
 def log(place: Path, *lines: str) -> None:
