@@ -11,6 +11,7 @@ from typing import Any
 
 from spillable_stream.arguments import path_text, text
 from spillable_stream.errors import OptionError
+from spillable_stream.options import CHANNEL, CREATION, HANDLE, parse_options
 from spillable_stream.shown_value import shown
 
 __all__ = ["read_config"]
@@ -38,7 +39,8 @@ def read_config(path: str | os.PathLike[str], name: str | None = None) -> dict[s
 
     Raises:
         ImportError: it is an agent's properties, and javaproperties is not installed.
-        OptionError: it has no such channel, or names a type that there is not; or an argument is not of its type.
+        OptionError: it has no such channel, or names a type or an option that there is not, or a value that is not
+            allowed; or an argument is not of its type.
     """
     path = path_text("the configuration file", path)
     if name is not None:
@@ -58,7 +60,16 @@ def read_config(path: str | os.PathLike[str], name: str | None = None) -> dict[s
         renamed = _RENAMED[kind.lower()]
         values = {renamed.get(key, key): value for key, value in values.items()}
         values = {"memoryCapacity": _MEMORY_CAPACITIES[kind.lower()], **values}
+    _check(path, {key: value for key, value in values.items() if key != "path"})
     return values
+
+
+def _check(path: str | os.PathLike[str], options: Mapping[str, str]) -> None:
+    """Refuse an option that a channel does not have, or a value out of range, with the name of the file."""
+    try:
+        parse_options(options, (CHANNEL, CREATION, HANDLE), where="a channel")
+    except OptionError as e:
+        raise OptionError(f"{os.fspath(path)}: {e}", e.option) from None
 
 
 def _has_channels(content: str) -> bool:

@@ -59,6 +59,8 @@ def test_a_configuration_of_flumes_types(path: Path, tmp_path: Path, lines: str,
         ("[channel]\npath = x ; mine\n", "path is 'x ; mine'; write a comment on a line of its own"),
         ("[channel]\npath = x\nkeepAlive = 5 # seconds\n", "write a comment on a line of its own"),
         ("[other]\npath = x\n", r"a section \[channel\]"),
+        ("[channel]\npath = x\nretention = 7d\n", "'retention' is not an option of a channel; the nearest are"),
+        ("[channel]\npath = x\nretentionMs = a week\n", "retentionMs must be milliseconds.* not 'a week'"),
     ],
 )
 def test_a_configuration_that_is_wrong_names_its_file(tmp_path: Path, text: str, message: str) -> None:
