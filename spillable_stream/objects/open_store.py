@@ -30,5 +30,5 @@ def open_store(location: Location, *, has_answered: bool = False) -> Store:
         return CloudStore(location, has_answered=has_answered)
     directory = Path(location.prefix)
     if why := FileSystem().why_impossible(directory / IDENTITY):
-        raise OptionError(f"nothing can be stored in {directory}: {why}; give the path of a directory")
+        raise OptionError(f"no channel or backup can be at {directory}: {why}; give the path of a directory")
     return DirectoryStore(directory)

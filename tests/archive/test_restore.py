@@ -52,6 +52,9 @@ def test_a_place_without_a_backup_and_an_address_where_nothing_can_be_are_refuse
     with pytest.raises(OptionError, match="without options or credentials"):
         ss.restore(copy, "s3://key@bucket/orders")
     assert not (tmp_path / "nothing").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(OptionError, match=f"no channel or backup can be at {tmp_path / 'file'}: it, or a part of it"):
+        ss.restore(tmp_path / "file", tmp_path / "r")
 
 
 def test_a_directory_that_is_not_a_backup_is_named_as_the_user_named_it(path: Path, tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ def test_a_store_that_cannot_be_asked_is_status_2(tmp_path: Path, monkeypatch: p
     (tmp_path / "file").touch()
     done = run("check-store", f"object+file://{tmp_path}/file/orders")
     assert done.exit_code == 2 and done.stderr.startswith(
-        f"OptionError: nothing can be stored in {tmp_path}/file/orders: "
+        f"OptionError: no channel or backup can be at {tmp_path}/file/orders: "
     )
     said = json.loads(run("check-store", "--json", "s3a://bucket/orders").stdout)
     assert said["path"] == "s3a://bucket/orders" and said["error"] == "OptionError"

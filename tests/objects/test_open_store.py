@@ -42,5 +42,5 @@ def test_without_obstore_a_directory_works_and_a_cloud_says_what_to_install(
 def test_a_directory_that_can_not_be_is_refused(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(OptionError, match=f"nothing can be stored in {tmp_path}/.*{why}"):
+    with pytest.raises(OptionError, match=f"no channel or backup can be at {tmp_path}/.*{why}"):
         open_store(Location.parse(f"object+file://{tmp_path}/{name}"))
