@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import spillable_stream
-from spillable_stream import errors
+from spillable_stream import Channel, Event, errors, flow, spark
 
 ROOT = Path(__file__).parents[1]
 
@@ -36,6 +38,39 @@ def test_everything_public_is_documented(name: str) -> None:
         for member, value in vars(thing).items():
             if not member.startswith("_") and callable(value):
                 assert inspect.getdoc(value), f"{name}.{member}"
+
+
+def public_calls() -> Iterator[tuple[str, Callable[..., object]]]:
+    for module in (spillable_stream, spark, flow):
+        for name in module.__all__:
+            thing = getattr(module, name)
+            members = vars(thing) if inspect.isclass(thing) else ()
+            calls = [(name, thing), *((f"{name}.{m}", getattr(thing, m)) for m in members if not m.startswith("_"))]
+            yield from ((f"{module.__name__}.{at}", call) for at, call in calls if callable(call))
+
+
+def test_help_shows_no_address_as_a_default() -> None:
+    shown = {}
+    for name, call in public_calls():
+        with suppress(ValueError):  # a signature that C code does not tell
+            shown[name] = str(inspect.signature(call))
+    assert "spillable_stream.restore" in shown and "spillable_stream.flow.InterceptorChain" in shown
+    assert [name for name, signature in shown.items() if " at 0x" in signature] == []
+
+
+def test_what_a_user_is_handed_says_in_a_shell_what_it_is(tmp_path: Path) -> None:
+    async def call(event: object) -> None: ...
+
+    with Channel(tmp_path / "c", minimum_required_space=0) as channel, channel.put_transaction() as put:
+        put.put(Event(b"x"))
+        assert repr(put) == "PutTransaction(open, 1 event)"
+        assert repr(channel.take_transaction("g")) == "TakeTransaction(new, 0 events)"
+        assert repr(channel.consumer("g")) == "Consumer('g')"
+        assert repr(channel.worker("g", print)) == "Worker('g', new)"
+        assert repr(channel.async_worker("g", call)) == "AsyncWorker('g', new)"
+        with spillable_stream.serve_metrics([channel]) as server:
+            assert repr(server) == f"MetricsServer('127.0.0.1', {server.port})"
+    assert repr(put) == "PutTransaction(closed, 1 event)"
 
 
 USE = """

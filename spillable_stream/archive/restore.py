@@ -64,7 +64,7 @@ def restore(
     *,
     new_identity: bool = False,
     progress: OnProgress | None = None,
-    may_replace: MayReplace = lambda _: False,
+    may_replace: MayReplace | None = None,
 ) -> RestoreReport:
     """Create a channel from a backup, as the channel was at its moment: events, groups, options, producers and queries.
 
@@ -79,7 +79,8 @@ def restore(
             successor, which is refused while the original is where it was.
         progress: is told how far it is: the restore in bytes, then the verify; if it raises, nothing is created.
         may_replace: is told in words what another process has begun at an address and not finished, such as a restore
-            of an earlier backup that was killed, and tells whether to replace it. That process must be gone.
+            of an earlier backup that was killed, and tells whether to replace it. That process must be gone. By default
+            it stays, and a `ChannelError` says so.
 
     Raises:
         NotAChannelError: there is no backup at ``copy``.
@@ -87,14 +88,14 @@ def restore(
         ForeignDirectoryError: the original is where it was, and ``new_identity`` is false.
         ChannelBusyError: another backup took the place of this one meanwhile; nothing was created.
         CorruptionError: the backup is damaged; nothing was created.
-        OptionError: an argument is not of its type; nothing can be at ``copy``, or no channel at ``to``; or ``to`` is
-            in a store, and events of the backup wait until they are due.
+        OptionError: an argument is not of its type; nothing can be at ``copy``, or no channel at ``to``.
         UnsafeStoreError: the store of ``to`` does not create objects only if they are absent.
         UnsupportedFormatError: a newer version wrote the backup.
         StorageError: the file system or the store refused; nothing was created, unless the error says that this is not
             known, or that the channel may not outlive a power cut.
     """
-    new_identity, may_replace = flag("new_identity", new_identity), function("may_replace", may_replace)
+    new_identity = flag("new_identity", new_identity)
+    may_replace = _may_not if may_replace is None else function("may_replace", may_replace)
     location, path = archive_location(copy), channel_path(to)
     store, where = open_store(location), shown_location(location)
     manifest = newest_manifest(store, where)
@@ -118,6 +119,10 @@ def restore(
     _log.info("restored %s from %s up to the event %d", path, where, manifest.last_id, extra=more)
     of = where, manifest.number, manifest.taken_at, manifest.last_id
     return RestoreReport(made.channel, str(path), *of, made.events, new_identity, made.delayed_events)
+
+
+def _may_not(_: str) -> bool:
+    return False
 
 
 def _require_original_gone(manifest: Manifest, where: str) -> None:

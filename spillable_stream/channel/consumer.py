@@ -124,6 +124,9 @@ class Consumer:
         elif orphans and not resume:
             self._engine.commit(Rollback(orphans))
 
+    def __repr__(self) -> str:
+        return f"Consumer({self.group!r})"
+
     @property
     def is_lost(self) -> bool:
         """Whether a commit was refused because the group is another's; whoever wants it again needs a new consumer."""

@@ -52,7 +52,6 @@ class TakeTransaction(Transaction, Generic[EventT]):
         self._claimed: list[Range] = []  # by the take that is under way, or that an interrupt has ended
         self._moved_at = 0  # the consumer's, before the first claim
         self._expiring: list[ReadBatch] = []  # what `take_batch` gave of events with a ttl
-        self.count: int = 0
 
     def take(self, timeout_seconds: Duration | None = None) -> EventT | None:
         """Take the next event.

@@ -17,6 +17,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import NoReturn, Self
 
+from spillable_stream.counted import counted
 from spillable_stream.engine.append_plan import NOTHING_COMMITTED, CommitResult
 from spillable_stream.engine.engine import Engine
 from spillable_stream.errors import SpillableError, TransactionStateError
@@ -42,6 +43,7 @@ class Transaction:
     """What put and take transactions share: the states, and the ``with`` statement."""
 
     state: State = NEW  # also of one whose constructor failed
+    count: int = 0
 
     def __init__(self, engine: Engine) -> None:
         self.state = NEW
@@ -114,6 +116,9 @@ class Transaction:
         if self.state is OPEN:
             raise TransactionStateError("close() needs a transaction that is not open; commit it or roll it back first")
         self.state = CLOSED
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.state.value}, {counted(self.count, 'event')})"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} can't be copied or pickled; begin another one where you need it")

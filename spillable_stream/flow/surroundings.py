@@ -14,7 +14,7 @@ from dataclasses import dataclass
 __all__ = ["REAL", "Surroundings"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Surroundings:
     """The world around a flow.
 
@@ -31,6 +31,9 @@ class Surroundings:
     host_address: Callable[[], str | None]
     random_bytes: Callable[[int], bytes]
     monotonic: Callable[[], float] = time.monotonic
+
+    def __repr__(self) -> str:
+        return "Surroundings(…)"  # `help` shows it as a default
 
 
 def _now_ms() -> int:

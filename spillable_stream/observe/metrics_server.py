@@ -71,6 +71,9 @@ class MetricsServer:
             self._server.server_close()
             raise
 
+    def __repr__(self) -> str:
+        return f"MetricsServer({self.host!r}, {self.port})"
+
     def problems(self) -> dict[str, str]:
         """Return by its path why each channel could not be looked at, of those that could not."""
         return {seen.path: seen.problem for seen in self._observe() if seen.problem}

@@ -87,6 +87,9 @@ class AsyncProducer:
         self._waiting: dict[tuple[ProducerBatch, asyncio.AbstractEventLoop], _Waiting] = {}
         self._room = AsyncRoom(self._producer)
 
+    def __repr__(self) -> str:
+        return f"Async{self._producer!r}"
+
     @property
     def producer_id(self) -> str:
         """The producer's ID."""

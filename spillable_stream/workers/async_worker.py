@@ -113,6 +113,9 @@ class AsyncWorker:
         self._worker = worker
         self._call = call
 
+    def __repr__(self) -> str:
+        return f"Async{self._worker!r}"
+
     async def run(self, *, until_empty: bool = False, stop_timeout_seconds: Duration = 30.0) -> None:
         """Work until `stop` is called, the process gets SIGTERM, or this is cancelled.
 

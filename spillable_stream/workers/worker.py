@@ -89,6 +89,9 @@ class Worker:
         self._calls: Calls | None = None
         self._reporting: Reporting | None = None
 
+    def __repr__(self) -> str:
+        return f"Worker({self.group!r}, {self._state})"
+
     # ── use ─────────────────────────────────────────────────────────────────────────────────
 
     def run(self, *, until_empty: bool = False, stop_timeout_seconds: Duration = 30.0) -> None:

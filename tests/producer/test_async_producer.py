@@ -177,7 +177,7 @@ def test_a_producer_that_was_given_stays_open(produce: MakeProducer, target: Fak
     async def main() -> None:
         async with AsyncProducer(producer) as both:
             await both.send(b"x")
-            assert both.producer_id == producer.producer_id
+            assert both.producer_id == producer.producer_id and repr(both) == f"Async{producer!r}"
 
     asyncio.run(main())
     assert target.bodies == [b"x"] and target.closed == 0
