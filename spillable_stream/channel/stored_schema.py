@@ -12,8 +12,11 @@ from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import encode_schema, merge_schemas, mismatch
 from spillable_stream.format.frame import MAX_SCHEMAS, FrameType
 from spillable_stream.format.record import SchemaRecord
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["has_columns", "store_columns", "widened"]
+
+_log = log_of(__name__)
 
 
 def widened(path: object, schemas: Sequence[pa.Schema], schema: pa.Schema, *, typed: bool) -> pa.Schema:
@@ -71,6 +74,8 @@ def store_columns(engine: Engine, schema: pa.Schema, *, whole: bool = False) -> 
         engine.refuse_to_write("another column")
     added: SchemaRecord = {"id": len(schemas), "schema": encode_schema(merged)}
     engine.commit(Control(FrameType.SCHEMA, added))
+    new = ", ".join(merged.names[len(schemas[-1]) :])
+    _log.info("%s has more columns, which stay: %s", engine.path, new, extra=fields(engine.path))
     return store_columns(engine, schema)
 
 

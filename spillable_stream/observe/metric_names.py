@@ -229,7 +229,7 @@ METRICS: tuple[Metric, ...] = (
            "Events that were lost or removed before the group took them, until it takes a later one.",
            _of_groups(lambda _, __, g: count_of(g.lost) + count_of(g.removed))),
     Metric("spillable_worker_healthy", MetricKind.GAUGE, _GROUP,
-           "Whether the group's worker, the last one that was created, works as it should: 1 or 0.",
+           "Whether the group's worker, the last one that was created, runs and works as it should: 1 or 0.",
            _of_workers(lambda workers: workers[-1].is_healthy)),
     Metric("spillable_worker_done_events", MetricKind.COUNTER, _GROUP,
            "Events for which the function of the group's workers returned: the program's own, or else the last one.",

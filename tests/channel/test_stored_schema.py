@@ -49,6 +49,15 @@ def test_new_nullable_columns_are_added_and_read_as_null_before(path: Path, open
     assert open_channel().schema.names == ["n", "s"]
 
 
+def test_the_log_names_the_columns_that_were_added(open_channel: Open, caplog: pytest.LogCaptureFixture) -> None:
+    channel = open_channel(schema=pa.schema([N]))
+    with caplog.at_level("INFO", "spillable_stream.channel.stored_schema"):
+        channel.evolve(pa.schema([N]))
+        assert not caplog.messages
+        channel.evolve(pa.schema([N, ("misspelled", pa.string()), ("other", pa.int8())]))
+    assert caplog.messages == [f"{channel.path} has more columns, which stay: misspelled, other"]
+
+
 def test_a_new_column_without_a_type_is_refused(open_channel: Open) -> None:
     channel = open_channel(schema=pa.schema([N]))
     with pytest.raises(SchemaError, match="the column 'm' has the type null"):
