@@ -295,13 +295,13 @@ def resolve(path: str, system: Mapping[str, str], environment: Mapping[str, str]
 
 def _in_default(path: str, system: Mapping[str, str], environment: Mapping[str, str]) -> str:
     default = system.get("fs.defaultFS") or _core_site(system, environment)
+    is_local = not default or default.startswith("file:")
+    home = environment.get("HOME", "/") if is_local else f"/user/{environment.get('USER', '')}"
+    place = path if path.startswith("/") else f"{home}/{path}"
     if not default:
-        _log.info(
-            "the path %s has no scheme, and there is no fs.defaultFS: it is a local one", path, extra=fields(file=path)
-        )
-        default = "file://"
-    home = environment.get("HOME", "/") if default.startswith("file:") else f"/user/{environment.get('USER', '')}"
-    return default.rstrip("/") + (path if path.startswith("/") else f"{home}/{path}")
+        text = "the path %s has no scheme, and there is no fs.defaultFS: it is %s on this host"
+        _log.info(text, path, place, extra=fields(file=path))
+    return (default or "file://").rstrip("/") + place
 
 
 def _core_site(system: Mapping[str, str], environment: Mapping[str, str]) -> str:

@@ -32,6 +32,14 @@ def test_paths_lead_to_local_files(path: str, system: dict[str, str], expected: 
     assert (found.path, found.is_local) == (expected, True)
 
 
+def test_the_log_says_where_on_this_host_a_path_without_a_file_system_leads(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "spillable_stream.flow"):
+        resolve("logs/%Y", {}, HOME)
+    assert caplog.messages == [
+        "the path logs/%Y has no scheme, and there is no fs.defaultFS: it is /home/me/logs/%Y on this host"
+    ]
+
+
 @pytest.mark.parametrize("key", ["spillable.conf.dir", "HADOOP_CONF_DIR"])
 def test_the_default_file_system_is_read_from_hadoops_configuration(tmp_path: Path, key: str) -> None:
     site = "<configuration><property><name>fs.defaultFS</name><value>nosuch://x</value></property></configuration>"
