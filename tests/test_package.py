@@ -246,7 +246,7 @@ print(*sorted(m for m in sys.modules if m.startswith("spillable_stream.") or m i
 OF_SINKS = {"sink_channel", "sink_options", "sink_plan", "writer", "task_stage"}
 OF_SOURCES = {"stream_reader", "stream_query", "batch_plan", "query_position", "late_commit"}
 OF_BATCH_SOURCES = {"batch_reader"}
-OF_SEVERAL_CHANNELS = {"set_reader", "set_members", "set_batch_reader", "sharded_plan", "sharded_writer"}
+OF_SEVERAL_CHANNELS = {"set_reader", "set_members", "set_batch_reader", "sharded_channels", "sharded_writer"}
 
 
 @pytest.mark.parametrize(

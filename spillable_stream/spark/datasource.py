@@ -275,7 +275,7 @@ class SpillableDataSource(DataSource):
         path = self._path_to_write()
         if options.shards is None:
             return plan_sink(path, options, schema)
-        from spillable_stream.spark.sink.sharded_plan import plan_sharded_sink
+        from spillable_stream.spark.sink.sharded_channels import plan_sharded_sink
 
         return plan_sharded_sink(path, options, schema)
 

@@ -23,7 +23,7 @@ from spillable_stream.spark.source import set_members
 from spillable_stream.spark.source.read_options import StreamOptions
 from spillable_stream.spark.source.set_reader import SpillableSetReader
 from spillable_stream.spark.source.stream_reader import SpillableStreamReader
-from tests.spark.sink.test_sharded_plan import sharded_plan
+from tests.spark.sink.test_sharded_channels import sharded_plan
 from tests.spark.test_channel_pool import close_parked
 from tests.support.delays import clock_of, deliver_all
 from tests.support.events import numbered, put, take

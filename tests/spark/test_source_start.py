@@ -104,7 +104,7 @@ def of_a_task(filled: Path, tmp_path_factory: pytest.TempPathFactory) -> set[str
     return set(said_by(TASK, filled, sent)[0].split())
 
 
-def said_by(program: str, *arguments: Path) -> list[str]:
+def said_by(program: str, *arguments: Path | str) -> list[str]:
     """Run a program in a Python of its own, and return the lines that it prints."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", program, *map(str, arguments)]

@@ -21,7 +21,7 @@ from spillable_stream.engine.store.object_owners import ObjectOwners
 from spillable_stream.engine.store.object_port import ObjectPort
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.spark.schema import struct_type
-from spillable_stream.spark.sink.sharded_plan import plan_sharded_sink
+from spillable_stream.spark.sink.sharded_channels import plan_sharded_sink
 from spillable_stream.spark.sink.sharded_writer import ShardedStreamWriter
 from spillable_stream.spark.sink.sink_channel import plan_sink
 from spillable_stream.spark.sink.sink_options import SinkOptions

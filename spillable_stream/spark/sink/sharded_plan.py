@@ -6,23 +6,14 @@ rows (`division`, `Shards.name`). A write that would complete a batch of another
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Self
+from typing import Protocol, Self
 
 from pyspark.sql.types import StructType
 
-from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.known_uuid import uuid_at
-from spillable_stream.channel.several_channels import PlannedChannel, enter_together
-from spillable_stream.engine.port import SinkBatch, one_look
-from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
-from spillable_stream.spark.channel_pool import visit
-from spillable_stream.spark.local_path import absolute
-from spillable_stream.spark.schema import arrow_schema
-from spillable_stream.spark.side_by_side import side_by_side
+from spillable_stream.engine.port import SinkBatch
+from spillable_stream.errors import OptionError
 from spillable_stream.spark.sink.division import (
     StoredBatches,
     batch_of,
@@ -32,18 +23,23 @@ from spillable_stream.spark.sink.division import (
     what_to_do,
 )
 from spillable_stream.spark.sink.shards import Shards
-from spillable_stream.spark.sink.sink_channel import (
-    batches_that_matter,
-    check_sink_channel,
-    plan_for,
-    require_fit,
-    sink_channel,
-)
-from spillable_stream.spark.sink.sink_options import SinkOptions
 from spillable_stream.spark.sink.sink_plan import SinkPlan
 from spillable_stream.spark.sink.sink_times import SinkTimes
+from spillable_stream.spark.sink.spark_writers import WritePlan
 
-__all__ = ["ShardedPlan", "plan_sharded_sink", "shard_path"]
+__all__ = ["DividedPlan", "ShardedPlan"]
+
+
+class DividedPlan(WritePlan, Protocol):
+    """A plan of a write into several channels, however rows are divided; `ShardedPlan` says what is in it."""
+
+    @property
+    def base(self) -> str: ...  # noqa: D102
+
+    @property
+    def channels(self) -> tuple[SinkPlan, ...]: ...  # noqa: D102
+
+    def shown(self, channels: Sequence[int]) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,94 +99,3 @@ class ShardedPlan:
                 f"({how}), in all of them or in some. {what_to_do(batch, found.batch_id, 'the shards')}"
             )
         return batch_of(batch, self.shards.name)
-
-
-@one_look()
-def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> ShardedPlan:
-    """Create or widen the channels for rows, and return how to write them.
-
-    None is created or widened before the rows are known to fit those that are there. None is created before these are
-    open, and all of the others can be created. Options are stored in all of them, or in none.
-
-    Args:
-        path: the path that the channels' paths begin with.
-        options: the write's options, with `SinkOptions.shards`.
-        schema: the schema of the rows; it has columns.
-
-    Raises:
-        OptionError: the rows can't be divided by these columns.
-        SchemaError: the columns do not fit a channel's; the message names it.
-    """
-    base = absolute(path)
-    shards = Shards.of(options.shards or 1, options.shard_by, arrow_schema(schema))
-
-    def open_one(number: int, create: bool) -> AbstractContextManager[Channel | StoredBatches]:
-        if number == shards.count:  # beside them, what is beyond them
-            return nullcontext(_look_beyond(base, shards.count, options))
-        return _shard(shard_path(base, number), options, schema, create=create)
-
-    def check(number: int) -> PlannedChannel:
-        return check_sink_channel(shard_path(base, number), options, schema)
-
-    def plan(number: int, channel: Channel) -> SinkPlan:
-        return plan_for(channel, shard_path(base, number), options, schema)
-
-    side_by_side([partial(_require_fit, shard_path(base, n), options, schema) for n in range(shards.count)])
-    with ExitStack() as stack:
-        opened: list[Any] = enter_together(stack, range(shards.count + 1), open_one, check, side_by_side)
-        *channels, beyond = opened
-        planned = side_by_side([partial(plan, number, channel) for number, channel in enumerate(channels)])
-    return ShardedPlan(
-        base=base,
-        shards=shards,
-        channels=tuple(planned),
-        schema=schema,
-        times=options.times,
-        transaction=options.transaction,
-        beyond=beyond,
-    )
-
-
-def shard_path(base: str, shard: int) -> str:
-    """Return the path of a shard's channel.
-
-    Args:
-        base: the path that the channels' paths begin with.
-        shard: the shard's number, from 0.
-    """
-    return f"{base}-{shard}"
-
-
-@contextmanager
-def _shard(path: str, options: SinkOptions, schema: StructType, *, create: bool) -> Iterator[Channel]:
-    with ExitStack() as stack:
-        try:
-            channel = stack.enter_context(sink_channel(path, options, schema, create=create))
-        except SchemaError as e:
-            raise _names(path, e) from e
-        yield channel
-
-
-def _require_fit(path: str, options: SinkOptions, schema: StructType) -> None:
-    try:
-        require_fit(path, options, schema)
-    except SchemaError as e:
-        raise _names(path, e) from e
-
-
-def _names(path: str, error: SchemaError) -> SchemaError:
-    """Return an error that shows schemas as one that says whose."""
-    return SchemaError(f"{path} does not fit the rows: {error}")
-
-
-def _look_beyond(base: str, count: int, options: SinkOptions) -> StoredBatches:
-    """Return what the channels say that a division into more of them had."""
-    found: list[StoredBatches] = []
-    try:
-        while True:
-            path = shard_path(base, count + len(found))
-            uuid_at(path)  # an open would find out for people what is there instead
-            with visit(path, create=False) as channel:
-                found.append(batches_that_matter(channel, options))
-    except NotAChannelError:
-        return latest(*found)

@@ -22,7 +22,8 @@ from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.sink import optional_channels
 from spillable_stream.spark.sink import written_channels as module
 from spillable_stream.spark.sink.flow_writer import FlowStreamWriter
-from spillable_stream.spark.sink.sharded_plan import ShardedPlan, plan_sharded_sink
+from spillable_stream.spark.sink.sharded_channels import plan_sharded_sink
+from spillable_stream.spark.sink.sharded_plan import ShardedPlan
 from spillable_stream.spark.sink.sharded_writer import ShardedStaged, ShardedStreamWriter
 from spillable_stream.spark.sink.sink_options import SinkOptions
 from spillable_stream.spark.sink.sink_plan import SinkPlan
