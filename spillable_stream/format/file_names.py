@@ -13,6 +13,7 @@ from spillable_stream.names import is_name
 
 __all__ = [
     "BACKUPS",
+    "CLAIM_LOCK",
     "COPIES",
     "DISK",
     "GENERATION_BITS",
@@ -52,6 +53,9 @@ COPIES = ("delays/", "events/", "states/")
 
 OWNER_FILE = "owner.json"
 """What says whose a directory is."""
+
+CLAIM_LOCK = f"{OWNER_FILE}.lock"
+"""The lock of whoever writes that for the first time, and removes the lock then."""
 
 GENERATION_BITS = 32
 """A memory tier's file has a number of so many bits, and its generation above them; a data file has none above."""

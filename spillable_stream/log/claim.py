@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, StorageError
+from spillable_stream.format.file_names import CLAIM_LOCK
 from spillable_stream.log.directory_ownership import (
     claim_fault,
     home_owner,
+    is_original_elsewhere,
     is_outside,
     ownership_fault,
     readable_owner,
@@ -40,6 +42,8 @@ __all__ = [
 ]
 
 _log = log_of(__name__)
+
+_CLAIM_SECONDS = 30.0
 
 
 def own_again(
@@ -131,10 +135,12 @@ def _give(fs: FileSystem, layout: Layout, role: str, directory: Path, owner: Dir
         fs.make_directory(directory)
         fs.share_directory(directory)
     fs.sync_parents(directory, done=layout.path)  # whoever created it, or a repair that was killed, may not have
-    found, given = readable_owner(fs, directory), owner.of(role)
-    if found is not None and not is_outside(fs, layout, directory):
-        given = replace(found, token=owner.token, next="")  # it still says where the channel was copied from
-    write_owner(fs, directory, given)
+    with _claiming(fs, directory):
+        found, given = readable_owner(fs, directory), owner.of(role)
+        _require_no_other(fs, layout, directory, role, found)
+        if found is not None and not is_outside(fs, layout, directory):
+            given = replace(found, token=owner.token, next="")  # it still says where the channel was copied from
+        write_owner(fs, directory, given)
 
 
 def _free_backup(fs: FileSystem, layout: Layout, claimed: Collection[Path]) -> Path | None:
@@ -171,7 +177,7 @@ def own_backup(fs: FileSystem, layout: Layout, owner: DirectoryOwner, moved_from
                 _require_none(claim_fault(fs, layout, BACKUP, backup))
         elif ownership_fault(fs, layout, BACKUP, backup, read_owner(fs, backup), moved_from) is not None:
             return  # `Checkpoints` says so
-        _own(fs, backup, owner)
+        _own(fs, layout, backup, owner)
 
 
 @contextlib.contextmanager
@@ -179,7 +185,7 @@ def _without_backup(layout: Layout) -> Iterator[None]:
     """Continue without the backup directory if the block fails, and log it."""
     try:
         yield
-    except (StorageError, ForeignDirectoryError, FileNotFoundError) as e:
+    except (StorageError, ForeignDirectoryError, ChannelBusyError, FileNotFoundError) as e:
         backup = layout.backup_checkpoint_dir
         _log.warning("there is no backup of checkpoints in %s: %s", backup, e, extra=fields(layout.path, file=backup))
 
@@ -258,7 +264,7 @@ def make_directories(fs: FileSystem, layout: Layout) -> None:
         fs.make_directory(directory)
         fs.share_directory(directory)
         fs.sync_parents(directory, done=home)
-        _own(fs, directory, owner.of(role))
+        _own(fs, layout, directory, owner.of(role))
     own_backup(fs, layout, owner.of(BACKUP))
 
 
@@ -269,18 +275,55 @@ def require_unowned(fs: FileSystem, layout: Layout) -> None:
         ForeignDirectoryError: one is.
     """
     for role, directory in {HOME: layout.path, **layout.directories()}.items():
-        _require_no_other(read_owner(fs, directory), directory, layout.channel, role)
+        _require_no_other(fs, layout, directory, role, read_owner(fs, directory))
     if layout.backup_checkpoint_dir is not None:
         with contextlib.suppress(StorageError):  # a dead one is no reason not to create the channel
-            _require_no_other(
-                read_owner(fs, layout.backup_checkpoint_dir), layout.backup_checkpoint_dir, layout.channel, BACKUP
-            )
+            backup = layout.backup_checkpoint_dir
+            _require_no_other(fs, layout, backup, BACKUP, read_owner(fs, backup))
 
 
-def _own(fs: FileSystem, directory: Path, owner: DirectoryOwner) -> None:
+def _own(fs: FileSystem, layout: Layout, directory: Path, owner: DirectoryOwner) -> None:
     """Write a directory's owner file, also over one that says the same: its name may not be durable."""
-    _require_no_other(read_owner(fs, directory), directory, owner.channel, owner.role)
-    write_owner(fs, directory, owner)
+    with _claiming(fs, directory):
+        _require_no_other(fs, layout, directory, owner.role, read_owner(fs, directory))
+        write_owner(fs, directory, owner)
+
+
+@contextlib.contextmanager
+def _claiming(fs: FileSystem, directory: Path) -> Iterator[None]:
+    """Keep others from claiming a directory for the time of the block: another channel, or a copy of this one.
+
+    Whoever finds the owner file of another one there later than it looked would write over it.
+
+    Raises:
+        ChannelBusyError: another process has been claiming it for too long.
+    """
+    lock = _claim_lock(fs, directory)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(StorageError):  # one that is left is in nobody's way
+            fs.remove(lock.path)
+        lock.close()
+
+
+def _claim_lock(fs: FileSystem, directory: Path) -> FileLock:
+    """Return the lock of a directory's claim, held; its last holder removed the file, so it may be a new one."""
+    while True:
+        lock = FileLock.open(fs, directory / CLAIM_LOCK)
+        try:
+            is_held = lock.acquire(_CLAIM_SECONDS)
+            if is_held and lock.is_in_place():
+                return lock
+        except BaseException:
+            lock.close()
+            raise
+        lock.close()
+        if not is_held:
+            raise ChannelBusyError(
+                f"another process has been claiming {directory} for more than {_CLAIM_SECONDS:g} s; check whether it "
+                "is stuck"
+            )
 
 
 def _require_none(fault: str | None) -> None:
@@ -288,14 +331,26 @@ def _require_none(fault: str | None) -> None:
         raise ForeignDirectoryError(fault)
 
 
-def _require_no_other(found: DirectoryOwner | None, directory: Path, channel: str, role: str) -> None:
-    if found is not None and found.channel == channel and found.role != role:
+def _require_no_other(fs: FileSystem, layout: Layout, directory: Path, role: str, found: DirectoryOwner | None) -> None:
+    """Prove that a directory's owner file, if there is one, is not another channel's, or of the original of this copy.
+
+    Raises:
+        ForeignDirectoryError: it is.
+    """
+    if found is None:
+        return
+    if found.channel != layout.channel:
+        raise ForeignDirectoryError(
+            f"{directory} is {found.role} of the channel {found.channel} at {found.home}; give every channel "
+            f"directories of its own, or remove {directory / OWNER_FILE} if that channel is gone"
+        )
+    if found.role != role:
         raise ForeignDirectoryError(
             f"{directory} is {found.role} of the channel at {found.home}, whose creation was cut short: give the same "
             f"directories as then, in that order; or remove their {OWNER_FILE} files, and that of {found.home}"
         )
-    if found is not None and found.channel != channel:
+    if is_outside(fs, layout, directory) and is_original_elsewhere(fs, found, layout):
         raise ForeignDirectoryError(
-            f"{directory} is {found.role} of the channel {found.channel} at {found.home}; give every channel "
-            f"directories of its own, or remove {directory / OWNER_FILE} if that channel is gone"
+            f"{directory} can't be given to the channel {layout.path}: it belongs to the channel at {found.home}, and "
+            f"this is a copy of that. {repair_advice(fs, layout)}"
         )

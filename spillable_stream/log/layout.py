@@ -266,7 +266,7 @@ class Layout:
 
     def is_own(self, directory: Path, name: str) -> bool:
         """Tell whether a file of the channel could have this name in this directory, one of the channel's."""
-        if name.removesuffix(".tmp") == file_names.OWNER_FILE:
+        if name.removesuffix(".tmp") == file_names.OWNER_FILE or name == file_names.CLAIM_LOCK:
             return directory != self.groups
         if directory in self.data_dirs:
             return (

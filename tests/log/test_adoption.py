@@ -7,21 +7,26 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from spillable_stream import Channel, ChannelBusyError, ForeignDirectoryError, StorageError
 from spillable_stream.engine.local.local_engine import LocalEngine
+from spillable_stream.format.file_names import CLAIM_LOCK
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
+from spillable_stream.log.adoption import adopt
 from spillable_stream.log.identity_file import read_identity, write_identity
 from spillable_stream.log.owner_file import OWNER_FILE
+from spillable_stream.storage import lock
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.support.channels import snapshot
 from tests.support.events import peek, put
-from tests.support.fake_files import FaultyFileSystem, nth
+from tests.support.fake_files import FaultyFileSystem, PausingFileSystem, nth
+from tests.support.interleaving import Interleaving
 
 FS = FileSystem()
 
@@ -117,6 +122,37 @@ def test_a_copy_gets_the_directories_elsewhere_by_a_claim_once_the_channel_that_
     assert contents(copy) == [b"0", b"1", b"2", b"3"]
     with pytest.raises(ForeignDirectoryError, match=rf"of the channel at {copy}\."):
         Channel(tmp_path / "away", create=False)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_of_a_channel_and_its_copy_that_are_opened_at_once_one_has_the_directories_and_the_other_is_told(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each wrote over the other's owner files: one had a part of them, or both were refused from then on."""
+    original = earlier(tmp_path)
+    copy = Path(shutil.copytree(original, tmp_path / "copy"))
+    history, refused = Interleaving(seed), dict[Path, str]()
+    monkeypatch.setattr(lock, "time", history)
+
+    def first_open(path: Path) -> None:
+        try:
+            adopt(PausingFileSystem(history.pause), read_identity(FS, path))
+        except ForeignDirectoryError as e:
+            refused[path] = str(e)
+
+    for path in (original, copy):
+        history.client(partial(first_open, path))
+    history.run()
+    monkeypatch.undo()
+    ((loser, told),) = refused.items()
+    (winner,) = {original, copy} - refused.keys()
+    assert (
+        f"it belongs to the channel at {winner}, and this is a copy of that" in told and f"move {winner} away" in told
+    )
+    assert contents(winner) == [b"0", b"1", b"2", b"3"]
+    with pytest.raises(ForeignDirectoryError, match=f"it belongs to the channel at {winner}"):
+        Channel(loser, create=False)
+    assert not [*tmp_path.rglob(CLAIM_LOCK)]
 
 
 def test_an_adoption_writes_an_owner_file_of_the_channels_own_directory_that_cant_be_read_anew(tmp_path: Path) -> None:

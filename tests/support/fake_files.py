@@ -202,6 +202,40 @@ class SmallDisk(FaultyFileSystem):
         )
 
 
+class InMemory(FileSystem):
+    """The real file system, which takes a directory for one in memory.
+
+    Args:
+        directory: the directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def is_in_memory(self, path: Path) -> bool:
+        return path.is_relative_to(self.directory)
+
+
+class PausingFileSystem(FaultyFileSystem):
+    """The real file system, on which others act before each call, and while somebody waits for a lock.
+
+    Args:
+        pause: lets them act.
+    """
+
+    def __init__(self, pause: Callable[[], object]) -> None:
+        super().__init__()
+        self._pause = pause
+
+    def before(self, name: str, path: Path) -> None:
+        self._pause()
+        super().before(name, path)
+
+    def make_directory(self, path: Path) -> None:
+        self._pause()
+        super().make_directory(path)
+
+
 def nth(name: str, number: int, file: str = "") -> Callable[[Call], bool]:
     """Choose the ``number``-th call of a name to files whose names begin with ``file``, counted from 1."""
     seen = [0]

@@ -1,4 +1,4 @@
-"""Runs clients of an object store in one order of their requests, which a seed chooses: the same order every time.
+"""Runs clients of a store, or of a disk, in one order of their requests, which a seed chooses: the same every time.
 
 Each client has a thread, and only one of them runs at a time: a client waits before each request, and wherever it would
 sleep, until the scheduler lets it go on. Time is a number that only sleeping moves.
@@ -79,6 +79,14 @@ class Interleaving:
     def monotonic(self) -> float:
         """Return the time."""
         return self.now
+
+    def monotonic_ns(self) -> int:
+        """Return the time in nanoseconds."""
+        return int(self.now * 1e9)
+
+    def sleep(self, seconds: float) -> None:
+        """Let others go on for so long; as `time` has it."""
+        self.pause(seconds)
 
     def kill(self, thread: threading.Thread) -> None:
         """End a client at its next step."""

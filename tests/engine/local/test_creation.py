@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,16 @@ import pytest
 
 from spillable_stream import Channel, Event, StorageError
 from spillable_stream.engine.local import creation
+from spillable_stream.engine.local.creation import create_channel
 from spillable_stream.errors import ForeignDirectoryError, NotAChannelError, OptionError
+from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.log.layout import Layout
+from spillable_stream.option_types import ChannelOptions, CreationOptions
+from spillable_stream.storage import lock
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.events import put, take
-from tests.support.fake_files import FaultyFileSystem, nth, since
+from tests.support.fake_files import FaultyFileSystem, InMemory, PausingFileSystem, nth, since
+from tests.support.interleaving import Interleaving
 
 
 def test_directories_that_a_killed_creation_left_unsynced_are_synced(tmp_path: Path) -> None:
@@ -288,17 +294,37 @@ def created(path: Path, **how: Any) -> None:
         Channel(path, minimum_required_space=0, **how).close()
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_of_two_channels_that_are_created_at_once_with_one_data_directory_one_has_it_and_the_other_is_refused(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The later one wrote over the owner file of the first, and removed its data file with the events in it."""
+    paths, fixed = [tmp_path / "one", tmp_path / "two"], CreationOptions(data_dirs=[str(tmp_path / "rows")])
+    history, refused = Interleaving(seed), dict[Path, str]()
+    monkeypatch.setattr(lock, "time", history)
+
+    def create(path: Path) -> None:
+        try:
+            create_channel(
+                PausingFileSystem(history.pause), path, ChannelOptions(), fixed, [encode_schema(EVENT_SCHEMA)]
+            )
+        except ForeignDirectoryError as e:
+            refused[path] = str(e)
+
+    for path in paths:
+        history.client(partial(create, path))
+    history.run()
+    monkeypatch.undo()
+    ((loser, told),) = refused.items()
+    assert "rows is data-0 of the channel " in told and "give every channel directories of its own" in told
+    assert not loser.exists()
+    (winner,) = (path for path in paths if path != loser)
+    with Channel(winner, create=False, minimum_required_space=0) as channel:
+        put(channel, b"one")
+        assert take(channel) == [b"one"]
+
+
 # ── in memory ───────────────────────────────────────────────────────────────────────────────────
-
-
-class InMemory(FileSystem):
-    """Takes a directory for one in memory."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    def is_in_memory(self, path: Path) -> bool:
-        return path.is_relative_to(self.directory)
 
 
 @pytest.fixture
