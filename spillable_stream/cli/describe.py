@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,9 +40,10 @@ def stats(path: ChannelPath, as_json: AsJson = False) -> None:
     with ending(path, as_json), Channel(path, create=False, readonly=True) as channel:
         found = channel.stats()
         if as_json:
-            print_object({"path": path, **asdict(found), "flume": found.flume_counters()})
+            more = {"directory_in_memory": _directory_in_memory(channel), "flume": found.flume_counters()}
+            print_object({"path": path, **asdict(found), **more})
             return
-        _print_facts(_stats_facts(found))
+        _print_facts([*_stats_facts(found), *_warnings(channel)])
         _print_groups(found)
 
 
@@ -82,6 +84,7 @@ def _described(path: str, channel: Channel) -> dict[str, Any]:
         "tiers": {"memory": asdict(found.memory), "disk": asdict(found.disk)},
         "groups": {name: asdict(group) for name, group in found.groups.items()},
         "files": {"data": found.data_files, "memory": found.memory_files, "segments": found.segments},
+        "directoryInMemory": _directory_in_memory(channel),
         "firstId": found.kept.first_id,
         "lastId": found.last_id,
     }
@@ -103,9 +106,29 @@ def _print_channel(path: str, channel: Channel) -> None:
             ("options", ", ".join(f"{name} = {value}" for name, value in changed.items()) or "all at their defaults"),
             ("files", f"{found.data_files} data, {found.memory_files} memory, {found.segments} segments"),
             *_stats_facts(found),
+            *_warnings(channel),
         ]
     )
     _print_groups(found)
+
+
+def _directory_in_memory(channel: Channel) -> Path | None:
+    """Return the directory of a channel for which it ends with this host; None if it does not."""
+    from spillable_stream.log.host_memory import directory_in_memory
+    from spillable_stream.log.identity_file import read_identity
+    from spillable_stream.storage.filesystem import FileSystem
+
+    if not isinstance(channel.path, Path):
+        return None
+    fs = FileSystem()
+    return directory_in_memory(fs, read_identity(fs, channel.path))
+
+
+def _warnings(channel: Channel) -> list[tuple[str, str]]:
+    """Return the lines of what is not well about where a channel is."""
+    if (directory := _directory_in_memory(channel)) is None:
+        return []
+    return [("warning", f"{directory} is on a file system in memory: the events end with the host")]
 
 
 def _stats_facts(found: ChannelStats) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from spillable_stream.integrity.log_file import LogFile, opened
 from spillable_stream.integrity.log_steps import LogSteps
 from spillable_stream.integrity.losses import UNKNOWN_IDS, kept_and_gone, unexplained
 from spillable_stream.integrity.partial_transactions import left_in_part
-from spillable_stream.integrity.spare_files import check_positions, note_segments, note_strays
+from spillable_stream.integrity.spare_files import check_positions, note_memory, note_segments, note_strays
 from spillable_stream.integrity.tolerant_replay import TolerantReplay
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE
@@ -114,8 +114,7 @@ class _Inspector:
     """The steps of an inspection."""
 
     def __init__(self, fs: FileSystem, inventory: Inventory, findings: Findings, meter: Meter) -> None:
-        self._fs = fs
-        self._meter = meter
+        self._fs, self._meter = fs, meter
         self._inventory = inventory
         self._findings = findings
         self._layout = inventory.layout
@@ -138,6 +137,7 @@ class _Inspector:
         self._warn_of_open(state)
         note_segments(fs, layout, state, self._findings)
         note_strays(fs, layout, self._findings)
+        note_memory(fs, layout, self._findings)
         unowned = unowned_directories(fs, layout, files_missing=self._are_files_missing())
         needs_repair = any(f.severity is not Severity.NOTE for f in self._findings.all())
         return Inspection(

@@ -1,4 +1,4 @@
-"""The files beside a channel's log: those that it can do without, and those of others."""
+"""Notes on what is beside a channel's log: files that it can do without, those of others, and its place in memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 
 from spillable_stream.engine.local.position_hint import parse_position_hint
 from spillable_stream.integrity.findings import Findings
+from spillable_stream.log.host_memory import directory_in_memory
 from spillable_stream.log.layout import Layout
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["check_positions", "note_segments", "note_strays"]
+__all__ = ["check_positions", "note_memory", "note_segments", "note_strays"]
 
 _SHOWN_STRAYS = 10
 _POSITION_READS = 3  # the group's owner may be writing it
@@ -43,6 +44,13 @@ def _position_is_good(fs: FileSystem, layout: Layout, group: str) -> bool:
         if not data or parse_position_hint(layout, group, data) is not None:
             return True
     return False
+
+
+def note_memory(fs: FileSystem, layout: Layout, findings: Findings) -> None:
+    """Note that a channel ends with its host."""
+    if (directory := directory_in_memory(fs, layout)) is not None:
+        text = "it is on a file system in memory: the events end with the host. Move the channel to a disk"
+        findings.note(directory, text)
 
 
 def note_segments(fs: FileSystem, layout: Layout, state: ChannelState, findings: Findings) -> None:

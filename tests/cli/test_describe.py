@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel
+from spillable_stream.storage.filesystem import FileSystem
 from tests.support.command_line import run
 from tests.support.events import numbered, put, take
 
@@ -49,6 +50,17 @@ def test_a_description_has_everything(tmp_path: Path) -> None:
     said = json.loads(run("describe", path, "--json").stdout)
     assert said["schema"] == [{"name": "n", "type": "int64", "nullable": True}]
     assert said["options"]["retention_ms"] == 5000 and said["channel"] == uuid and said["files"]["data"] == 1
+
+
+def test_a_channel_that_ends_with_the_host_says_so(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open does so only once."""
+    said = f"{full} is on a file system in memory: the events end with the host"
+    monkeypatch.setattr(FileSystem, "is_in_memory", lambda _, path: path.is_relative_to(full))
+    for is_meant, temporary in ((False, "/nowhere"), (True, str(full.parent))):
+        monkeypatch.setenv("TMPDIR", temporary)
+        for verb, key in (("stats", "directory_in_memory"), ("describe", "directoryInMemory")):
+            assert (f"warning:       {said}\n" in run(verb, full).stdout) is not is_meant
+            assert json.loads(run(verb, full, "--json").stdout)[key] == (None if is_meant else str(full))
 
 
 def test_a_channel_is_named_as_it_was_given(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from spillable_stream import Channel
 from spillable_stream.integrity.findings import Severity
 from spillable_stream.integrity.inspection import inspect
@@ -13,6 +15,7 @@ from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import three_puts
 from tests.support.damage import flip, kill
 from tests.support.events import numbered, put, take
+from tests.support.fake_files import InMemory
 
 Open = Callable[..., Channel]
 
@@ -61,3 +64,13 @@ def test_a_segment_that_no_event_is_in_is_a_note(path: Path) -> None:
     (note,) = inspect(FS, path).findings.all()
     assert (note.severity, note.path) == (Severity.NOTE, writer.path)
     assert note.text.startswith("no event in the channel is in this segment")
+
+
+def test_a_channel_that_ends_with_the_host_is_healthy_and_noted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    three_puts(path)
+    monkeypatch.setenv("TMPDIR", "/nowhere")
+    report = verify(path, fs=InMemory(path))
+    assert report.healthy
+    (found,) = report.findings
+    assert (found.severity, found.path) == (Severity.NOTE, path)
+    assert found.text == "it is on a file system in memory: the events end with the host. Move the channel to a disk"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from spillable_stream.log.claim import make_directories, require_unowned
 from spillable_stream.log.commit_lock import CommitLock, checkpoint_ms_now
 from spillable_stream.log.directory_ownership import is_held
 from spillable_stream.log.frames import FrameScanner, find_frame
+from spillable_stream.log.host_memory import directory_in_memory
 from spillable_stream.log.identity_file import (
     has_identity,
     layout_of,
@@ -102,17 +102,14 @@ def warn_of_memory(fs: FileSystem, layout: Layout) -> None:
         fs: the file system.
         layout: the channel's directories, which exist.
     """
-    temporary = fs.real_path(Path(os.environ.get("TMPDIR") or "/tmp"))
-    for directory in (layout.path, *layout.data_dirs):
-        if fs.is_in_memory(directory) and not fs.real_path(directory).is_relative_to(temporary):
-            _log.warning(
-                "the channel %s has %s on a file system in memory: its events end with the host, whatever was "
-                "committed. Create it on a disk",
-                layout.path,
-                "its directory" if directory == layout.path else directory,
-                extra=fields(layout.path, file=directory),
-            )
-            return
+    if (directory := directory_in_memory(fs, layout)) is not None:
+        _log.warning(
+            "the channel %s has %s on a file system in memory: its events end with the host, whatever was committed. "
+            "Create it on a disk",
+            layout.path,
+            "its directory" if directory == layout.path else directory,
+            extra=fields(layout.path, file=directory),
+        )
 
 
 def _creating(fs: FileSystem, planned: Layout) -> FileLock | None:
