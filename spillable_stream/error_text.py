@@ -19,13 +19,16 @@ def may_be_of_a_signal(error: BaseException) -> bool:
 
 
 def text_of(error: BaseException | None) -> str:
-    """Return what an error says, also if its own text raises."""
+    """Return what an error says, also if its own text raises; of a group of errors, what each of them says."""
     try:
-        return str(error)
+        text = str(error)
     except BaseException as e:
         if is_interrupt(e):
             raise
         return f"(its text can't be told: {type(e).__name__})"
+    if isinstance(error, BaseExceptionGroup):
+        return f"{text}: {'; '.join(map(type_and_text, error.exceptions))}"
+    return text
 
 
 def type_and_text(error: BaseException | None) -> str:

@@ -19,6 +19,15 @@ def test_its_type_comes_before_its_text() -> None:
     assert type_and_text(Speechless()) == "Speechless: (its text can't be told: SystemExit)"
 
 
+def test_a_group_of_errors_says_what_each_of_them_says() -> None:
+    """A task group of asyncio said how many there were, and no more."""
+    group = ExceptionGroup("unhandled errors in a TaskGroup", [KeyError("x"), ExceptionGroup("g", [Speechless()])])
+    assert text_of(group) == (
+        "unhandled errors in a TaskGroup (2 sub-exceptions): KeyError: 'x'; ExceptionGroup: g (1 sub-exception): "
+        "Speechless: (its text can't be told: SystemExit)"
+    )
+
+
 def test_ctrl_c_amid_a_text_is_not_kept() -> None:
     class Interrupted(Exception):
         def __str__(self) -> str:

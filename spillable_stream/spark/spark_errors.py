@@ -30,13 +30,16 @@ C = TypeVar("C", bound=type)
 
 # Python's traces end with the exception's class and message; Spark adds its error's state, and more.
 _OURS = re.compile(
-    r"^spillable_stream(?:\.\w+)+\.\w+(?:Error|Warning): (.*?)(?=\n SQLSTATE: |\n\n|\n\tat |\n=== |\n*\Z)", re.M | re.S
+    r"^spillable_stream(?:\.\w+)+\.\w+(?:Error|Warning): (.*?)(?=\n SQLSTATE: |\n\n|\n\tat |\n=== |\n *\+-|\n*\Z)",
+    re.M | re.S,
 )
 _TRACE = "Traceback (most recent call last):"
 _OF_PYTHON = re.compile(rf"{re.escape(_TRACE)}\n(?:[ \t].*\n|\n)*(\S.*)")  # what a trace ends with
 # Each Spark stops a stream's reader in the end, also one that it could not make.
 _OF_NO_READER = "UnboundLocalError: cannot access local variable 'reader'"
 _TRACES = "\nJVM stacktrace:"
+_OF_A_GROUP = "Exception Group Traceback (most recent call last):"  # its lines are behind a margin
+_MARGIN = re.compile(r"^ *\| ?", re.M)
 
 _OF_HANDLES = tuple(  # what messages advise, and what that is to a query
     (re.compile(rf"\b{advice}\b", re.I), of_query)
@@ -112,6 +115,8 @@ def _as_of_queries(text: str) -> str:
 def explain(error: BaseException | None) -> str:
     """Return what an exception says in this package's own words, or that it is none of this package's errors.
 
+    Of a group of exceptions it is a line for each that says something else.
+
     Args:
         error: what Spark raised, for a batch or a stream, in classic Spark or Spark Connect; a query's ``exception()``,
             None included; or an exception of this package itself.
@@ -119,6 +124,8 @@ def explain(error: BaseException | None) -> str:
     if error is None:
         return "there is no error"
     for link in _chain(error):
+        if isinstance(link, BaseExceptionGroup):
+            return "\n".join(dict.fromkeys("\n".join(map(explain, link.exceptions)).split("\n")))
         if isinstance(link, SpillableError):
             return str(link)
         if (sentence := _sentence(str(link))) is not None:
@@ -141,8 +148,12 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _sentence(text: str) -> str | None:
-    """Return the message of this package's that was raised last; traces of the JVM repeat it, after others maybe."""
+    """Return the message of this package's that was raised last, or each one of a group, a line each.
+
+    Traces of the JVM repeat it, after others maybe.
+    """
+    is_group = _OF_A_GROUP in text
     for part in (text.partition(_TRACES)[0], text):
-        if found := _OURS.findall(part):
-            return str(found[-1])
+        if found := _OURS.findall(_MARGIN.sub("", part) if is_group else part):
+            return "\n".join(dict.fromkeys(found)) if is_group else str(found[-1])
     return None

@@ -283,6 +283,19 @@ def test_error_that_was_raised_from_an_own_one_is_explained_by_that() -> None:
     assert explain(error) == "no room"
 
 
+def test_of_a_group_of_errors_each_one_is_a_line() -> None:
+    """It was "not one of spillable_stream", and how many there were."""
+    inner = RuntimeError("the job failed")
+    inner.__cause__ = ss.StorageError("no disk")
+    full = ss.ChannelFullError("no room")
+    group = ExceptionGroup("two channels", [full, ExceptionGroup("one", [inner, ss.ChannelFullError("no room")])])
+    assert explain(group) == "no room\nno disk"
+    with pytest.raises(ExceptionGroup) as raised:
+        raise group
+    trace = "".join(traceback.format_exception(raised.value))
+    assert explain(SparksError(f"the query failed\n{trace}\n SQLSTATE: 38000")) == "no room\nno disk"
+
+
 def test_error_while_an_own_one_was_handled_is_another_matter() -> None:
     try:
         try:
