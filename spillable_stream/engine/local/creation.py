@@ -45,7 +45,7 @@ _log = log_of(__name__)
 _LOCK = "open.lock"  # whoever creates the channel holds it, and creates it first
 _OWN_NAMES = {
     *("lock", _LOCK, "checkpoint.lock", "head", "data", "groups", "checkpoint", "memory", "memory.json"),
-    *("quarantine", "producers"),
+    *("quarantine", "producers", "upkeep.lock", "store", "store.lock"),
     OWNER_FILE,
 }
 _LOCK_SECONDS = 30.0

@@ -294,6 +294,17 @@ def created(path: Path, **how: Any) -> None:
         Channel(path, minimum_required_space=0, **how).close()
 
 
+@pytest.mark.parametrize("name", ["upkeep.lock", "store", "store.lock"])
+def test_a_channel_that_lost_its_identity_is_known_by_its_files_whichever_it_has(path: Path, name: str) -> None:
+    """One that kept events, or was a spool, was another program's directory: the advice was to use another one."""
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"one")
+    (path / "channel.json").unlink()
+    (path / name).touch()
+    with pytest.raises(NotAChannelError, match=f"has no channel.json, but .* 'spillable repair {path}' can rebuild it"):
+        Channel(path)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_of_two_channels_that_are_created_at_once_with_one_data_directory_one_has_it_and_the_other_is_refused(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
