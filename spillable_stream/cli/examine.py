@@ -130,7 +130,7 @@ def _confirm_loss(path: str, report: Report) -> None:
     """Ask before a repair that gives up events."""
     loss = report.loss
     given_up = [
-        *([f"{counted(loss.count, 'event')}, {listed(loss.lost)}, that can't be read"] if loss.lost else []),
+        *([f"{events}, that can't be read"] if (events := loss.events_text()) else []),
         *([f"the kept events {listed(loss.kept)}, which no group needs"] if loss.kept else []),
         *([f"the IDs {listed(loss.doubtful)}, which may have been in use"] if loss.doubtful else []),
     ]
@@ -184,8 +184,8 @@ def _print(path: str, report: Report, who: str) -> None:
         typer.echo(f"… and {counted(len(report.findings) - _SHOWN_FINDINGS, 'more finding')}; --json has all")
     loss = report.loss
     if who and not report.healthy:
-        lost = f"lose {counted(loss.count, 'event')}, {listed(loss.lost)}" if loss.lost else "not lose any event"
-        typer.echo(f"{who} {lost}")
+        events = loss.events_text()
+        typer.echo(f"{who} lose {events}" if events else f"{who} not lose any event")
         if loss.kept:
             typer.echo(f"{who} also lose {listed(loss.kept)} of the events that are kept: no group needs them")
         if loss.doubtful:

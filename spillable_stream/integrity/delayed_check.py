@@ -28,10 +28,12 @@ class ReadableDelays(NamedTuple):
     Args:
         delays: the state of them.
         due: how many of them were due at a given time.
+        lost: how many can't be.
     """
 
     delays: Delays
     due: int
+    lost: int
 
 
 class _Checked(NamedTuple):
@@ -128,8 +130,11 @@ def readable_delays(port: DelaysPort, delays: Delays, findings: Findings, until_
             _name_unnamed(port, whole, known.get(port.path(whole)), findings)
     checked = [_checked(port, file, findings, until_ms) for file in delays.files.values()]
     kept = [found for found in checked if found is not None]
+    left = {found.file.number: found.file.events for found in kept}
     return ReadableDelays(
-        Delays(delays.next_number, [found.file.fields() for found in kept]), sum([found.due for found in kept])
+        Delays(delays.next_number, [found.file.fields() for found in kept]),
+        sum([found.due for found in kept]),
+        sum([max(0, file.events - left.get(file.number, 0)) for file in delays.files.values()]),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from spillable_stream.counted import counted
 from spillable_stream.objects.location import Location
-from spillable_stream.state.ranges import Range, RangeSet, count_of
+from spillable_stream.state.ranges import Range, RangeSet, count_of, listed
 
 __all__ = ["Finding", "Findings", "Loss", "Report", "Severity"]
 
@@ -120,6 +120,7 @@ class Loss:
         partial: the IDs of transactions that are left in part: some of their events are lost, or kept no more.
         redelivered: how many delayed events that wait may have been delivered before, since a record of it may be
             damaged: those that were come once more, under other IDs.
+        delayed: how many delayed events can't be read any more. They have no IDs yet.
     """
 
     lost: tuple[Range, ...] = ()
@@ -129,11 +130,17 @@ class Loss:
     skipped: dict[str, tuple[Range, ...]] = field(default_factory=dict)
     partial: tuple[int, ...] = ()
     redelivered: int = 0
+    delayed: int = 0
 
     @property
     def count(self) -> int:
         """How many events are lost."""
         return count_of(self.lost)
+
+    def events_text(self) -> str:
+        """Return in words which events are lost; "" for none."""
+        lost = [f"{counted(self.count, 'event')}, {listed(self.lost)}"] if self.lost else []
+        return ", and ".join([*lost, *([counted(self.delayed, "delayed event")] if self.delayed else [])])
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,8 @@ class _Inspector:
         partial = left_in_part([replay.partial, event_check.partial], self._findings, [*lost, *kept])
         last_id, through = state.last_id, self._doubtful_through
         doubtful = ((last_id + 1, through),) if through > last_id else ()
-        return Loss(tuple(lost), doubtful, replay.repeated(), tuple(kept), replay.skipped(), partial, delays.due)
+        again, skipped = replay.repeated(), replay.skipped()
+        return Loss(tuple(lost), doubtful, again, tuple(kept), skipped, partial, delays.due, delays.lost)
 
     def _are_files_missing(self) -> bool:
         """Tell whether something is damaged that is not there, but for the memory tier and the checkpoints."""

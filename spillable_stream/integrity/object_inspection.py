@@ -18,7 +18,7 @@ from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import file_seed
 from spillable_stream.format.packing import pack, unpack
-from spillable_stream.integrity.delayed_check import readable_delays
+from spillable_stream.integrity.delayed_check import ReadableDelays, readable_delays
 from spillable_stream.integrity.event_check import EventCheck, has_misfit
 from spillable_stream.integrity.findings import Findings, Loss, Severity
 from spillable_stream.integrity.log_file import LogFile
@@ -164,7 +164,7 @@ class _Inspector:
         until_ms = replay.delivered_until_ms(time.time_ns() // 1_000_000)
         delays = readable_delays(port, state.delays, self._findings, until_ms)
         state.delays = delays.delays
-        loss, last_id = self._loss(state, steps, replay, check, delays.due)
+        loss, last_id = self._loss(state, steps, replay, check, delays)
         self._note_segments(state)
         tail = None
         if steps.token is not None and (base.is_proven or steps.last_number > base.number):
@@ -240,7 +240,7 @@ class _Inspector:
         return False
 
     def _loss(
-        self, state: ChannelState, steps: ObjectSteps, replay: TolerantReplay, check: EventCheck, redelivered: int
+        self, state: ChannelState, steps: ObjectSteps, replay: TolerantReplay, check: EventCheck, delays: ReadableDelays
     ) -> tuple[Loss, int]:
         """Return what can't be recovered, and the last ID that may have been in use."""
         lost = state.missing()
@@ -258,7 +258,8 @@ class _Inspector:
         doubtful = ((last_id + 1, through),) if through > last_id else ()
         partial = left_in_part([replay.partial, check.partial], self._findings, [*lost, *kept])
         again, skipped = replay.repeated(), replay.skipped()
-        return Loss(tuple(lost), doubtful, again, tuple(kept), skipped, partial, redelivered), through
+        loss = Loss(tuple(lost), doubtful, again, tuple(kept), skipped, partial, delays.due, delays.lost)
+        return loss, through
 
     def _note_segments(self, state: ChannelState) -> None:
         """Note the segments without events of the channel, in the order or waiting."""

@@ -21,7 +21,6 @@ from spillable_stream.observe.drain_strip import strip_cells
 from spillable_stream.observe.history import Spill
 from spillable_stream.observe.observation import Observation
 from spillable_stream.options import Option
-from spillable_stream.state.ranges import listed
 
 __all__ = ["advice", "drain_order", "events", "figures", "groups", "options", "report", "spills", "tiers", "workers"]
 
@@ -245,8 +244,7 @@ def report(found: Report) -> str:
     )
     lost = ""
     if not found.healthy:
-        loss = f"{counted(found.loss.count, 'event')}: {listed(found.loss.lost)}" if found.loss.lost else "no event"
-        lost = f"<p>spillable repair would lose {escape(loss)}.</p>"
+        lost = f"<p>spillable repair would lose {found.loss.events_text() or 'no event'}.</p>"
     if not found.findings:
         return f"<p>{mark}</p>"
     rows = [[f.severity.value, escape(str(f.path)), escape(f.text)] for f in found.findings[:_MOST_FINDINGS]]

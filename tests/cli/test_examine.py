@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from spillable_stream import Channel
+from spillable_stream import Channel, Event
 from spillable_stream.cli import app
 from spillable_stream.format.frame import FrameType
 from spillable_stream.objects import open_store
@@ -132,7 +132,7 @@ def test_json_is_one_object_of_a_stable_shape(path: Path) -> None:
     }
     assert said["loss"] == {
         "lost": [[3, 4]], "count": 2, "doubtful": [], "repeated": {"default": [[2, 2]]}, "kept": [], "skipped": {},
-        "partial": [], "redelivered": 0,
+        "partial": [], "redelivered": 0, "delayed": 0,
     }  # fmt: skip
     assert set(said["checked"]) == {"files", "frames", "bytes"}
     said = json.loads(run("repair", "--json", "--yes", path).stdout)
@@ -251,6 +251,35 @@ def test_a_repair_that_gives_up_events_needs_a_yes(path: Path) -> None:
     done = run("repair", path)
     assert done.exit_code == 2 and not (path / "quarantine").exists()
     assert f"A repair of {path} gives up 2 events, 3 to 4, that can't be read. Repair it?" in done.stderr
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+@pytest.mark.parametrize("in_store", [False, True])
+def test_a_repair_that_gives_up_delayed_events_says_so_and_needs_a_yes(
+    tmp_path: Path, is_gone: bool, in_store: bool
+) -> None:
+    """It would "not lose any event", and gave them up unasked: they have no IDs."""
+    path = f"object+file://{tmp_path}/channel" if in_store else tmp_path / "channel"
+    with Channel(path) as channel, channel.put_transaction() as tx:
+        for body in (b"a", b"b"):
+            tx.put(Event(body), deliver_after="1h")
+    (file,) = (
+        f for f in (tmp_path / "channel").rglob("*") if f.is_file() and "delayed" in str(f.relative_to(tmp_path))
+    )
+    if is_gone:
+        file.unlink()
+    else:
+        os.truncate(file, file.stat().st_size // 2)
+    done = run("verify", path)
+    assert done.exit_code == 1 and "repair would lose 2 delayed events\n" in done.stdout
+    assert json.loads(run("verify", path, "--json").stdout)["loss"]["delayed"] == 2
+    before = snapshot(tmp_path)
+    refused = run("repair", path)
+    assert refused.exit_code == 2 and "gives up 2 delayed events, that can't be read. Repair it?" in refused.stderr
+    assert snapshot(tmp_path) == before
+    done = run("repair", path, "--yes")
+    assert done.exit_code == 0 and "repair did lose 2 delayed events\n" in done.stdout
+    assert run("verify", path).exit_code == 0
 
 
 def with_mount_point(tmp_path: Path) -> tuple[Path, Path]:

@@ -166,4 +166,4 @@ def test_a_report_says_what_is_wrong_and_what_a_repair_would_lose(path: Path) ->
     assert "healthy" in pictures.report(verify(path))
     flip(log_file(path), at[1] + 60)
     html = _Html(pictures.report(verify(path)))
-    assert "damaged" in html.text and "would lose 2 events: 3 to 4" in html.text and str(log_file(path)) in html.text
+    assert "damaged" in html.text and "would lose 2 events, 3 to 4" in html.text and str(log_file(path)) in html.text
