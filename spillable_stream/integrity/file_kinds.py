@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from spillable_stream.errors import CorruptionError, NotAChannelError
-from spillable_stream.format.file_names import parse_data_file
+from spillable_stream.format.file_names import parse_checkpoint, parse_data_file, parse_delayed
 from spillable_stream.format.head_page import parse_head
 from spillable_stream.integrity.identity_evidence import usual_layout
 from spillable_stream.log.identity_file import read_identity
@@ -44,7 +44,7 @@ def require_kinds(fs: FileSystem, path: Path) -> None:
     with contextlib.suppress(CorruptionError, NotAChannelError):
         layout = read_identity(fs, path)
     _refuse(path, _other_than_directories(fs, _directories(layout)))
-    _refuse(path, _other_than_files(fs, _log_files(fs, layout)))
+    _refuse(path, _other_than_files(fs, [*_log_files(fs, layout), *_other_files(fs, layout)]))
 
 
 def _directories(layout: Layout) -> list[Path]:
@@ -67,6 +67,18 @@ def _log_files(fs: FileSystem, layout: Layout) -> Iterator[Path]:
             number = parse_data_file(name)
             if number and number <= newest and layout.log_file(number) == directory / name:
                 yield directory / name
+
+
+def _other_files(fs: FileSystem, layout: Layout) -> Iterator[Path]:
+    """Yield what has the name of another file of the channel's that is read in its directories."""
+    yield from (directory / OWNER_FILE for directory in sorted({*layout.data_dirs, layout.checkpoint_dir}))
+    for directory in sorted(set(layout.data_dirs)):
+        for name in fs.list(directory):
+            number = parse_delayed(name)
+            if number and layout.delayed_file(number) == directory / name:
+                yield directory / name
+    yield from (layout.checkpoint_dir / n for n in fs.list_files(layout.checkpoint_dir) if parse_checkpoint(n))
+    yield from (layout.groups / n for n in fs.list_files(layout.groups) if layout.group_of(n, "position"))
 
 
 def _published(fs: FileSystem, layout: Layout) -> int:

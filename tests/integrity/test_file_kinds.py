@@ -46,6 +46,9 @@ FILES = [
     "memory.json",
     "store.lock",
     "data/log-000001",
+    "data/delayed-000001",
+    "data/owner.json",
+    "checkpoint/owner.json",
 ]
 
 
@@ -81,6 +84,21 @@ def test_verify_and_repair_name_what_is_not_a_file_and_say_what_to_do(channel: P
         aside.rename(file)
     assert verify(channel).healthy
     use(channel)
+
+
+@pytest.mark.parametrize("name", ["checkpoint/checkpoint-*", "groups/g.position"])
+def test_a_link_among_files_that_are_listed_is_named(channel: Path, name: str) -> None:
+    """A verify, and a repair, ended with the words of the system."""
+    (channel / "groups" / "g.position").touch()
+    file = next(channel.glob(name))
+    file.rename(channel.parent / "aside")
+    file.symlink_to(channel.parent / "aside")
+    for look in (verify, repair):
+        with pytest.raises(CorruptionError, match=f"{file} is a symbolic link, and not a file: move it away"):
+            look(channel)
+    file.unlink()
+    (channel.parent / "aside").rename(file)
+    assert verify(channel).healthy
 
 
 @pytest.mark.parametrize("name", ["lock", "open.lock", "checkpoint.lock", "head", "checkpoint"])
