@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 import google_crc32c
 
 from spillable_stream.archive.archived_events import read_file, write_file
-from spillable_stream.archive.manifest import ArchivedFile, Manifest
-from spillable_stream.errors import CorruptionError
+from spillable_stream.archive.manifest import ArchivedFile, Manifest, damaged_backup
 from spillable_stream.log.delayed_frames import SideFiles
 from spillable_stream.objects.store import Store
 from spillable_stream.state.delays import DelayedFile
@@ -75,7 +74,7 @@ def read_delays(store: Store, manifest: Manifest, files: Iterable[DelayedFile]) 
     for file in files:
         name = _name_of(file)
         if name not in found:
-            raise CorruptionError("the delayed events of the backup are not there", f"{store.root}/{name}")
+            raise damaged_backup(store, name, "the delayed events of the backup are not there")
         yield file, read_file(store, found[name])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import google_crc32c
 import pyarrow as pa
 
-from spillable_stream.archive.manifest import ArchivedFile
+from spillable_stream.archive.manifest import ArchivedFile, damaged_backup
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import (
     HEADER_SIZE_BYTES,
@@ -101,7 +101,7 @@ def _bytes_of(store: Store, file: ArchivedFile) -> Iterator[pa.Buffer]:
     Raises:
         CorruptionError: they are not, or the file is gone.
     """
-    where, crc, at = f"{store.root}/{file.key}", 0, 0
+    crc = at = 0
     try:
         while at < file.size_bytes:
             data = store.get_range(file.key, at, min(at + _READ_BYTES, file.size_bytes))
@@ -110,9 +110,9 @@ def _bytes_of(store: Store, file: ArchivedFile) -> Iterator[pa.Buffer]:
             crc, at = google_crc32c.extend(crc, data), at + len(data)
             yield data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
     except ObjectMissingError as e:
-        raise CorruptionError("a file of the backup is gone", where) from e
+        raise damaged_backup(store, file.key, "a file of the backup is gone") from e
     if at != file.size_bytes or int(crc) != file.crc:
-        raise CorruptionError("a file of the backup is not what was written", where)
+        raise damaged_backup(store, file.key, "a file of the backup is not what was written")
 
 
 def read_file(store: Store, file: ArchivedFile) -> bytes:
@@ -121,7 +121,7 @@ def read_file(store: Store, file: ArchivedFile) -> bytes:
 
 
 def check_file(store: Store, file: ArchivedFile, meter: Meter = UNTOLD) -> None:
-    """Read a file again.
+    """Read a file again that was just written.
 
     Args:
         store: the backup's store.
@@ -131,8 +131,14 @@ def check_file(store: Store, file: ArchivedFile, meter: Meter = UNTOLD) -> None:
     Raises:
         CorruptionError: it is not what was written, or gone.
     """
-    for data in _bytes_of(store, file):
-        meter.add(len(data))
+    try:
+        for data in _bytes_of(store, file):
+            meter.add(len(data))
+    except CorruptionError as e:
+        fault = e.args[0].partition(":")[0]
+        raise CorruptionError(
+            f"{fault}, right after it was written: check its disk or store, or back up elsewhere", e.path
+        ) from e
 
 
 def read_events(store: Store, channel: str, file: ArchivedFile) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
@@ -148,15 +154,15 @@ def read_events(store: Store, channel: str, file: ArchivedFile) -> Iterator[tupl
         while at + header_size(window, at) <= len(window):
             header = parse_header(window, at, seed)
             if header is None or header.type is not FrameType.PUT:
-                raise CorruptionError("a frame of the backup is damaged", f"{store.root}/{file.key}", offset + at)
+                raise damaged_backup(store, file.key, "a frame of the backup is damaged", offset + at)
             end = at + frame_size(header.length)
             if end > len(window):
                 break
             payload = window.slice(at + HEADER_SIZE_BYTES, header.length)
             if not payload_matches(header, payload):
-                raise CorruptionError("a frame of the backup is damaged", f"{store.root}/{file.key}", offset + at)
+                raise damaged_backup(store, file.key, "a frame of the backup is damaged", offset + at)
             yield header, payload
             at = end
         rest, offset = window.slice(at), offset + at
     if len(rest):
-        raise CorruptionError("a file of the backup ends within a frame", f"{store.root}/{file.key}", offset)
+        raise damaged_backup(store, file.key, "a file of the backup ends within a frame", offset)

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from spillable_stream.archive.archived_delays import read_delays
 from spillable_stream.archive.archived_events import read_events, read_file
-from spillable_stream.archive.manifest import Manifest
+from spillable_stream.archive.manifest import Manifest, damaged_backup
 from spillable_stream.engine.options_by_storage import fitting_options
-from spillable_stream.errors import ChannelError, CorruptionError
+from spillable_stream.errors import ChannelError
 from spillable_stream.format.frame import FrameHeader, frame_size
 from spillable_stream.format.packing import MALFORMED, unpack
 from spillable_stream.objects.store import Store
@@ -84,8 +84,8 @@ class BackupContent:
         try:
             state = ChannelState.from_image(unpack(data))
         except MALFORMED as e:
-            where = f"{self._store.root}/{self.manifest.state.key}"
-            raise CorruptionError(f"the state of the backup can't be read ({e}); create another backup", where) from e
+            text = f"the state of the backup can't be read ({e})"
+            raise damaged_backup(self._store, self.manifest.state.key, text) from e
         state.memory.open = False
         if in_store:
             state.memory = MemoryTierInfo()

@@ -24,6 +24,7 @@ import google_crc32c
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
 from spillable_stream.format.file_names import BACKUPS, is_manifest
 from spillable_stream.format.packing import NONSENSE
+from spillable_stream.objects.location import DIRECTORY
 from spillable_stream.objects.store import ObjectMissingError, Store
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "ArchivedFile",
     "LastEvent",
     "Manifest",
+    "damaged_backup",
     "has_manifest",
     "manifest_key",
     "newest_manifest",
@@ -159,7 +161,7 @@ def newest_manifest(store: Store, where: str = "") -> Manifest | None:
         if found is None:
             break
         try:
-            return _parsed(bytes(store.get(found)), f"{store.root}/{found}")
+            return _parsed(bytes(store.get(found)), store, found)
         except ObjectMissingError:  # a later backup takes its place, and was there before
             if found == missed:
                 raise
@@ -176,7 +178,25 @@ def newest_manifest(store: Store, where: str = "") -> Manifest | None:
     return None
 
 
-def _parsed(data: bytes, where: str) -> Manifest:
+def damaged_backup(store: Store, key: str, text: str, offset: int | None = None) -> CorruptionError:
+    """Return the error of a backup that is damaged.
+
+    Args:
+        store: the backup's store.
+        key: the object at fault.
+        text: what is wrong with it.
+        offset: where in it, in bytes; None for all of it.
+    """
+    advice = "put it back from a copy of the backup, or use another backup"
+    return CorruptionError(f"{text}: {advice}", _place(store, key), offset)
+
+
+def _place(store: Store, key: str) -> str:
+    """Return what users call an object of a backup: in a directory it is a file."""
+    return f"{store.root.removeprefix(f'{DIRECTORY}://')}/{key}"
+
+
+def _parsed(data: bytes, store: Store, key: str) -> Manifest:
     try:
         value: dict[str, Any] = json.loads(data)
         if value.pop("checksum") != _checksum(value):
@@ -192,9 +212,9 @@ def _parsed(data: bytes, where: str) -> Manifest:
                 **value,
             )
     except NONSENSE as e:
-        raise CorruptionError(f"the manifest of the backup can't be read ({e})", where) from e
+        raise damaged_backup(store, key, f"the manifest of the backup can't be read ({e})") from e
     raise UnsupportedFormatError(
-        f"{where} has format version {version}; this package reads up to {_DELAYS_FORMAT}: upgrade it"
+        f"{_place(store, key)} has format version {version}; this package reads up to {_DELAYS_FORMAT}: upgrade it"
     )
 
 

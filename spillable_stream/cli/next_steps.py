@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
-from spillable_stream.errors import CorruptionError, NotAChannelError, SpillableError
+from spillable_stream.errors import CorruptionError, NotAChannelError, SpillableError, StorageError
+from spillable_stream.shown_value import command
 
 __all__ = ["after_damage", "next_step"]
 
@@ -24,12 +25,18 @@ _OF_THE_SYSTEM = {
 }
 """What to do about what the system refuses of a file."""
 
+_OF_A_CHANNEL = {**_OF_THE_SYSTEM, errno.EROFS: "mount its file system for writing"}
+_OF_ANOTHER_KIND = (errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENOTDIR)
+
 
 def next_step(error: Exception) -> str:
     """Return what to do about a wrong path, to be read behind the error's text; "" if that says it."""
     if isinstance(error, OSError):
         is_of_a_file = isinstance(error.filename, (str, bytes)) and b"://" not in os.fsencode(error.filename)
         step = _OF_THE_SYSTEM.get(error.errno or 0, "") if is_of_a_file else ""
+        return step and f"; {step}"
+    if isinstance(error, StorageError) and (number := _number(error)) not in _OF_ANOTHER_KIND:
+        step = _OF_A_CHANNEL.get(number, "")
         return step and f"; {step}"
     says_it = "spillable " in str(error) or "channel: give " in str(error)
     if isinstance(error, NotAChannelError) and error.is_missing and not says_it:
@@ -39,13 +46,26 @@ def next_step(error: Exception) -> str:
     return ""
 
 
+def _number(error: StorageError) -> int:
+    """Return the number by which the system refused something, if an error says no more than that; else 0."""
+    cause = error.__cause__
+    number = cause.errno or 0 if isinstance(cause, OSError) else 0
+    text = str(error)
+    return number if text.endswith(f"(errno {number})") and _ROOM not in text else 0
+
+
 def after_damage(error: SpillableError, path: str) -> str:
     """Return what to do about damage in the verb's own channel, and not in a backup of it; "" if the text says it.
+
+    That there is a directory or a link in place of one of its files is damage, too.
 
     Args:
         error: what was raised.
         path: the channel, as it was given.
     """
+    if isinstance(error, StorageError):
+        is_inside = os.path.abspath(path) in str(error) and _number(error) in _OF_ANOTHER_KIND
+        return f": see what is wrong with '{command('verify', path)}'" if is_inside else ""
     if not isinstance(error, CorruptionError) or not error.path.startswith((path, os.path.abspath(path))):
         return ""
     return f": {action}" if (action := error.action(path)) else ""

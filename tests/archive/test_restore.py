@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -79,8 +80,21 @@ def test_a_backup_that_another_one_replaces_while_it_is_read_is_not_damaged(
     assert ss.restore(copy, tmp_path / "r", new_identity=True).number == 2
 
 
-def test_a_backup_without_one_of_its_files_is_damaged(copy: Path, tmp_path: Path) -> None:
-    for file in (copy / "events").iterdir():
+@pytest.mark.parametrize("folder", ["events", "states", "backups"])
+@pytest.mark.parametrize("size_bytes", [None, 0, 100], ids=["gone", "empty", "cut"])
+def test_damage_of_a_backup_names_the_file_as_users_do_and_says_what_to_do(
+    copy: Path, tmp_path: Path, folder: str, size_bytes: int | None
+) -> None:
+    """It named an address in a store that nobody gave, and said no more than what was damaged."""
+    (file,) = (copy / folder).iterdir()
+    if size_bytes is not None:
+        os.truncate(file, size_bytes)
+    elif folder == "backups":
+        return  # then there is no backup
+    else:
         file.unlink()
-    with pytest.raises(CorruptionError, match="a file of the backup is gone"):
+    with pytest.raises(CorruptionError) as raised:
         ss.restore(copy, tmp_path / "r", new_identity=True)
+    assert raised.value.path == str(file)
+    assert ": put it back from a copy of the backup, or use another backup [" in str(raised.value)
+    assert not (tmp_path / "r").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 
 import pytest
 
@@ -28,6 +29,31 @@ from tests.support.memory_store import MemoryStore
 )
 def test_the_system_names_no_step_and_the_errors_of_this_package_do(error: Exception, said: str) -> None:
     assert next_step(error) == said
+
+
+@pytest.mark.parametrize(
+    ("number", "step", "inside"),
+    [
+        (errno.EACCES, "; run it as a user who may do that", ""),
+        (errno.EROFS, "; mount its file system for writing", ""),
+        (errno.ENOSPC, "; make room", ""),
+        (errno.EISDIR, "", ": see what is wrong with 'spillable verify /data/c'"),
+        (errno.ELOOP, "", ": see what is wrong with 'spillable verify /data/c'"),
+        (errno.EIO, "", ""),
+    ],
+)
+def test_what_the_system_refused_of_a_channels_file_has_a_step_too(number: int, step: str, inside: str) -> None:
+    """The words of the system were all that was said."""
+    cause = OSError(number, os.strerror(number))
+    error = StorageError(f"opening /data/c/lock failed: {cause.strerror} (errno {number})")
+    error.__cause__ = cause
+    assert next_step(error) == step
+    assert after_damage(error, "/data/c") == inside
+    assert after_damage(error, "/data/copy") == ""
+    for text in (f"{error}; create it on a disk", f"the file system is full: make room there (errno {number})"):
+        told = StorageError(text)
+        told.__cause__ = cause
+        assert next_step(told) == after_damage(told, "/data/c") == ""
 
 
 def test_a_path_without_a_channel_may_be_wrong_not_mounted_or_new() -> None:
