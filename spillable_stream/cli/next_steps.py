@@ -35,8 +35,10 @@ def next_step(error: Exception) -> str:
         is_of_a_file = isinstance(error.filename, (str, bytes)) and b"://" not in os.fsencode(error.filename)
         step = _OF_THE_SYSTEM.get(error.errno or 0, "") if is_of_a_file else ""
         return step and f"; {step}"
-    if isinstance(error, StorageError) and (number := _number(error)) not in _OF_ANOTHER_KIND:
-        step = _OF_A_CHANNEL.get(number, "")
+    if isinstance(error, StorageError):
+        number = _number(error)
+        says_more = not str(error).endswith(f"{os.strerror(number)} (errno {number})")
+        step = "" if says_more or number in _OF_ANOTHER_KIND else _OF_A_CHANNEL.get(number, "")
         return step and f"; {step}"
     says_it = "spillable " in str(error) or "channel: give " in str(error)
     if isinstance(error, NotAChannelError) and error.is_missing and not says_it:
@@ -47,11 +49,10 @@ def next_step(error: Exception) -> str:
 
 
 def _number(error: StorageError) -> int:
-    """Return the number by which the system refused something, if an error says no more than that; else 0."""
+    """Return the number by which the system refused something, if an error ends with it; else 0."""
     cause = error.__cause__
     number = cause.errno or 0 if isinstance(cause, OSError) else 0
-    text = str(error)
-    return number if text.endswith(f"(errno {number})") and _ROOM not in text else 0
+    return number if str(error).endswith(f"(errno {number})") else 0
 
 
 def after_damage(error: SpillableError, path: str) -> str:

@@ -50,7 +50,7 @@ def test_what_the_system_refused_of_a_channels_file_has_a_step_too(number: int, 
     assert next_step(error) == step
     assert after_damage(error, "/data/c") == inside
     assert after_damage(error, "/data/copy") == ""
-    for text in (f"{error}; create it on a disk", f"the file system is full: make room there (errno {number})"):
+    for text in (f"{error}; create it on a disk", f"the backup is refused: make room there (errno {number})"):
         told = StorageError(text)
         told.__cause__ = cause
         assert next_step(told) == after_damage(told, "/data/c") == ""

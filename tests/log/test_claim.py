@@ -18,7 +18,10 @@ from spillable_stream import (
     ForeignDirectoryError,
     StorageError,
 )
+from spillable_stream.format.file_names import CLAIM_LOCK
 from spillable_stream.integrity.repair import repair
+from spillable_stream.integrity.verify import verify
+from spillable_stream.log import claim
 from spillable_stream.log.claim import (
     make_directories,
     make_missing,
@@ -35,6 +38,7 @@ from spillable_stream.log.owner_file import OWNER_FILE, DirectoryOwner, read_own
 from spillable_stream.log.unproven_directories import unowned_directories
 from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
 from tests.support.channels import first_bytes, snapshot, spread
 from tests.support.events import put, take
 from tests.support.fake_files import DeadDirectory, DyingFileSystem
@@ -93,6 +97,33 @@ def test_an_owner_file_that_was_removed_from_under_handles_is_not_created_again(
         channel.engine().log.directories.require_in_place()
     channel.close(checkpoint=False)
     assert first_bytes(path) == [b"a"]
+
+
+def test_a_claim_that_was_killed_is_in_nobodys_way(tmp_path: Path) -> None:
+    path, rows = tmp_path / "channel", tmp_path / "rows"
+    rows.mkdir()
+    (rows / CLAIM_LOCK).touch()
+    with Channel(path, data_dirs=[str(rows)], minimum_required_space=0) as channel:
+        put(channel, b"a")
+    assert not (rows / CLAIM_LOCK).exists()
+    (rows / CLAIM_LOCK).touch()
+    assert verify(path).findings == ()
+    assert first_bytes(path) == [b"a"]
+
+
+def test_a_claim_ends_with_an_error_where_another_process_keeps_claiming(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim, "_CLAIM_SECONDS", 0.0)
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    lock = FileLock.open(FS, rows / CLAIM_LOCK)
+    assert lock.try_acquire()
+    with pytest.raises(ChannelBusyError, match=f"another process has been claiming {rows} for more than"):
+        Channel(tmp_path / "channel", data_dirs=[str(rows)], minimum_required_space=0)
+    assert not (tmp_path / "channel").exists()
+    lock.close()
+    Channel(tmp_path / "channel", data_dirs=[str(rows)], minimum_required_space=0).close()
 
 
 @pytest.fixture
