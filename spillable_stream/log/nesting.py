@@ -125,7 +125,9 @@ def require_each_apart(fs: FileSystem, channels: Sequence[PlannedDirectories]) -
 
 
 def require_outside(fs: FileSystem, path: Path, shown: object, *, may_be_channel: bool = False) -> None:
-    """Refuse to write something else to a directory of a channel, or inside of one.
+    """Refuse to write something else to a directory of a channel, or inside of one or of a backup.
+
+    The next backup to the same place would remove what it does not know there.
 
     Args:
         fs: the file system.
@@ -139,6 +141,7 @@ def require_outside(fs: FileSystem, path: Path, shown: object, *, may_be_channel
     found = _proven(fs, fs.real_path(path))
     if found is not None and not (may_be_channel and found.home is None):
         raise OptionError(f"{shown} is a channel's directory: give a place outside of it{found.advice()}")
+    _require_outside_of_backups(fs, [fs.real_path(path)])
     if (found := channel_around(fs, path)) is not None:
         raise _inside(shown, found)
 

@@ -31,6 +31,7 @@ from spillable_stream.objects.directory_store import DirectoryStore
 from spillable_stream.objects.slots import slot_key
 from tests.lab.size import sized
 from tests.support.backups import contents
+from tests.support.command_line import run
 from tests.support.delays import put_late
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, FaultyStore
@@ -317,3 +318,13 @@ def test_a_file_of_an_earlier_backup_that_is_gone_is_noticed(path: Path, tmp_pat
         put(channel, b"b")
         with pytest.raises(CorruptionError, match="a file of an earlier backup is gone, or was cut"):
             ss.backup(channel, tmp_path / "copy")
+
+
+def test_nothing_else_is_written_in_a_backup_whose_next_one_would_remove_it(copy: Path, path: Path) -> None:
+    """A backup in a folder of another one was created there, and lost its events with the next one of that."""
+    for inner in (copy / "events", copy / "events" / "inner"):
+        with pytest.raises(OptionError, match=f"{inner} is inside of {copy}, a backup: give a place outside of it"):
+            ss.backup(path, inner)
+    done = run("export", path, copy / "events" / "out.jsonl")
+    assert done.exit_code == 2 and f"is inside of {copy}, a backup" in done.stderr
+    assert ss.backup(path, copy).number == 2
