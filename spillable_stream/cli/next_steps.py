@@ -65,7 +65,7 @@ def after_damage(error: SpillableError, path: str) -> str:
         path: the channel, as it was given.
     """
     if isinstance(error, StorageError):
-        is_inside = os.path.abspath(path) in str(error) and _number(error) in _OF_ANOTHER_KIND
+        is_inside = f"{os.path.abspath(path)}/" in str(error) and _number(error) in _OF_ANOTHER_KIND
         return f": see what is wrong with '{command('verify', path)}'" if is_inside else ""
     if not isinstance(error, CorruptionError) or not error.path.startswith((path, os.path.abspath(path))):
         return ""
