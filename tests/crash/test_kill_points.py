@@ -19,7 +19,7 @@ from tests.lab.harness import FATES, KEPT_HEADS, left_behind
 from tests.lab.keeping import upkeep_by_hand
 from tests.lab.ledger import LedgerFile, whole_lines
 from tests.lab.size import sized
-from tests.lab.subject import DELAYING, KEEPING, subject
+from tests.lab.subject import DELAYING, KEEPING, SPREAD, subject
 from tests.lab.workload import OPTIONS, Program
 from tests.support.damage import keep_head, reboot
 
@@ -27,7 +27,15 @@ SEED = 3
 BOTH = pytest.mark.parametrize("configuration", ["disk", "small memory"])
 ALL = pytest.mark.parametrize(
     "configuration",
-    ["disk", "small memory", f"{KEEPING}disk", f"{KEEPING}small memory", f"{DELAYING}disk", f"{DELAYING}small memory"],
+    [
+        "disk",
+        "small memory",
+        f"{KEEPING}disk",
+        f"{KEEPING}small memory",
+        f"{DELAYING}disk",
+        f"{DELAYING}small memory",
+        f"{SPREAD}{KEEPING}disk",
+    ],
 )
 
 

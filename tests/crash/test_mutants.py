@@ -40,7 +40,7 @@ from tests.lab.hosts import why_no_namespaces
 from tests.lab.machine import missing
 from tests.lab.mutants import MUTANTS, broken
 from tests.lab.states import CrashStates
-from tests.lab.subject import DELAYING, KEEPING
+from tests.lab.subject import DELAYING, KEEPING, SPREAD
 from tests.lab.users import common_directory, why_no_users
 from tests.support.faulty_store import FaultyStore
 from tests.support.object_channels import stores_in_memory
@@ -86,6 +86,10 @@ def keeping_states(directory: Path, mutant: str) -> list[str]:
 
 def delaying_states(directory: Path, mutant: str) -> list[str]:
     return wrong_in_states(directory, mutant, f"{DELAYING}disk")
+
+
+def spread_states(directory: Path, mutant: str) -> list[str]:
+    return wrong_in_states(directory, mutant, f"{SPREAD}disk")
 
 
 def wrong_in_states(directory: Path, mutant: str, configuration: str) -> list[str]:
@@ -301,6 +305,7 @@ _IDENTITY = [heads_that_go_back, foreign_directories, copies_of_originals, switc
 CAUGHT: dict[str, list[Recipe]] = {
     "skip the sync": [crash_states, system_calls],
     "skip the directory sync": [crash_states, system_calls],
+    "sync one data directory": [spread_states],
     "rename before the sync": [crash_states, system_calls],
     "skip the checksum": [damage],
     "believe misplaced frames": [damage],

@@ -8,23 +8,36 @@ import pytest
 
 from tests.lab.size import sized
 from tests.lab.states import CrashStates
-from tests.lab.subject import DELAYING, KEEPING
+from tests.lab.subject import DELAYING, KEEPING, SPREAD
 
 SEEDS = range(1, 1 + sized(ci=1, full=40))
 CONFIGURATIONS = pytest.mark.parametrize(
     "configuration",
-    ["disk", "tiny memory", f"{KEEPING}disk", f"{KEEPING}tiny memory", f"{DELAYING}disk", f"{DELAYING}tiny memory"],
+    [
+        "disk",
+        "tiny memory",
+        f"{KEEPING}disk",
+        f"{KEEPING}tiny memory",
+        f"{DELAYING}disk",
+        f"{DELAYING}tiny memory",
+        f"{SPREAD}{DELAYING}disk",
+    ],
 )
+
+
+def is_long(configuration: str) -> bool:
+    """Tell whether the program of a configuration keeps what was taken, or delays."""
+    return KEEPING in configuration or DELAYING in configuration
 
 
 def many(configuration: str) -> int:
     """Return how many states to try: those of a channel that keeps, or delays, take longer: more is checked of each."""
-    return sized(ci=100 if configuration.startswith((KEEPING, DELAYING)) else 300, full=10_000)
+    return sized(ci=100 if is_long(configuration) else 300, full=10_000)
 
 
 def samples(configuration: str) -> int:
     """Return how many subsets to try after each operation: a program that keeps, or delays, does so many."""
-    return sized(ci=0 if configuration.startswith((KEEPING, DELAYING)) else 1, full=10)
+    return sized(ci=0 if is_long(configuration) else 1, full=10)
 
 
 EVERY = sized(ci=29, full=1)  # of the operations; a prime, so that in the end each kind of operation has its turn
@@ -51,7 +64,7 @@ def test_no_power_cut_loses_doubles_or_alters_anything(shared_memory: Path, conf
 @pytest.mark.crash
 @CONFIGURATIONS
 def test_a_failed_sync_is_never_acknowledged_over(shared_memory: Path, configuration: str) -> None:
-    every = sized(ci=150 if configuration.startswith((KEEPING, DELAYING)) else 50, full=1)
+    every = sized(ci=150 if is_long(configuration) else 50, full=1)
     lab = CrashStates(shared_memory, configuration, samples=0, looked_every=LOOKED_EVERY, used_every=USED_EVERY)
     syncs = lab.count_syncs()
     assert syncs > 30

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -73,6 +74,18 @@ def skip_the_sync() -> list[Patch]:
 def skip_the_directory_sync() -> list[Patch]:
     """No directory is ever synced."""
     return [patch(FileSystem, "sync_directory", lambda real: lambda self, path: None)]
+
+
+def sync_one_data_directory() -> list[Patch]:
+    """Of several data directories, the names in the first one alone are ever synced."""
+
+    def make(real: Any) -> Any:
+        def sync_directory(self: FileSystem, path: Path) -> None:
+            real(self, path.with_name("data") if path.name == "more" else path)
+
+        return sync_directory
+
+    return [patch(FileSystem, "sync_directory", make)]
 
 
 def rename_before_the_sync() -> list[Patch]:
@@ -405,6 +418,7 @@ _MUTANTS: dict[str, Callable[[], list[Patch]]] = {
     for f in (
         skip_the_sync,
         skip_the_directory_sync,
+        sync_one_data_directory,
         rename_before_the_sync,
         skip_the_checksum,
         believe_misplaced_frames,

@@ -15,7 +15,7 @@ from tests.lab.keeping_check import History, Kept, kept
 from tests.lab.ledger import Found, Ledger, Outcome, check
 from tests.lab.workload import CONFIGURATIONS, Program
 
-__all__ = ["DELAYING", "KEEPING", "Subject", "Verdict", "subject"]
+__all__ = ["DELAYING", "KEEPING", "SPREAD", "Subject", "Verdict", "subject"]
 
 F = TypeVar("F")
 KEEPING = "keeping, "
@@ -23,6 +23,9 @@ KEEPING = "keeping, "
 
 DELAYING = "delaying, "
 """What the names of configurations begin with in whose program events wait."""
+
+SPREAD = "spread, "
+"""What the names of configurations begin with, before the others, whose program has two data directories."""
 
 
 class Verdict(Protocol[F]):
@@ -54,7 +57,9 @@ class Subject(Protocol[F]):
 
 
 def subject(configuration: str) -> Subject[Any]:
-    """Return what a configuration stands for: one of `CONFIGURATIONS`, also after `KEEPING` or `DELAYING`."""
+    """Return what a configuration stands for: one of `CONFIGURATIONS`, also after `KEEPING`, `DELAYING` or `SPREAD`."""
+    if configuration.startswith(SPREAD):
+        return _SpreadSubject(subject(configuration.removeprefix(SPREAD)))
     if configuration.startswith(KEEPING):
         return _KeepingSubject(configuration.removeprefix(KEEPING))
     if configuration.startswith(DELAYING):
@@ -119,6 +124,26 @@ class _KeepingSubject(_PlainSubject):
 
     def verdict(self, ledgers: Iterable[Iterable[str]]) -> Verdict[Any]:
         return _KeepingVerdict(History(ledgers, durable=not self.options["memory_capacity"]))
+
+
+class _SpreadSubject:
+    """A subject whose data files take turns in two directories, which move with the channel."""
+
+    def __init__(self, spread: Subject[Any]) -> None:
+        self._spread = spread
+        self.options: dict[str, Any] = spread.options
+
+    def program(
+        self, path: Path, ledger: Ledger, rounds: int, seed: int, fs: FileSystem | None = None, **options: Any
+    ) -> Program:
+        data_dirs = [path / "data", path / "more"]
+        return self._spread.program(path, ledger, rounds, seed, fs, data_dirs=data_dirs, **options)
+
+    def contents(self, channel: Channel) -> Any:
+        return self._spread.contents(channel)
+
+    def verdict(self, ledgers: Iterable[Iterable[str]]) -> Verdict[Any]:
+        return self._spread.verdict(ledgers)
 
 
 class _KeepingVerdict:
