@@ -20,6 +20,7 @@ from spillable_stream import Channel, ChannelFullError, Event, MemoryLossWarning
 from spillable_stream.channel import claims
 from spillable_stream.engine import deliveries as deliveries_module
 from spillable_stream.engine.expiry import now_us
+from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.log import head as head_module
 from tests.support.damage import kill, lose_memory
 from tests.support.examples import examples
@@ -384,9 +385,13 @@ class ChannelMachine(RuleBasedStateMachine):
 
 
 class SpillMachine(ChannelMachine):
-    """The same with a memory tier, whose capacity changes, and hosts that lose it."""
+    """The same with a memory tier, whose capacity changes, hosts that lose it, and a producer that sends again."""
 
     memory_capacity = 15
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: dict[int, list[Event]] = {}  # by the ID of the first event; its number is that ID, too
 
     @rule(capacity=st.sampled_from([0, 4, 15, 40]))
     def resize(self, capacity: int) -> None:
@@ -406,6 +411,34 @@ class SpillMachine(ChannelMachine):
         self.memory.clear()
         if moved:
             self.settle()
+
+    def send(self, number: int, sequence: int, events: list[Event]) -> None:
+        """Send a numbered batch, whose answer is the ID of its first event."""
+        with self.handle(number).put_transaction() as tx:
+            tx.put_many(events)
+            tx.producer = NumberedBatch("producer", Numbers(sequence, sequence, BY_PRODUCER))
+        assert (tx.committed.first_id, tx.committed.last_id) == (sequence, sequence + len(events) - 1)
+
+    @rule(number=st.integers(0, 2), count=st.integers(1, 3))
+    def send_first(self, number: int, count: int) -> None:
+        sequence, tier = self.last_id + 1, self.tier_of(count)
+        if not tier:
+            return
+        events = [Event(b"%d of the batch %d" % (i, sequence)) for i in range(count)]
+        self.send(number, sequence, events)
+        self.batches[sequence] = events
+        new = self.enter([event.body for event in events], [None] * count)
+        if tier == "memory":
+            self.memory.update(new)
+        elif count <= self.memory_capacity:
+            self.overflow = True
+
+    @precondition(lambda self: self.batches)
+    @rule(number=st.integers(0, 2), data=st.data())
+    def send_again(self, number: int, data: st.DataObject) -> None:
+        """Send a batch whose answer was lost: the events are there once, wherever they are, taken or not."""
+        sequence = data.draw(st.sampled_from(sorted(self.batches)))
+        self.send(number, sequence, self.batches[sequence])
 
     @rule(rebooted=st.booleans())
     def lose_memory(self, rebooted: bool) -> None:
@@ -429,6 +462,11 @@ class SpillMachine(ChannelMachine):
             assert lost == truth
         else:  # nothing says what memory held but the disk
             assert all(i in lost or any(a <= i <= b for w in found for a, b in w.doubtful) for i in truth)
+        with self.handles[0].engine().snapshot() as state:
+            numbers = {n: Numbers(n, n, BY_PRODUCER) for n in self.batches}
+            forgotten = {n for n in numbers if state.producers.answer("producer", numbers[n]) is None}
+        assert forgotten <= self.memory  # what is on disk is known
+        self.batches = {n: events for n, events in self.batches.items() if n not in forgotten}
         for i in self.memory:
             self.stored.pop(i, None)
         for group in self.groups.values():
