@@ -257,7 +257,8 @@ class Consumer:
 
         Args:
             ranges: the events.
-            commit: takes to commit in the same append, as `commit_all` takes them: all of it is durable, or nothing.
+            commit: takes to commit in the same append, as `commit_all` takes them. On a disk, a crash may leave some of
+                the first of them committed, and nothing prepared.
             after: the transaction's ID is greater than this one.
 
         Raises what `commit` does.
