@@ -105,6 +105,8 @@ NAMING_NOTHING = {
     "flume.monitoring.type = %s is not served; give http or prometheus",
     "a request for metrics from %s failed",
     "a request for metrics from %s gets no answer: %s",
+    "a request for %r failed",
+    "no request for metrics can be accepted now: %s",
     "a network source's task ends; the other ones continue",
     "a callback of a producer raised",
     "the clock of a producer raised; the machine's is used instead",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "spillable_stream"
-_PICTURE = "escape(loss)"  # a sentence of the web page about a repair, no command
+_PICTURE = "found.loss.events_text() or 'no event'"  # a sentence of the web page about a repair, no command
 _PLACE = re.compile(r"%[a-z]")
 _IN_A_COMMAND = re.compile(r"\bspillable [a-z-]+( [^'`]*)?\Z")
 

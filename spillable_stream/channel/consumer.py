@@ -29,10 +29,10 @@ from spillable_stream.errors import (
     SpillableError,
     TransactionStateError,
 )
+from spillable_stream.interruptible import begun_or_made
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.names import check_group
-from spillable_stream.objects.interruptible import begun_or_made
 from spillable_stream.quantities import Duration
 from spillable_stream.state.ranges import Range, count_of
 

@@ -41,8 +41,8 @@ from spillable_stream.errors import (
     TransactionStateError,
     UnsafeStoreError,
 )
+from spillable_stream.interruptible import begun_or_made
 from spillable_stream.log_records import Seldom, fields, log_of
-from spillable_stream.objects.interruptible import begun_or_made
 from spillable_stream.objects.store import is_refusal
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.quantities import Duration

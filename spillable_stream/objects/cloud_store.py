@@ -12,13 +12,13 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from spillable_stream.format.frame import Payload
+from spillable_stream.interruptible import interruptible, left_after
 from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.cloud_answer import CloudAnswer, Outcome, read_answer
 from spillable_stream.objects.cloud_clients import CloudClients, RequestTimeouts, import_obstore
 from spillable_stream.objects.cloud_errors import Right, store_error
 from spillable_stream.objects.cloud_listing import CloudListing
 from spillable_stream.objects.forked import begin_requests, hold_in_children, is_orphan
-from spillable_stream.objects.interruptible import interruptible, left_after
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.shared_clients import forget_clients, shared_clients
 from spillable_stream.objects.store import Change, Content, ObjectInfo, ObjectMissingError, StoreError

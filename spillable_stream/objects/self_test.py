@@ -17,9 +17,9 @@ from functools import partial
 from spillable_stream.block_value import block_value
 from spillable_stream.call_threads import CallThreads, wait_for
 from spillable_stream.errors import UnsafeStoreError
+from spillable_stream.interruptible import left_after
 from spillable_stream.objects.backoff import Backoff
 from spillable_stream.objects.directory_store import remove_made
-from spillable_stream.objects.interruptible import left_after
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
 
 __all__ = ["CHECKS", "FULL_RACES", "QUICK_RACES", "StoreVerdict", "check_store", "one_test", "require_sound"]

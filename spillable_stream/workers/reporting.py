@@ -10,7 +10,7 @@ from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.channel.worker_status import encode_status
 from spillable_stream.engine.worker_statuses import StatusWriter
 from spillable_stream.error_text import type_and_text
-from spillable_stream.objects.interruptible import Begun, begun_or_made
+from spillable_stream.interruptible import Begun, begun_or_made
 
 __all__ = ["Reporting", "one_line"]
 

@@ -29,7 +29,7 @@ def test_a_try_that_is_under_way_has_not_closed_its_channel_and_does_so_later(
     assert not attempt.drop()
     assert "the channel c is still being opened again" in caplog.text
     go_on.set()
-    wait_until(lambda: channel._open.is_left)
+    wait_until(lambda: channel._open.has_ended)
     assert attempt.drop()
 
 
@@ -47,7 +47,7 @@ def test_a_stop_waits_for_a_try_that_takes_a_moment(tmp_path: Path, caplog: pyte
         return Wired({"c": agent_channel(channel)})
 
     assert Ends("c", "the channel c is still being opened again", Wired(), assemble).drop()
-    assert channel._open.is_left and not caplog.text
+    assert channel._open.has_ended and not caplog.text
 
 
 def test_a_try_that_hangs_names_the_component_at_which_it_does(

@@ -76,7 +76,7 @@ def test_files_that_were_assembled_beside_what_runs_no_more_are_assembled_again(
         assert running.reload()
         of_reload = running.channels["c2"].channel
         builds.go_on.set()
-        wait_until(lambda: not running.wait(0.001) and builds.opened and builds.opened[0]._open.is_left)
+        wait_until(lambda: not running.wait(0.001) and builds.opened and builds.opened[0]._open.has_ended)
         assert running._exchanges is not None
         wait_until(lambda: not running.wait(0.001) and running._exchanges._reloading is None)  # type: ignore[union-attr]
         assert running.channels["c2"].channel is of_reload

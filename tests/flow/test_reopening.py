@@ -54,7 +54,7 @@ def test_a_channel_that_a_storage_failure_closed_is_opened_again_and_each_line_c
         log(place, "3")
         broken_c2.works()
         wait_until(lambda: works(running))
-        assert running.channels["c2"].channel is not failed and failed._open.is_left
+        assert running.channels["c2"].channel is not failed and failed._open.has_ended
         assert running.channels["c2"].channel.uuid == uuid
         assert running.sinks["k1"] is k1, "what does not use the channel runs on"
         log(place, "4")

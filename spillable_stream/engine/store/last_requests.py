@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
 
-from spillable_stream.objects.interruptible import Begun, begun_or_made
+from spillable_stream.interruptible import Begun, begun_or_made
 
 __all__ = ["LAST_REQUEST_SECONDS", "LastRequests"]
 

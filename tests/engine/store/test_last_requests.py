@@ -8,9 +8,9 @@ from contextvars import ContextVar
 
 import pytest
 
+from spillable_stream import interruptible
 from spillable_stream.engine.store import last_requests
 from spillable_stream.engine.store.last_requests import LAST_REQUEST_SECONDS, LastRequests
-from spillable_stream.objects import interruptible
 from tests.support.no_threads import no_threads
 from tests.support.waiting import wait_until
 

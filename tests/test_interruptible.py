@@ -15,8 +15,8 @@ from textwrap import dedent
 
 import pytest
 
-from spillable_stream.objects import interruptible as module
-from spillable_stream.objects.interruptible import Begun, begun, interruptible, left_after
+from spillable_stream import interruptible as module
+from spillable_stream.interruptible import Begun, begun, interruptible, left_after
 from tests.support.forks import in_child
 from tests.support.interrupts import Interrupts, interrupt_main
 from tests.support.no_threads import no_threads
@@ -110,7 +110,7 @@ def test_wherever_an_interrupt_comes_no_thread_is_left_and_no_call_is_made_twice
     while is_hit:
         number += 1
         calls: list[int] = []
-        interrupts = Interrupts(number, "objects/interruptible", "spillable_stream/own_thread", error=error)
+        interrupts = Interrupts(number, "spillable_stream/interruptible", "spillable_stream/own_thread", error=error)
         interrupts.run(partial(interruptible, partial(calls.append, number)))
         is_hit = interrupts.hit
         assert len(calls) <= 1
@@ -150,7 +150,7 @@ def test_what_nobody_needs_is_not_waited_for_long_and_its_error_is_nobodys() -> 
 def test_a_finalizer_at_the_end_of_the_interpreter_makes_its_calls_itself(has_idle: bool) -> None:
     program = f"""
         import os
-        from spillable_stream.objects.interruptible import interruptible
+        from spillable_stream.interruptible import interruptible
         from spillable_stream.objects.parallel import in_parallel
 
         class Late:
