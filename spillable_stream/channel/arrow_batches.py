@@ -141,8 +141,7 @@ def _wanted(engine: Engine, state: ChannelState, first: int, last: int, group: s
     if group is None:
         yield first, last
         return
-    found = existing_group(state, group, engine.path)
-    yield from found.ahead.gaps(max(first, found.position + 1), last)
+    yield from existing_group(state, group, engine.path).untaken(first, last)
 
 
 def _there(state: ChannelState, first: int, last: int) -> Iterator[Range]:

@@ -163,8 +163,7 @@ class Consumer:
     def untaken(self, first_id: int, last_id: int) -> list[Range]:
         """Return the ranges between two IDs that the group has yet to take."""
         with self._engine.snapshot() as state:
-            group = self.claims.group_in(state)
-            return list(group.ahead.gaps(max(first_id, group.position + 1), last_id))
+            return list(self.claims.group_in(state).untaken(first_id, last_id))
 
     def has_missed(self, ranges: Iterable[Range]) -> bool:
         """Tell whether some of the events that the group had claimed have left the channel, and count as taken."""

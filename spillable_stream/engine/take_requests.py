@@ -113,9 +113,7 @@ class Take(Request):
 
     def _is_taken(self, plan: AppendPlan) -> bool:
         group = plan.state.groups.get(self.group)
-        return group is not None and not any(
-            True for first, last in self.ranges for _ in group.ahead.gaps(max(first, group.position + 1), last)
-        )
+        return group is not None and not any(True for r in self.ranges for _ in group.untaken(*r))
 
 
 @dataclass(slots=True)

@@ -283,7 +283,7 @@ class Contents:
                 return RangeSet()
         needed = RangeSet()
         for g in self.groups.values():
-            for first, last in g.ahead.gaps(max(g.position + 1, begin), self.last_id):
+            for first, last in g.untaken(begin, self.last_id):
                 needed.add(first, last)
         return RangeSet(needed.gaps(begin, self.last_id))
 

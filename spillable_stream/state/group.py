@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -43,6 +43,10 @@ class GroupState:
     token: str = ""
     passed: int = 0
 
+    def untaken(self, first: int, last: int) -> Iterator[Range]:
+        """Yield the ranges between two events that the group has yet to take."""
+        return self.ahead.gaps(max(first, self.position + 1), last)
+
     def count_as_taken(self, first: int, last: int) -> None:
         """Count the events of a range as taken: they were, or the group can't take them any more."""
         if not self.ahead and first <= self.position + 1:
@@ -67,7 +71,7 @@ class GroupState:
         self._miss(first, last, self.removed)
 
     def _miss(self, first: int, last: int, missed: RangeSet) -> None:
-        for a, b in list(self.ahead.gaps(max(first, self.position + 1), last)):
+        for a, b in list(self.untaken(first, last)):
             missed.add(a, b)
         self.count_as_taken(first, last)
 
@@ -90,7 +94,7 @@ class GroupState:
 
     def pass_over(self, first: int, last: int) -> None:
         """Count the expired events of a range that the group is about to take, as far as it has not."""
-        self.passed += count_of(self.ahead.gaps(max(first, self.position + 1), last))
+        self.passed += count_of(self.untaken(first, last))
 
     def seek(self, position: int, reset: str, token: str) -> None:
         """Move the group: it takes every event after ``position``, whatever it has taken, and has another beginning."""

@@ -23,6 +23,13 @@ def test_what_is_taken_ahead_is_kept_until_the_gap_is_taken() -> None:
     assert (group.position, list(group.ahead), group.taken_count()) == (5, [], 5)
 
 
+def test_what_is_untaken_is_after_the_position_and_was_not_taken_ahead() -> None:
+    group = GroupState(2)
+    group.count_as_taken(5, 6)
+    assert list(group.untaken(1, 8)) == [(3, 4), (7, 8)]
+    assert list(group.untaken(1, 2)) == list(group.untaken(5, 6)) == []
+
+
 def test_events_taken_again_change_nothing() -> None:
     group = GroupState(0)
     group.count_as_taken(1, 5)

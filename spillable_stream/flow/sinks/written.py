@@ -244,7 +244,7 @@ def uncommitted(channel: Channel, group: str, ranges: Iterable[Range], token: st
         found = state.groups.get(group)
         if found is None or found.token not in ("", token):
             return []
-        return [r for first, last in ranges for r in found.ahead.gaps(max(first, found.position + 1), last)]
+        return [r for first, last in ranges for r in found.untaken(first, last)]
 
 
 class NoteFile:

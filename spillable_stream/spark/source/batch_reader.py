@@ -105,5 +105,5 @@ class SpillableBatchReader(TaskSource[BatchOptions], DataSourceReader):
             gone, first = state.gone(), max(first, state.beginning())
             return _Wanted(list(gone.gaps(first, last)), gone.within(first, last), [])
         group = port.group(name)
-        untaken = group.ahead.gaps(max(first, group.position + 1), last)
+        untaken = group.untaken(first, last)
         return _Wanted(list(untaken), group.lost.within(first, last), group.removed.within(first, last))
