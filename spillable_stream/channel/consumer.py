@@ -355,9 +355,12 @@ class Consumer:
             moved_at: `Claims.moved_at` when they were claimed; None if they were claimed just now. What a seek has
                 given back may be claimed again by now.
         """
-        self.claims.release(ranges, moved_at)
-        if prepared:
-            self._call("a rollback", self._engine.commit, Rollback([prepared]))
+        moved_at = self.claims.moved_at if moved_at is None else moved_at
+        try:
+            if prepared:  # first: whoever claims and prepares them then would get this transaction
+                self._call("a rollback", self._engine.commit, Rollback([prepared]))
+        finally:
+            self.claims.release(ranges, moved_at)
 
     def seek(self, position: int, reset: str = "") -> None:
         """Move the group: the next event that it takes is the one after ``position``, or the first one after that.

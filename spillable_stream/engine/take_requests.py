@@ -49,7 +49,7 @@ class Prepare(Request):
     def plan(self, plan: AppendPlan) -> CommitResult:
         if self.require_owner is not None:
             self.require_owner()
-        prepared = plan.state.taking(self.group)
+        prepared = {tx: r for tx, r in plan.state.taking(self.group).items() if plan.open_take(tx) is not None}
         if found := [tx for tx in prepared if tx > self.after and RangeSet(prepared[tx]) == RangeSet(self.ranges)]:
             return CommitResult(found[-1])
         plan.next_transaction = max(plan.next_transaction, self.after + 1)

@@ -16,8 +16,10 @@ from spillable_stream import (
     Event,
     GroupOwnedError,
 )
+from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.group_commit import Ticket
 from spillable_stream.engine.local.position_hint import read_position_hint
+from spillable_stream.engine.requests import Request
 from spillable_stream.engine.take_requests import Rollback, Take
 from tests.support import pythons
 from tests.support.damage import memory_of, reboot
@@ -97,6 +99,24 @@ def test_prepared_takes_commit_or_return(open_channel: Open) -> None:
     consumer.release(one, first)
     assert (channel.stats().groups["g"].in_flight, consumer.position()) == (0, 0)
     assert peek(channel, group="g") == numbered(0, 3) + numbered(6, 4)
+
+
+def test_what_was_prepared_can_be_claimed_again_once_it_is_rolled_back_and_not_before(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 3))
+    consumer = channel.consumer("g")
+    ranges, engine, claimable = consumer.claim(3), channel.engine(), list[bool]()
+    prepared, commit = consumer.prepare(ranges), engine.commit
+
+    def looking(request: Request) -> CommitResult:
+        claimable.append(consumer.available())
+        return commit(request)
+
+    monkeypatch.setattr(engine, "commit", looking)
+    consumer.release(ranges, prepared)
+    assert claimable == [False] and consumer.claim(3) == ranges
 
 
 @pytest.mark.parametrize("memory", [0, 100])
