@@ -45,9 +45,10 @@ class _Requests:
                 if len(self._turns) >= MOST_AT_ONCE:
                     return
                 self._turns.add(turn)
-            _threads().begin_work(partial(self._work, turn))
-        except NoThreadError:
-            self._work(turn)()
+            try:
+                _threads().begin_work(partial(self._work, turn))
+            except NoThreadError:
+                self._work(turn)()
         except BaseException:  # an interrupt: a thread may have the turn, or nobody
             self._turns.discard(turn)
             done.cancel()

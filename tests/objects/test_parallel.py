@@ -12,6 +12,7 @@ import pytest
 from spillable_stream.call_threads import CallThreads
 from spillable_stream.objects import parallel
 from spillable_stream.objects.parallel import MOST_AT_ONCE, begin, in_parallel
+from spillable_stream.own_thread import NoThreadError
 from tests.support.no_threads import no_threads
 
 ROOT = "s3://bucket/orders"
@@ -177,16 +178,22 @@ def test_what_the_handler_of_a_signal_raises_is_not_taken_for_the_lack_of_thread
     assert made == []
 
 
-def test_interrupts_leave_the_store_all_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_threads", [True, False])
+def test_interrupts_leave_the_store_all_its_threads(has_threads: bool) -> None:
     """However many come while other requests keep the count of those to the store."""
-    root, made = "s3://bucket/interrupted", list[str]()
+    root, made = f"s3://bucket/interrupted-{has_threads}", list[str]()
     requests = parallel._requests(root)
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
+    def no_thread(*_: object) -> None:
+        raise NoThreadError
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CallThreads, "begin_work", interrupted)
+        patch.setattr(CallThreads, "begin_work", interrupted if has_threads else no_thread)
+        if not has_threads:
+            patch.setattr(parallel._Requests, "_next", interrupted)
         for _ in range(MOST_AT_ONCE):
             with pytest.raises(KeyboardInterrupt):
                 begin(root, lambda: made.append("of a request that failed"))
