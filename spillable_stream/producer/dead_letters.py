@@ -22,6 +22,7 @@ from spillable_stream.workers.letter_headers import (
     PRODUCER_ID,
     PRODUCER_SEQUENCE,
     header_text,
+    without_reason,
 )
 from spillable_stream.workers.letters import ARROW_STREAM, arrow_stream, form_of, not_for_letters
 
@@ -123,7 +124,7 @@ class DeadBatch:
         }
 
     def commit(self, batch: ProducerBatch, waited_seconds: float) -> Range:
-        """Store the events, and add the reasons to their headers, in place of those from an earlier time.
+        """Store the events, and add the reasons to their headers, in place of all those from an earlier time.
 
         Args:
             batch: the batch.
@@ -140,7 +141,7 @@ class DeadBatch:
             headers = {0: {"content_type": ARROW_STREAM}}
         else:
             bodies, own = batch.columns()
-            headers = {i: of_one | form_of(of_one) for i, of_one in own.items()}
+            headers = {i: without_reason(of_one) | form_of(of_one) for i, of_one in own.items()}
         found = {i: {**headers.get(i, {}), **self._reasons} for i in range(len(bodies))}
         numbers = Numbers(self._sequence, self._sequence, batch.fingerprint() if batch.own_sequence else BY_PRODUCER)
         return commit_to(self._target, batch_from_columns(bodies, found), self._producer_id, numbers, waited_seconds)

@@ -14,7 +14,8 @@ from spillable_stream import Channel, Event, Producer, Result
 from spillable_stream.errors import OptionError, ProducerSequenceError, SchemaError, SendFailedError, StorageError
 from spillable_stream.format.numbered_batch import Numbers
 from spillable_stream.producer.target import ChannelTarget
-from spillable_stream.workers.letter_headers import reason_of
+from spillable_stream.workers.letter_headers import Reason, reason_of
+from spillable_stream.workers.letters import LetterOrigin
 from tests.producer.conftest import MakeProducer
 from tests.support.events import peek
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget, full
@@ -61,10 +62,12 @@ def test_an_event_that_was_a_dead_letter_before_has_the_reasons_of_the_last_time
 ) -> None:
     target.fail(ValueError("new"))
     producer = produce(dead_letter=path)
-    producer.send(b"x", {"dead_letter_error_code": "KeyError", "dead_letter_error_message": "old", "k": "v"})
+    origin = LetterOrigin("/old", "its UUID", "g", 3, KeyError("old"))
+    producer.send(b"x", {**origin.headers(7, 0), "k": "v"})
     producer.close()
     (letter,) = read(path)
-    assert reason_of(letter.headers).error == "ValueError: new" and letter.headers["k"] == "v"
+    assert reason_of(letter.headers) == Reason("ValueError: new", "fake", "", "1")
+    assert "old" not in str(letter.headers) and letter.headers["k"] == "v"
 
 
 def test_it_is_the_last_resort(produce: MakeProducer, target: FakeTarget, clock: FakeClock) -> None:
