@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Self
@@ -32,7 +33,8 @@ class CoroutineCall:
         self._function = function
         self._timeout_seconds = timeout_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._under_way: set[concurrent.futures.Future[Exception | None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()  # of the calls that the loop has begun; the loop's
+        self._waited_for: set[concurrent.futures.Future[Exception | None]] = set()
         self._is_cancelled = False
         self._lock = threading.Lock()  # of both: no call begins unseen by a cancel
         self.__qualname__ = function_name(function)  # for messages
@@ -54,19 +56,22 @@ class CoroutineCall:
             if self._is_cancelled or self._loop.is_closed():
                 raise Retry("its event loop makes no more calls")
             call = asyncio.run_coroutine_threadsafe(self._run(events), self._loop)
-            self._under_way.add(call)
+            self._waited_for.add(call)
         try:
             error = call.result()
         except concurrent.futures.CancelledError:
             raise Retry("the call was cancelled") from None
         finally:
-            self._under_way.discard(call)
+            self._waited_for.discard(call)
         if error is not None:
             raise error
 
     async def _run(self, events: Any) -> Exception | None:
         task = asyncio.current_task()
         assert task is not None
+        if self._is_cancelled:
+            raise asyncio.CancelledError
+        self._tasks.add(task)
         try:
             async with asyncio.timeout(self._timeout_seconds) as limit:
                 await self._function(events)
@@ -80,13 +85,27 @@ class CoroutineCall:
             raise WorkerTimeoutError(
                 f"{self.__qualname__} did not return within {self._timeout_seconds:g} s and was cancelled"
             ) from None
+        finally:
+            self._tasks.discard(task)
         return None
 
     def cancel(self) -> None:
-        """Cancel the calls under way, and let no other begin."""
+        """Cancel the calls under way, and let no other begin. Threads still wait until theirs have ended."""
+        assert self._loop is not None
         with self._lock:
             self._is_cancelled = True
-            calls = list(self._under_way)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._cancel_tasks)
+
+    def _cancel_tasks(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+
+    def leave(self) -> None:
+        """Cancel the calls under way, let no other begin, and let no thread wait any more."""
+        with self._lock:
+            self._is_cancelled = True
+            calls = list(self._waited_for)
         for call in calls:
             call.cancel()
 
@@ -120,7 +139,7 @@ class AsyncWorker:
         """Work until `stop` is called, the process gets SIGTERM, or this is cancelled.
 
         The arguments are those of `Worker.run`, and so is what it raises. A call that has not ended
-        ``stop_timeout_seconds`` after that is cancelled.
+        ``stop_timeout_seconds`` after that is cancelled. The group is free once it has ended, or 5 s later.
         """
         run = self._worker.begun(
             until_empty=until_empty, stop_timeout_seconds=stop_timeout_seconds, cancel=self._call.cancel
@@ -140,7 +159,7 @@ class AsyncWorker:
                     await asyncio.wait([running])
                     raise
         finally:
-            self._call.cancel()
+            self._call.leave()
 
     def stop(self) -> None:
         """Let `run` end; returns at once."""

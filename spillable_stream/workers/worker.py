@@ -38,7 +38,7 @@ __all__ = ["Worker"]
 _log = log_of(__name__)
 
 _MOST_LEFT = 10
-_CANCEL_SECONDS = 5.0  # for calls that were cancelled: their threads need not wait for them any more
+_CANCEL_SECONDS = 5.0  # for calls that were cancelled to end
 _HANDS = 2  # each thread has work in its call, and may bring as much back to that which waits
 
 

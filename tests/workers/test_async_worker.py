@@ -4,6 +4,9 @@ import asyncio
 import concurrent.futures
 import os
 import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -119,6 +122,66 @@ def test_a_call_that_outlasts_the_stop_is_cancelled_and_not_left_behind(
 
     asyncio.run(main())
     assert channel.stats().groups["g"].lag == 10 and "did not end within" not in caplog.text
+
+
+def test_the_group_is_owned_while_calls_that_outlast_the_stop_clean_up(channel: Channel) -> None:
+    async def main() -> None:
+        async def work(event: Event) -> None:
+            worker.stop()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                states.append(await changed(lambda: worker.stats().state, 0.2))
+
+        states = list[str]()
+        worker = channel.async_worker("g", work)
+        await worker.run(stop_timeout_seconds=0.01)
+        assert states == ["stopping"]
+
+    asyncio.run(main())
+    assert channel.stats().groups["g"].lag == 10
+
+
+async def changed(look: Callable[[], str], seconds: float) -> str:
+    """Return what changes within a time, or what has not."""
+    before, end = look(), time.monotonic() + seconds
+    while (found := look()) == before and time.monotonic() < end:
+        await asyncio.sleep(0.001)
+    return found
+
+
+def test_a_call_that_returns_though_it_is_cancelled_is_done(channel: Channel) -> None:
+    async def main() -> None:
+        async def work(event: Event) -> None:
+            worker.stop()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+        worker = channel.async_worker("g", work)
+        await worker.run(stop_timeout_seconds=0.01)
+        assert worker.stats().done_events == 1
+
+    asyncio.run(main())
+    assert channel.stats().groups["g"].lag == 9
+
+
+@pytest.mark.parametrize("end", [CoroutineCall.cancel, CoroutineCall.leave])
+def test_a_call_that_the_loop_has_yet_to_begin_can_be_cancelled(end: Callable[[CoroutineCall], None]) -> None:
+    async def work(event: Event) -> None:
+        raise AssertionError("it was cancelled")
+
+    async def main() -> None:
+        call = CoroutineCall(work, None)
+        call.begin()
+        calling = asyncio.ensure_future(asyncio.to_thread(call, Event(b"late")))
+        await asyncio.sleep(0)
+        while not call._waited_for:  # the loop begins nothing meanwhile
+            time.sleep(0.001)
+        end(call)
+        with pytest.raises(Retry):
+            await calling
+
+    asyncio.run(main())
 
 
 def test_a_call_that_a_thread_begins_after_the_cancel_is_not_made() -> None:
