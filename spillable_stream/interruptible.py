@@ -51,8 +51,11 @@ class Begun(Generic[_T]):
         self._error: BaseException | None = None
 
     def ends_within(self, seconds: float) -> bool:
-        """Wait for its end, at most for a time, and tell whether it has ended."""
-        return self.has_ended or self._end.acquire(timeout=seconds) or self.has_ended
+        """Wait for its end, at most for a time, and tell whether it has ended; see `POLL_SECONDS`."""
+        while not (self.has_ended or self._end.acquire(timeout=min(seconds, POLL_SECONDS))):
+            if (seconds := seconds - POLL_SECONDS) <= 0:
+                return self.has_ended
+        return True
 
     def take(self) -> _T:
         """Return or raise what it did, once, after its end."""

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from textwrap import dedent
+from typing import ClassVar
 
 import pytest
 
 from spillable_stream import interruptible as module
+from spillable_stream.call_threads import POLL_SECONDS
 from spillable_stream.interruptible import Begun, begun, interruptible, left_after
 from tests.support.forks import in_child
 from tests.support.interrupts import Interrupts, interrupt_main
@@ -42,6 +44,22 @@ def test_a_call_returns_and_raises_what_it_does() -> None:
     with pytest.raises(LookupError, match="of the call") as raised:
         interruptible(failing(LookupError("of the call")))
     assert raised.value.__context__ is None
+
+
+def test_a_long_wait_is_made_in_short_pieces() -> None:
+    """Python handles a signal that comes right before it begins to wait when that wait is over."""
+
+    class Lock:
+        pieces: ClassVar[list[float]] = []
+
+        def acquire(self, timeout: float) -> bool:
+            self.pieces.append(timeout)
+            return False
+
+    made = Begun(lambda: None)
+    made._end = Lock()  # type: ignore[assignment]
+    assert not made.ends_within(1.1)
+    assert sum(Lock.pieces) == pytest.approx(1.1) and max(Lock.pieces) == POLL_SECONDS
 
 
 def test_ctrl_c_ends_the_wait_for_a_call_which_continues_by_itself() -> None:

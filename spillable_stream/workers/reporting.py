@@ -15,7 +15,7 @@ from spillable_stream.interruptible import Begun, begun_or_made
 __all__ = ["Reporting", "one_line"]
 
 _MOST_CHARACTERS = 200
-_LAST_SECONDS = 15.0  # a store takes up to 10
+_LAST_SECONDS = 15.0  # for the write before the last one, which may hang
 
 
 def one_line(error: BaseException | None) -> str:
@@ -27,7 +27,7 @@ def one_line(error: BaseException | None) -> str:
 class Reporting:
     """Writes down what a worker does: at the pace of its storage while that changes, and otherwise now and then.
 
-    Another thread writes: storage that hangs, or a process without a thread, ends no worker and keeps none from ending.
+    Until the end another thread writes: no worker waits for storage that hangs, and none ends for want of a thread.
 
     Args:
         writer: writes the status; None where there is none.
@@ -50,20 +50,16 @@ class Reporting:
         found = self._stats()
         if found != self._said or now - self._said_at >= writer.pace.alive_seconds:
             self._said, self._said_at = found, now
-            self._begin(partial(writer.write, encode_status(found, writer.pace.silent_seconds)))
-
-    def _begin(self, write: Callable[[], None]) -> None:
-        self._writing = begun_or_made(write)
+            self._writing = begun_or_made(partial(writer.write, encode_status(found, writer.pace.silent_seconds)))
 
     def _has_written(self, within_seconds: float) -> bool:
         return self._writing is None or self._writing.ends_within(within_seconds)
 
     def close(self) -> None:
-        """Write down how the worker ended, and wait for that, unless the storage hangs."""
+        """Write down how the worker ended, in this thread, unless the last write hangs."""
         writer, self._writer = self._writer, None
         if writer is not None and self._has_written(_LAST_SECONDS):
-            self._begin(partial(writer.close, encode_status(self._stats(), writer.pace.silent_seconds)))
-            self._has_written(_LAST_SECONDS)
+            writer.close(encode_status(self._stats(), writer.pace.silent_seconds))
 
     def leave(self) -> None:
         """Write nothing any more: in a forked child, the worker is the parent's."""

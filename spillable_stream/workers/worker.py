@@ -16,8 +16,9 @@ from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.counted import counted
 from spillable_stream.engine.active_calls import LONG_SECONDS
 from spillable_stream.error_text import text_of
-from spillable_stream.errors import OptionError, SpillableError, StorageError, WorkerError
+from spillable_stream.errors import LockTimeoutError, OptionError, SpillableError, StorageError, WorkerError
 from spillable_stream.log_records import RecordFields, Seldom, fields, log_of
+from spillable_stream.objects.interruptible import Begun, begun_or_made
 from spillable_stream.quantities import Duration
 from spillable_stream.termination import calling_on_sigterm
 from spillable_stream.workers.calls import Calls
@@ -88,6 +89,7 @@ class Worker:
         self._consumer: Consumer | None = None
         self._calls: Calls | None = None
         self._reporting: Reporting | None = None
+        self._last_words: Begun[None] | None = None
 
     def __repr__(self) -> str:
         return f"Worker({self.group!r}, {self._state})"
@@ -108,8 +110,8 @@ class Worker:
         Raises:
             ChannelClosedError: the channel was closed.
             GroupOwnedError: another live consumer owns the group.
-            LockTimeoutError: it was stopped, but a commit, or its last note for the next worker, does not end: the
-                storage may not answer. `close` gives the group up once it has ended.
+            LockTimeoutError: it was stopped, but a commit, or the writing down of how it ended, does not end: the
+                storage may not answer. `close` gives the group up once that has ended.
             OptionError: an argument is not of its type.
             WorkerError: it ran before, or was closed; or a call returned a coroutine or a generator, which has done
                 nothing.
@@ -215,9 +217,14 @@ class Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        is_told = error is not None and self._consumer is not None and bool(self._consumer.active_calls.threads)
-        if not is_told:  # else a close would wait for the commit that `run` has waited for
+        if error is None or not self._is_held_up():  # else a close would wait for what `run` has waited for
             self.close()
+
+    def _is_held_up(self) -> bool:
+        """Tell whether storage that does not answer keeps the group from being given up."""
+        if (consumer := self._consumer) is None:
+            return False
+        return bool(consumer.active_calls.threads) or not (self._last_words is None or self._last_words.has_ended)
 
     def leave(self) -> None:
         """In a forked child, which has no thread of it: leave the group to the parent."""
@@ -338,8 +345,6 @@ class Worker:
         try:
             with self._shared.changed:
                 self._state = "ended" if self._shared.error is None else "failed"
-            if self._reporting is not None:  # while the group is owned: the next worker's is the same file
-                self._reporting.close()
             self._give_up()
         except SpillableError:
             raise
@@ -351,10 +356,22 @@ class Worker:
                 self._dead_letter.close()
 
     def _give_up(self) -> None:
+        """Give the group up, once it is written down how the worker has ended."""
         if (consumer := self._consumer) is not None:
-            consumer.leave_note(self._calls.last_note() if self._calls is not None else "")
+            self._last_words = self._last_words or begun_or_made(partial(self._say_last, consumer))
+            if not self._last_words.ends_within(LONG_SECONDS):
+                raise LockTimeoutError(
+                    f"a worker of the group {self.group!r} of {self._channel.path} has waited {LONG_SECONDS:g} s to "
+                    "write down how it ended; its storage may be slow, or not answer. Close it once that does"
+                )
             consumer.close()
             self._consumer = None
+
+    def _say_last(self, consumer: Consumer) -> None:
+        """Write down how the worker ended while the group is owned: the next worker's note and status are the same."""
+        consumer.leave_note(self._calls.last_note() if self._calls is not None else "")
+        if self._reporting is not None:
+            self._reporting.close()
 
     def _about(self, work: Work) -> RecordFields:
         return fields(self._channel.path, group=self.group, first_id=work.first_id, last_id=work.last_id)

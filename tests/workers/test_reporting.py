@@ -15,6 +15,7 @@ import pytest
 from spillable_stream import Channel, StorageError
 from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.channel.worker_status import decode_status
+from spillable_stream.engine.local.local_worker_statuses import LocalStatusWriter
 from spillable_stream.engine.worker_statuses import SILENT_SECONDS, StatusPace
 from spillable_stream.workers import reporting
 from spillable_stream.workers.reporting import Reporting, one_line
@@ -91,16 +92,17 @@ def test_neither_a_look_nor_the_end_waits_for_storage_that_hangs(monkeypatch: py
     assert not is_stuck and found._has_written(60) and len(writer.said) == 1, "it begins no other write meanwhile"
 
 
-def test_storage_that_can_not_be_written_to_ends_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(value: bytes) -> None:
+def test_storage_that_can_not_be_written_to_ends_no_worker(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(writer: LocalStatusWriter, value: bytes) -> None:
         raise StorageError("the thread of the status can't start")
 
-    writer = FakeWriter()
-    monkeypatch.setattr(writer, "write", refuse)
-    found = Reporting(writer, lambda: NEW)
-    found.look()
-    assert found._has_written(60)
-    found.close()
+    monkeypatch.setattr(LocalStatusWriter, "write", refuse)
+    channel = open_channel()
+    put(channel, *numbered(0, 3))
+    worker = channel.worker("g", lambda event: None)
+    worker.run(until_empty=True)
+    assert worker.stats().done_events == 3 and not seen_at(channel.path)
+    channel.another().consumer("g", owner_timeout_seconds=0).close()
 
 
 def test_a_forked_child_says_nothing() -> None:

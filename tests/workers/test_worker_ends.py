@@ -27,16 +27,16 @@ from spillable_stream import (
     WorkerError,
     WorkerTimeoutError,
 )
-from spillable_stream.channel import consumer as consumer_module
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.engine import active_calls
 from spillable_stream.engine.append_plan import CommitResult
+from spillable_stream.engine.local.local_owners import LocalOwnership
+from spillable_stream.engine.local.local_worker_statuses import LocalStatusWriter
 from spillable_stream.engine.requests import Request
 from spillable_stream.state.ranges import Range
 from spillable_stream.workers import worker as worker_module
 from tests.lab.children import wait_until
 from tests.support.events import put, take
-from tests.support.hanging_disk import HangingDisk
 from tests.support.no_threads import no_threads
 from tests.support.workers import Clock, fails_on_three, lag, letters, made
 
@@ -254,36 +254,41 @@ def test_a_stop_waits_for_no_commit_whose_disk_hangs_forever(channel: Channel, m
     assert take(channel, 1, "g") == [b"1"], "the group is free"
 
 
-def test_a_stop_waits_for_no_note_whose_disk_hangs_forever(
-    open_channel: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("write", [(LocalOwnership, "leave_note"), (LocalStatusWriter, "close")])
+def test_a_stop_waits_for_no_last_word_whose_disk_hangs_forever(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch, write: tuple[type, str]
 ) -> None:
-    monkeypatch.setattr(active_calls, "LONG_SECONDS", 0.01)
-    monkeypatch.setattr(consumer_module, "_NOTE_SECONDS", 0.01)
-    disk = HangingDisk()
-    channel = open_channel(fs=disk)
+    for module in (active_calls, worker_module):
+        monkeypatch.setattr(module, "LONG_SECONDS", 0.01)
     channel.engine().lock_timeout_seconds = 0.01
-    put(channel, b"0")
-    worker, errors = made(channel, print), list[BaseException]()
+    may_end, end = threading.Event(), getattr(*write)
+    monkeypatch.setattr(*write, lambda *given: may_end.wait(60) and end(*given))
+    worker, errors = made(channel, lambda _: None), list[BaseException]()
 
     def run() -> None:
         try:
-            worker.run(stop_timeout_seconds=0.01)
+            with worker:
+                worker.run(until_empty=True)
         except BaseException as e:
             errors.append(e)
 
     running = threading.Thread(target=run)
     running.start()
-    assert wait_until(lambda: worker.stats().done_events)
-    disk.may_sync.clear()
-    worker.stop()
     running.join(5)
     is_stuck = running.is_alive()
-    disk.may_sync.set()
+    with pytest.raises(GroupOwnedError):
+        channel.another().consumer("g", owner_timeout_seconds=0)
+    may_end.set()
     running.join(60)
     assert not is_stuck and [type(e) for e in errors] == [LockTimeoutError]
-    assert "for a note of another thread" in str(errors[0])
+    assert "to write down how it ended" in str(errors[0])
+    assert errors[0].__context__ is None, "the end of the block has not waited again"
+    assert worker._last_words is not None and worker._last_words.ends_within(60)
     worker.close()
-    channel.consumer("g", owner_timeout_seconds=0).close()
+    channel.another().consumer("g", owner_timeout_seconds=0).close()
+    with Channel(channel.path, create=False, readonly=True) as other:
+        (seen,) = other.stats().workers
+    assert (seen.state, seen.done_events) == ("ended", 10)
 
 
 def test_a_log_that_raises_ends_no_worker(channel: Channel, dead: Channel) -> None:
