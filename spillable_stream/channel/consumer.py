@@ -29,7 +29,6 @@ from spillable_stream.errors import (
     SpillableError,
     TransactionStateError,
 )
-from spillable_stream.interruptible import begun_or_made
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.names import check_group

@@ -17,8 +17,8 @@ from spillable_stream.counted import counted
 from spillable_stream.engine.active_calls import LONG_SECONDS
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import LockTimeoutError, OptionError, SpillableError, StorageError, WorkerError
+from spillable_stream.interruptible import Begun, begun_or_made
 from spillable_stream.log_records import RecordFields, Seldom, fields, log_of
-from spillable_stream.objects.interruptible import Begun, begun_or_made
 from spillable_stream.quantities import Duration
 from spillable_stream.termination import calling_on_sigterm
 from spillable_stream.workers.calls import Calls

@@ -295,7 +295,7 @@ def test_an_interrupt_as_a_worker_ends_leaves_the_group_to_the_next_one(
     monkeypatch.setattr("sys.unraisablehook", lambda _: None)  # of interrupts while something is freed
     for number in count(1, 3):
         worker = channel.worker("g", lambda event: None)
-        within = ("/channel/consumer.py", "/engine/local/local_owners.py", "/objects/interruptible.py")
+        within = ("/channel/consumer.py", "/engine/local/local_owners.py", "/interruptible.py")
         interrupts = Interrupts(number, *within, error=error)
         close = worker._close
         monkeypatch.setattr(worker, "_close", lambda i=interrupts, close=close: i.run(close))
