@@ -209,7 +209,6 @@ def test_a_read_of_more_segments_than_tasks_run_at_once_is_split_by_bytes(
     stores: list[FaultyStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task has its price: a read of many large segments has no more tasks than one of as many bytes."""
-    monkeypatch.setattr(engine_port.EnginePort, "tasks_at_once", lambda _: 3, raising=False)
     monkeypatch.setattr(object_port.ObjectPort, "tasks_at_once", lambda _: 3)
     with with_segments(20, 1, 20, 1, 20) as channel:
         assert len(sizes(channel)) == 3
