@@ -88,14 +88,14 @@ class PutBuffer:
             return
         rows, events, count, ttl_us = self._rows, self._events, self.waiting, self._ttl_us
         self._rows, self._events, self.waiting = [], None, 0
-        dues = array("q", [self._due_ms]) * count if self._due_ms else array("q")
+        dues_ms = array("q", [self._due_ms]) * count if self._due_ms else array("q")
         if events is None:
-            self.add(row_reader(self._schema).batch(rows), ttl_us, dues)
+            self.add(row_reader(self._schema).batch(rows), ttl_us, dues_ms)
         elif self._compression == "none" and (message := events.small_message()) is not None:
-            packed = pack_dues(dues) if dues else b""
-            self._hold([Frame.of(PUT, message, count, self._schema_id, ttl_us, packed)], bool(dues))
+            packed = pack_dues(dues_ms) if dues_ms else b""
+            self._hold([Frame.of(PUT, message, count, self._schema_id, ttl_us, packed)], bool(dues_ms))
         else:
-            self.add(events.batch(), ttl_us, dues)
+            self.add(events.batch(), ttl_us, dues_ms)
 
     def add(self, batch: pa.RecordBatch, ttl_us: int, dues_ms: Sequence[int] = ()) -> None:
         """Add a batch in the channel's schema, and stage everything if it is too much for the log.

@@ -94,16 +94,16 @@ def _filtered(values: int | pa.Int64Array, mask: pa.BooleanArray) -> int | pa.In
 
 def _by_ttl(batch: pa.RecordBatch, ttl_us: int | pa.Int64Array, due_ms: int | pa.Int64Array) -> Iterator[TimedRows]:
     """Yield rows by their ttl: all that are neighbours and have the same."""
-    dues = _numbers(due_ms, batch.num_rows)
+    dues_ms = _numbers(due_ms, batch.num_rows)
     if isinstance(ttl_us, int):
-        yield TimedRows(batch, ttl_us, dues)
+        yield TimedRows(batch, ttl_us, dues_ms)
         return
     import pyarrow.compute as pc
 
     start = 0
     runs = pc.run_end_encode(ttl_us, run_end_type=pa.int64())
     for end, run_ttl_us in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
-        yield TimedRows(batch.slice(start, end - start), run_ttl_us, dues[start:end])
+        yield TimedRows(batch.slice(start, end - start), run_ttl_us, dues_ms[start:end])
         start = end
 
 

@@ -241,13 +241,13 @@ class SpoolMover:
         schemas = enumerate(self._store.schemas())
         with_all = ((s, number) for number, s in schemas if set(schema.names) <= set(s.names))
         tx.delays_as = next(with_all, tx.delays_as)
-        dues, ttls, by_us = array("q"), array("q"), now_us()
+        dues_ms, ttls_us, by_us = array("q"), array("q"), now_us()
         for read in piece:
-            dues += array("q", read.dues_ms)
-            ttls += array("q", [read.expires_us - read.time_us if read.expires_us else 0]) * len(read.dues_ms)
-        order = sorted(range(len(dues)), key=dues.__getitem__)  # of those due at once, in the order of their puts
-        due_ms = [dues[i] if dues[i] * 1000 > by_us else 0 for i in order]
-        ttl_us = [ttls[i] and max(1, ttls[i] - max(0, by_us - dues[i] * 1000)) for i in order]
+            dues_ms += array("q", read.dues_ms)
+            ttls_us += array("q", [read.expires_us - read.time_us if read.expires_us else 0]) * len(read.dues_ms)
+        order = sorted(range(len(dues_ms)), key=dues_ms.__getitem__)  # of those due at once, in the order of their puts
+        due_ms = [dues_ms[i] if dues_ms[i] * 1000 > by_us else 0 for i in order]
+        ttl_us = [ttls_us[i] and max(1, ttls_us[i] - max(0, by_us - dues_ms[i] * 1000)) for i in order]
         rows, at = _together(piece, schema).take(pa.array(order, pa.int64())).combine_chunks(), 0
         for batch in rows.to_batches():
             end = at + batch.num_rows

@@ -75,7 +75,7 @@ class AppendPlan:
         self.memory_room: Callable[[int], bool] | None = None
         self.entries: list[Entry] = []
         self.put_events: int = 0
-        self.put_bytes: int = 0  # of payloads
+        self.put_bytes: int = 0
         self.sinks: dict[str, int] = {}
         self.batches: dict[tuple[str, int], Answer] = {}
         self.settled: set[int] = set()

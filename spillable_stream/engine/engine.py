@@ -93,9 +93,9 @@ class Engine(ABC):
     is_typed: Callable[[], bool]
     log: Log
     make_room: Callable[[], None]
+    memory_put_bytes: Callable[[], int]
     owners: GroupOwners
     prepare_put: Callable[[], None]
-    memory_put_bytes: Callable[[], int]
     require_not_closed: Callable[[], None]
     require_open: Callable[[], None]
     schemas: Callable[[], list[pa.Schema]]

@@ -87,9 +87,9 @@ class Destination:
         if ttl is None and deliver_after is None and deliver_at is None:
             return None
         target = self._require_channel()
-        each_us = self.ttl_us if ttl is None else ttl_us(ttl)
+        event_ttl_us = self.ttl_us if ttl is None else ttl_us(ttl)
         due_ms = 0 if deliver_after is None and deliver_at is None else target.due_ms(deliver_after, deliver_at)
-        return SendTimes(each_us, due_ms) if due_ms or each_us != self.ttl_us else None
+        return SendTimes(event_ttl_us, due_ms) if due_ms or event_ttl_us != self.ttl_us else None
 
     def _require_channel(self) -> ChannelTarget:
         if not isinstance(self.target, ChannelTarget):

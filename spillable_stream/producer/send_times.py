@@ -71,8 +71,8 @@ def row_times(runs: Sequence[TimedRun], count: int, ttl_us: int) -> RowTimes:
         return RowTimes(ttl_us)
     if runs[0].events == count:
         return RowTimes(*runs[0].times)
-    ttls, dues = [ttl_us] * count, [0] * count
-    for first, events, (each_us, due_ms), _ in runs:
-        ttls[first : first + events] = [each_us] * events
-        dues[first : first + events] = [due_ms] * events
-    return RowTimes(pa.array(ttls, pa.int64()), pa.array(dues, pa.int64()))
+    ttls_us, dues_ms = [ttl_us] * count, [0] * count
+    for first, events, (run_ttl_us, due_ms), _ in runs:
+        ttls_us[first : first + events] = [run_ttl_us] * events
+        dues_ms[first : first + events] = [due_ms] * events
+    return RowTimes(pa.array(ttls_us, pa.int64()), pa.array(dues_ms, pa.int64()))

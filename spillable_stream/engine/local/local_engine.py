@@ -74,9 +74,9 @@ class LocalEngine(Engine):
     log: LocalLog
     make_room: Callable[[], None]
     make_room_if_short: Callable[[], None]
+    memory_put_bytes: Callable[[], int]
     owners: LocalOwners
     prepare_put: Callable[[], None]
-    memory_put_bytes: Callable[[], int]
     upkeep: Upkeep
     wait_for: Callable[[Callable[[ChannelState], bool], float], bool]
 

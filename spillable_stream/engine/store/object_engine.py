@@ -52,9 +52,9 @@ class ObjectEngine(Engine):
     follower: Follower
     log: ObjectLog
     make_room: Callable[[], None]
+    memory_put_bytes: Callable[[], int]
     owners: ObjectOwners
     prepare_put: Callable[[], None]
-    memory_put_bytes: Callable[[], int]
     store_usage: Callable[[], StoreUsage | None]
     upkeep: ObjectUpkeep
     wait_for: Callable[[Callable[[ChannelState], bool], float], bool]
