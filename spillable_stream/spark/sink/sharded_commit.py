@@ -37,6 +37,8 @@ def publish(plan: DividedPlan, staged: _OfShards, batch_id: int, sink: SinkBatch
         IncompleteWriteError: some channels have their rows, and others failed.
         NotAChannelError: a channel was removed and created again; nothing was published.
         OptionError: the rows' query reads one of the channels; nothing was published.
+
+    Where no channel has its rows, it raises what the commit to the first one did.
     """
     _refuse_self_read(plan, staged)
     commits = [_ShardCommit(plan.channels[shard].commit, staged[shard], batch_id) for shard in staged]
