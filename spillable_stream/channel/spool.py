@@ -137,7 +137,7 @@ class Spool:
         self._places = store.path, self._local.path  # of every record, and
         self._about = fields(store.path, file=self._local.path)
         self._shipper = 0  # the thread that has the mutex, or had it last
-        self._is_left = False  # whether a close has ended the shipping, but for the put of that thread
+        self._has_ended = False  # whether a close has ended the shipping, but for the put of that thread
         self._require_told = store.require_not_closed  # it asks nothing of the store
         self._trouble: Exception | None = None  # why the last attempt failed
         self._failures = 0
@@ -240,9 +240,9 @@ class Spool:
         """Ship one put, if this handle is the one that ships, and tell whether it is."""
         try:
             with self._mutex:
-                return not self._is_left and self._ship_alone()
+                return not self._has_ended and self._ship_alone()
         finally:
-            if self._is_left:  # looked at without the mutex: see `_end_mover`
+            if self._has_ended:  # looked at without the mutex: see `_end_mover`
                 with self._mutex, contextlib.suppress(SpillableError):
                     self._mover.close(is_answered=False)
 
@@ -333,7 +333,7 @@ class Spool:
     def _end_mover(self, patience_seconds: float) -> None:
         """Let another handle ship. A put that is under way is left to its thread, which does the same behind it."""
         has_it = self._mutex.acquire(timeout=patience_seconds)
-        self._is_left = True  # whoever comes to the mutex ships no more; whoever has it looks at this behind it
+        self._has_ended = True  # whoever comes to the mutex ships no more; whoever has it looks at this behind it
         if not (has_it or self._mutex.acquire(blocking=False)):
             self._store_calls.leave(self._shipper)
             return
@@ -350,7 +350,7 @@ class Spool:
                 with self._mover.unasked():  # a loss of earlier events is no reason to leave these here
                     is_mine, losses = self._ship(), 0
         except SpillableError as e:
-            if not self._is_left:  # else the close has said what stays
+            if not self._has_ended:  # else the close has said what stays
                 _log.warning("%s: the spool %s is not shipped now: %s", *self._places, e, extra=self._about)
 
     def _report_left(self) -> None:
