@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.error_text import text_of
+from spillable_stream.error_text import may_be_of_a_signal, text_of
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.runner import Runner
+from spillable_stream.flow.runner import FAILURES, Runner
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.log_records import fields, log_of
@@ -80,7 +80,9 @@ def closes(name: str, close: Callable[[], object]) -> bool:
     """
     try:
         close()
-    except Exception as e:
+    except FAILURES as e:
+        if may_be_of_a_signal(e):
+            raise
         _log.error("%s could not be closed: %s", name, text_of(e), extra=fields(component=name))
         return False
     return True

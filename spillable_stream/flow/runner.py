@@ -176,7 +176,7 @@ class RoundsRunner:
             finally:
                 self.wait_seconds = 0.0
                 self._close()
-        except Exception as e:
+        except FAILURES as e:
             self._fails(e)
             _log.exception("%s: its thread ends", self.name, extra=fields(component=self.name))
 

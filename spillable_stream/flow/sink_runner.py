@@ -10,7 +10,7 @@ from itertools import cycle
 from typing import Protocol
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.error_text import text_of
+from spillable_stream.error_text import may_be_of_a_signal, text_of
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.late_channel import ChannelAwayError, is_open
 from spillable_stream.flow.runner import FAILURES, Backoff, RoundsRunner, StartWaitsError, doubled_seconds
@@ -307,5 +307,7 @@ class SinkRunner(RoundsRunner):
 def _close_sink(sink: Sink) -> None:
     try:
         sink.close()
-    except Exception:
+    except FAILURES as e:
+        if may_be_of_a_signal(e):
+            raise
         _log.exception("%s: the sink could not be closed", sink.name, extra=fields(component=sink.name))

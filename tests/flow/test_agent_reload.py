@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import threading
 from pathlib import Path
 
@@ -325,6 +326,24 @@ def test_a_channel_that_a_source_has_no_more_makes_nothing_come_twice_where_it_h
         log(place, "a2", "b2")
         wait_until(lambda: written(place) == ["a1", "a2", "b2"])
     assert "batch 1 of a1.r1" not in caplog.text
+
+
+class Exits(flow.BatchSink):
+    """A sink that can't be built."""
+
+    def __init__(self, sink_directory: str) -> None:
+        sys.exit("a mistake")
+
+
+def test_a_class_that_exits_as_it_is_built_lets_the_new_files_be_refused_and_the_agent_runs_as_it_did(
+    place: Path, running: flow.Agent, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it raised in the thread that builds it was raised again in the agent's, which ended."""
+    k2 = running.sinks["k2"]
+    write(place, CONFIGURATION.replace("sinks.k2.type = file_roll", f"sinks.k2.type = {__name__}.Exits"))
+    assert running.reload() is None
+    assert "Exits can't be built: a mistake" in caplog.text
+    assert running.sinks["k2"] is k2 and k2.alive
 
 
 class Unwilling(flow.PolledSource):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 
@@ -49,6 +50,12 @@ def test_what_cannot_be_closed_is_logged_and_is_not_late(caplog: pytest.LogCaptu
 
     assert close_at_once({"c1": fails}, 60.0) == []
     assert "c1 could not be closed: [Errno 5] Input/output error" in caplog.text
+
+
+def test_what_exits_as_it_is_closed_is_logged_like_any_other(caplog: pytest.LogCaptureFixture) -> None:
+    """Its thread ended, and it counted as closed."""
+    assert close_at_once({"c1": lambda: sys.exit("a mistake")}, 60.0) == []
+    assert "c1 could not be closed: a mistake" in caplog.text
 
 
 def test_an_error_whose_text_raises_is_logged_anyway(caplog: pytest.LogCaptureFixture) -> None:

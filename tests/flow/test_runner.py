@@ -87,21 +87,22 @@ def test_a_runner_that_is_stopped_while_its_start_hangs_ends_without_a_round() -
 
 
 @pytest.mark.parametrize("failing", ["round", "close 0.0"])
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
 def test_an_error_that_ends_a_thread_is_logged_and_is_its_trouble(
-    failing: str, caplog: pytest.LogCaptureFixture
+    failing: str, error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     class Failing(Held):
         def _do(self, what: str) -> None:
             super()._do(what)
             if what == failing:
-                raise ValueError("a fault of the user's")
+                raise error("a fault of the user's")
 
     runner = Failing()
     runner.go_on.set()
     runner.start()
     wait_until(lambda: "rest 0.5 0.5" in runner.calls or not runner.alive)
     assert runner.stop(60)
-    assert runner.calls[-1] == "close 0.0" and runner.trouble == "ValueError: a fault of the user's"
+    assert runner.calls[-1] == "close 0.0" and runner.trouble == f"{error.__name__}: a fault of the user's"
     assert "x: its thread ends" in caplog.text
 
 

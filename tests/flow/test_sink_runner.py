@@ -509,3 +509,21 @@ def test_a_sink_that_exits_has_failed_and_is_asked_again_in_its_thread(open_chan
     assert runner.trouble == "SystemExit: a mistake"
     assert runner.round() == 0
     assert sink.bodies == [b"1"]
+
+
+def test_a_sink_that_exits_as_it_is_closed_leaves_no_other_one_of_its_group_open(
+    open_channel: Callable[..., Channel], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Exits(Kept):
+        def close(self) -> None:
+            raise SystemExit("a mistake")
+
+    channel, processor, written = open_channel(), Failover(), WrittenEvents()
+    sinks = {"k1": Exits(), "k2": Kept()}
+    for name, sink in sinks.items():
+        sink.name, sink.channel_name = name, "c1"
+    processor.configure(sinks)
+    runner = SinkRunner([(sink, channel, written) for sink in sinks.values()], processor, "a1.g")
+    runner.start()
+    assert runner.stop(60)
+    assert sinks["k2"].closed_by and "k1: the sink could not be closed" in caplog.text

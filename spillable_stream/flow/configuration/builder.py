@@ -16,6 +16,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, cast
 
+from spillable_stream.error_text import may_be_of_a_signal
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.model import ComponentConfig
 from spillable_stream.flow.configuration.options import Kind
@@ -63,7 +64,9 @@ class PythonClasses:
             if e.name is None or not f"{module}.".startswith(f"{e.name}."):
                 raise OptionError(f"the class {name} can't be loaded: {e}") from e
             raise OptionError(_java_advice(name) if named == name else f"{name} is mapped to {named}: {e}") from e
-        except Exception as e:  # whatever the import of the user's module raises
+        except (Exception, SystemExit) as e:  # whatever the import of the user's module raises
+            if may_be_of_a_signal(e):
+                raise
             raise OptionError(f"the class {name} can't be loaded: {type(e).__name__}: {e}") from e
         return path
 
@@ -102,7 +105,9 @@ def build(component: ComponentConfig) -> Any:
         return made_by(**_arguments(made_by, component))
     except OptionError:
         raise
-    except Exception as e:  # whatever the class raises: it is the component that can't be built
+    except (Exception, SystemExit) as e:  # whatever the class raises: it is the component that can't be built
+        if may_be_of_a_signal(e):
+            raise
         advice = "; it must open nothing before it is started" if isinstance(e, OSError) else ""
         raise OptionError(f"{component.type} can't be built: {e or type(e).__name__}{advice}") from e
 
