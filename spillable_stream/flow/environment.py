@@ -16,6 +16,7 @@ from spillable_stream.flow.configuration.model import AgentConfig, ComponentConf
 from spillable_stream.flow.configuration.options import Kind
 from spillable_stream.flow.open_channel import arguments_on_host, directories_of, flume_file
 from spillable_stream.flow.sinks.destinations import resolve
+from spillable_stream.flow.sinks.output_directory import OutputDirectory
 from spillable_stream.flow.tap_server import running_processes
 
 __all__ = ["environment_findings"]
@@ -148,7 +149,7 @@ def _of_sink(
             yield "file-system-unusable", str(e)
         else:
             if found.is_local:
-                yield from _writable(os.path.dirname(found.path.partition("%")[0]))
+                yield from _writable(str(OutputDirectory.of_pattern(found.path).path))
     elif sink.type == "http":
         yield from _resolvable(str(keywords["endpoint"]))
 

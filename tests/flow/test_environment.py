@@ -106,7 +106,7 @@ def test_a_sink_needs_its_place(tmp_path: Path) -> None:
     assert codes(sink("type = file_roll", f"sink.directory = {tmp_path}/file"), tmp_path) == [
         ("directory-unusable", K1)
     ]
-    for path in (f"{tmp_path}/file/%Y", f"file://{tmp_path}/file/%Y"):
+    for path in (f"{tmp_path}/file/%Y", f"file://{tmp_path}/file/%Y", f"{tmp_path}/file"):
         assert codes(sink("type = hdfs", f"hdfs.path = {path}"), tmp_path) == [("directory-unusable", K1)]
 
 

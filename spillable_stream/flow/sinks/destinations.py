@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 from xml.etree import ElementTree
 
+from spillable_stream.arguments import require_resolvable
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.durable_file import make_directory, sync_directory
 from spillable_stream.flow.sinks import hadoop
@@ -272,10 +273,11 @@ def resolve(path: str, system: Mapping[str, str], environment: Mapping[str, str]
 
     ``-Dspillable.paths=hdfs://nn/=file:///data/`` maps beginnings of paths. A path without a scheme is one of
     ``fs.defaultFS``: from ``-Dfs.defaultFS=…``, else from ``core-site.xml`` in ``--conf`` or ``HADOOP_CONF_DIR``, else
-    a local one.
+    a local one. As in Hadoop, a relative one begins in the process's working directory where it is local, and else in
+    the user's home directory, ``/user/NAME``.
 
     Raises:
-        OptionError: the scheme is not supported.
+        OptionError: the scheme is not supported, or a relative path leads nowhere.
         StorageError: its file system can't be used.
     """
     for pair in filter(None, system.get("spillable.paths", "").split(",")):
@@ -295,13 +297,22 @@ def resolve(path: str, system: Mapping[str, str], environment: Mapping[str, str]
 
 def _in_default(path: str, system: Mapping[str, str], environment: Mapping[str, str]) -> str:
     default = system.get("fs.defaultFS") or _core_site(system, environment)
-    is_local = not default or default.startswith("file:")
-    home = environment.get("HOME", "/") if is_local else f"/user/{environment.get('USER', '')}"
-    place = path if path.startswith("/") else f"{home}/{path}"
-    if not default:
-        text = "the path %s has no scheme, and there is no fs.defaultFS: it is %s on this host"
-        _log.info(text, path, place, extra=fields(file=path))
-    return (default or "file://").rstrip("/") + place
+    if default and not default.startswith("file:"):
+        place = path if path.startswith("/") else f"/user/{environment.get('USER', '')}/{path}"
+        return default.rstrip("/") + place
+    place = _on_this_host(path)
+    why = "fs.defaultFS is this host's" if default else "there is no fs.defaultFS"
+    _log.info("the path %s has no scheme, and %s: it is %s on this host", path, why, place, extra=fields(file=path))
+    return f"file://{place}"
+
+
+def _on_this_host(path: str) -> str:
+    """Return a whole path; no ``%`` of the working directory is an escape."""
+    path = os.path.expanduser(path)
+    if path.startswith("/"):
+        return path
+    require_resolvable("path", path)
+    return f"{os.getcwd().replace('%', '%%').rstrip('/')}/{path}"
 
 
 def _core_site(system: Mapping[str, str], environment: Mapping[str, str]) -> str:

@@ -30,10 +30,11 @@ class OutputDirectory:
         """Return the directory that the files of all events are in, or below.
 
         Args:
-            path: a path that may have escapes, such as ``/out/%Y/x``: what is above its first one is the directory.
+            path: a path that may have escapes, such as ``/out/%Y/x``: what is above its first one is the directory. The
+                escape ``%%`` is a letter of a name.
         """
-        before, escape, _ = path.partition("%")
-        return cls(Path(before[: before.rfind("/") + 1] if escape else before))
+        before, escape, _ = path.replace("%%", "\0").partition("%")
+        return cls(Path((before[: before.rfind("/") + 1] if escape else before).replace("\0", "%")))
 
     def make(self) -> None:
         """Create the directory if it is missing, the first time; later, prove that it is there.

@@ -61,6 +61,34 @@ def test_nothing_follows_a_batch_that_failed_before_its_file_can_be_cut_back(
     assert [p.read_bytes() for p in (tmp_path / "out").glob("f.*")] == [b"[01"]
 
 
+@pytest.mark.parametrize("can_be_cut", [True, False])
+def test_a_relative_path_has_its_files_and_note_in_the_working_directory_and_a_start_there_finds_those_of_a_crash(
+    open_channel: Callable[..., Channel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_be_cut: bool
+) -> None:
+    work = tmp_path / "100%Y"  # no escape
+    work.mkdir()
+    monkeypatch.chdir(work)
+    channel = open_channel()
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"0", {"app": "a"}))
+    for is_killed in (True, False):
+        made = sink("out/%{app}", can_be_cut=can_be_cut)
+        made.name = "a1.k1"
+        made.open(channel)
+        while made.process() is Status.READY:
+            pass
+        if is_killed:
+            made._notes.close()
+        else:
+            made.close()
+        channel.close()
+        channel = open_channel()
+    (file,) = (work / "out" / "a").iterdir()
+    assert file.read_bytes() == (b"[0" if can_be_cut else b"[0]")
+    assert file.suffix != ".tmp"
+    assert [p.name for p in (work / "out").iterdir() if p.is_file()] == [".spillable-a1.k1.note"]
+
+
 def test_a_wrong_escape_is_refused_before_it_is_opened() -> None:
     with pytest.raises(OptionError):
         sink("/out/%[planet]", can_be_cut=True)

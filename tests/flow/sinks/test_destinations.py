@@ -20,7 +20,6 @@ HOME = {"HOME": "/home/me", "USER": "me"}
     ("path", "system", "expected"),
     [
         ("/data/%Y", {}, "/data/%Y"),
-        ("logs/%Y", {}, "/home/me/logs/%Y"),
         ("file:///data/x", {}, "/data/x"),
         ("file:/data/x", {}, "/data/x"),
         ("/data", {"fs.defaultFS": "file:///"}, "/data"),
@@ -32,12 +31,46 @@ def test_paths_lead_to_local_files(path: str, system: dict[str, str], expected: 
     assert (found.path, found.is_local) == (expected, True)
 
 
-def test_the_log_says_where_on_this_host_a_path_without_a_file_system_leads(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("system", "why"),
+    [({}, "there is no fs.defaultFS"), ({"fs.defaultFS": "file:///ignored/"}, "fs.defaultFS is this host's")],
+)
+def test_a_relative_local_path_begins_in_the_working_directory_and_the_log_says_where_that_is(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    system: dict[str, str],
+    why: str,
+) -> None:
+    """As Hadoop's RawLocalFileSystem has it."""
+    monkeypatch.chdir(tmp_path)
     with caplog.at_level("INFO", "spillable_stream.flow"):
-        resolve("logs/%Y", {}, HOME)
-    assert caplog.messages == [
-        "the path logs/%Y has no scheme, and there is no fs.defaultFS: it is /home/me/logs/%Y on this host"
-    ]
+        found = resolve("logs/%Y", system, HOME)
+    assert (found.path, found.is_local) == (f"{tmp_path}/logs/%Y", True)
+    assert caplog.messages == [f"the path logs/%Y has no scheme, and {why}: it is {tmp_path}/logs/%Y on this host"]
+
+
+def test_no_percent_sign_of_the_working_directory_is_an_escape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "100%Y").mkdir()
+    monkeypatch.chdir(tmp_path / "100%Y")
+    assert resolve("logs/%Y", {}, HOME).path == f"{tmp_path}/100%%Y/logs/%Y"
+
+
+def test_a_local_path_may_begin_in_the_home_directory_and_not_where_nothing_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert resolve("~/logs", {}, HOME).path == "/home/me/logs"
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(OptionError, match="the working directory was removed"):
+        resolve("logs", {}, HOME)
+
+
+def test_a_relative_path_of_hadoop_begins_in_the_home_directory_there() -> None:
+    with pytest.raises(OptionError, match="the path nosuch://x/user/me/logs has"):
+        resolve("logs", {"fs.defaultFS": "nosuch://x/"}, HOME)
 
 
 @pytest.mark.parametrize("key", ["spillable.conf.dir", "HADOOP_CONF_DIR"])

@@ -88,7 +88,16 @@ def test_a_sink_that_gets_another_directory_creates_it(
 
 @pytest.mark.parametrize(
     ("path", "directory"),
-    [("/out", "/out"), ("/out/", "/out"), ("/out/%Y/x", "/out"), ("/out/x%Y/", "/out"), ("/%Y/x", "/"), ("%Y", ".")],
+    [
+        ("/out", "/out"),
+        ("/out/", "/out"),
+        ("/out/%Y/x", "/out"),
+        ("/out/x%Y/", "/out"),
+        ("/%Y/x", "/"),
+        ("%Y", "."),
+        ("/100%%Y/out/%Y", "/100%Y/out"),
+        ("/100%%", "/100%"),
+    ],
 )
 def test_the_directory_of_a_path_with_escapes_is_the_one_above_the_first_of_them(path: str, directory: str) -> None:
     assert OutputDirectory.of_pattern(path).path == Path(directory)
