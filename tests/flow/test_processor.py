@@ -250,6 +250,19 @@ def test_a_source_that_begins_once_more_learns_what_the_channels_have_by_then(ch
     assert [peek(c) for c in channels.values()] == [[b"x", b"y"]] * 3
 
 
+def test_a_batch_that_no_channel_has_is_forgotten_where_its_source_begins_once_more_which_may_cut_it_otherwise(
+    channels: dict[str, Channel],
+) -> None:
+    given = {"c1": Faulty(channels["c1"], ["before"])}
+    with ChannelProcessor(given, producer="p") as processor:  # type: ignore[arg-type]
+        assert processor.newest() is None
+        with pytest.raises(DeliveryError):
+            processor.process(batch_of(b"x"), number=1, note=b"one")
+        assert processor.newest() is None
+        processor.process(batch_of(b"x", b"y"), number=1, note=b"two")
+    assert peek(channels["c1"]) == [b"x", b"y"]
+
+
 def test_other_parts_than_before_a_restart_are_named(
     channels: dict[str, Channel], caplog: pytest.LogCaptureFixture
 ) -> None:
