@@ -130,7 +130,7 @@ def _confirm_loss(path: str, report: Report) -> None:
     """Ask before a repair that gives up events."""
     loss = report.loss
     given_up = [
-        *([f"{events}, that can't be read"] if (events := loss.events_text()) else []),
+        *([f"{events}, which can't be read"] if (events := loss.events_text()) else []),
         *([f"the kept events {listed(loss.kept)}, which no group needs"] if loss.kept else []),
         *([f"the IDs {listed(loss.doubtful)}, which may have been in use"] if loss.doubtful else []),
     ]

@@ -345,7 +345,7 @@ def _ask(sink: GroupedSink) -> SinkStatus:
     try:
         return sink.process()
     except SystemExit as e:
-        raise SpillableError(f"the sink exits: {text_of(e)}") from e
+        raise SpillableError(f"the sink called sys.exit(): {text_of(e)}") from e
 
 
 def _none_takes(what: str, failures: Mapping[str, Exception], *, is_away: bool) -> SpillableError:

@@ -144,7 +144,7 @@ class Worker:
         with self._shared.changed:
             if self._state != "new":
                 raise WorkerError(
-                    f"a worker runs once, and that of the group {self.group!r} did, or was closed; create another one"
+                    f"a worker runs once, and this one of {self.group!r} has run or was closed; create another one"
                 )
             self._state, self._shared.until_empty = "running", until_empty
         return partial(self._run, stop_seconds, cancel)

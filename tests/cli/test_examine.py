@@ -250,7 +250,7 @@ def test_a_repair_that_gives_up_events_needs_a_yes(path: Path) -> None:
     flip(log_file(path), at[1] + 60)
     done = run("repair", path)
     assert done.exit_code == 2 and not (path / "quarantine").exists()
-    assert f"A repair of {path} gives up 2 events, 3 to 4, that can't be read. Repair it?" in done.stderr
+    assert f"A repair of {path} gives up 2 events, 3 to 4, which can't be read. Repair it?" in done.stderr
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
@@ -275,7 +275,7 @@ def test_a_repair_that_gives_up_delayed_events_says_so_and_needs_a_yes(
     assert json.loads(run("verify", path, "--json").stdout)["loss"]["delayed"] == 2
     before = snapshot(tmp_path)
     refused = run("repair", path)
-    assert refused.exit_code == 2 and "gives up 2 delayed events, that can't be read. Repair it?" in refused.stderr
+    assert refused.exit_code == 2 and "gives up 2 delayed events, which can't be read. Repair it?" in refused.stderr
     assert snapshot(tmp_path) == before
     done = run("repair", path, "--yes")
     assert done.exit_code == 0 and "repair did lose 2 delayed events\n" in done.stdout
@@ -316,7 +316,7 @@ def test_a_claim_takes_a_directory_for_copies_of_checkpoints_and_accepts_no_loss
     if damaged:
         flip(log_file(path), offsets(path, FrameType.PUT)[1] + 60)
         refused = run("repair", path, "--claim", backup)
-        assert refused.exit_code == 2 and "gives up 1 event, 2, that can't be read" in refused.stderr
+        assert refused.exit_code == 2 and "gives up 1 event, 2, which can't be read" in refused.stderr
         assert not [*backup.iterdir()]
     done = run("repair", path, "--claim", backup, *(["--yes"] if damaged else []))
     assert done.exit_code == 0, done.output
@@ -352,7 +352,7 @@ def test_a_claim_of_a_data_directory_names_the_events_that_are_lost_with_it_and_
     path = spread(tmp_path)
     unmount(tmp_path / "d0")
     refused = run("repair", path, "--claim", tmp_path / "d0")
-    assert refused.exit_code == 2 and "gives up 1 event, 2, that can't be read" in refused.stderr
+    assert refused.exit_code == 2 and "gives up 1 event, 2, which can't be read" in refused.stderr
     done = run("repair", path, "--claim", tmp_path / "d0", "--yes")
     assert done.exit_code == 0 and "repair did lose 1 event, 2" in done.stdout
     assert run("verify", path).exit_code == 0
