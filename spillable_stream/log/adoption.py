@@ -29,7 +29,9 @@ def adopt(fs: FileSystem, layout: Layout) -> Layout:
     not one that a copy of the channel got before.
 
     Raises:
-        ForeignDirectoryError: a directory is missing, or not proven to be the channel's; nothing was written.
+        ForeignDirectoryError: a directory is missing, or not proven to be the channel's, and nothing was written; or a
+            copy of the channel got one meanwhile.
+        ChannelBusyError: another process has been claiming one for too long.
         StorageError: the file system refused.
     """
     for directory in (*layout.data_dirs, layout.checkpoint_dir):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, StorageError
+from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, LockUnsupportedError, StorageError
 from spillable_stream.format.file_names import CLAIM_LOCK
 from spillable_stream.log.directory_ownership import (
     claim_fault,
@@ -97,7 +97,7 @@ def _own_again(fs: FileSystem, layout: Layout, claimed: Collection[Path], keep: 
     if backup is not None:
         with _without_backup(layout):
             fs.share_directory(backup)
-            write_owner(fs, backup, owner.of(BACKUP))
+            _give(fs, layout, BACKUP, backup, owner)
 
 
 def _make_claimed(fs: FileSystem, layout: Layout, claimed: Collection[Path]) -> None:
@@ -135,7 +135,7 @@ def _give(fs: FileSystem, layout: Layout, role: str, directory: Path, owner: Dir
         fs.make_directory(directory)
         fs.share_directory(directory)
     fs.sync_parents(directory, done=layout.path)  # whoever created it, or a repair that was killed, may not have
-    with _claiming(fs, directory):
+    with _claiming(fs, directory, role):
         found, given = readable_owner(fs, directory), owner.of(role)
         _require_no_other(fs, layout, directory, role, found)
         if found is not None and not is_outside(fs, layout, directory):
@@ -248,6 +248,8 @@ def make_directories(fs: FileSystem, layout: Layout) -> None:
 
     Raises:
         ForeignDirectoryError: a directory belongs to another channel.
+        ChannelBusyError: another process has been claiming one for too long.
+        LockUnsupportedError: the file system of one has no locks.
         StorageError: the file system refused.
     """
     home = layout.path
@@ -284,27 +286,30 @@ def require_unowned(fs: FileSystem, layout: Layout) -> None:
 
 def _own(fs: FileSystem, layout: Layout, directory: Path, owner: DirectoryOwner) -> None:
     """Write a directory's owner file, also over one that says the same: its name may not be durable."""
-    with _claiming(fs, directory):
+    with _claiming(fs, directory, owner.role):
         _require_no_other(fs, layout, directory, owner.role, read_owner(fs, directory))
         write_owner(fs, directory, owner)
 
 
 @contextlib.contextmanager
-def _claiming(fs: FileSystem, directory: Path) -> Iterator[None]:
+def _claiming(fs: FileSystem, directory: Path, role: str) -> Iterator[None]:
     """Keep others from claiming a directory for the time of the block: another channel, or a copy of this one.
 
     Whoever finds the owner file of another one there later than it looked would write over it.
 
     Raises:
         ChannelBusyError: another process has been claiming it for too long.
+        LockUnsupportedError: its file system has no locks, which only copies of checkpoints do without.
     """
-    lock = _claim_lock(fs, directory)
-    try:
+    with contextlib.ExitStack() as held:
+        try:
+            held.callback(_claim_lock(fs, directory).close)
+        except LockUnsupportedError:
+            if role != BACKUP:
+                _remove_claim_lock(fs, directory)
+                raise
+        held.callback(_remove_claim_lock, fs, directory)
         yield
-    finally:
-        with contextlib.suppress(StorageError):  # one that is left is in nobody's way
-            fs.remove(lock.path)
-        lock.close()
 
 
 def _claim_lock(fs: FileSystem, directory: Path) -> FileLock:
@@ -324,6 +329,11 @@ def _claim_lock(fs: FileSystem, directory: Path) -> FileLock:
                 f"another process has been claiming {directory} for more than {_CLAIM_SECONDS:g} s; check whether it "
                 "is stuck"
             )
+
+
+def _remove_claim_lock(fs: FileSystem, directory: Path) -> None:
+    with contextlib.suppress(StorageError):  # one that is left is in nobody's way
+        fs.remove(directory / CLAIM_LOCK)
 
 
 def _require_none(fault: str | None) -> None:

@@ -16,6 +16,7 @@ from spillable_stream import (
     DataLossError,
     DiskSpaceError,
     ForeignDirectoryError,
+    LockUnsupportedError,
     StorageError,
 )
 from spillable_stream.format.file_names import CLAIM_LOCK
@@ -111,6 +112,14 @@ def test_a_claim_that_was_killed_is_in_nobodys_way(tmp_path: Path) -> None:
     assert first_bytes(path) == [b"a"]
 
 
+def test_a_directory_that_a_killed_claim_left_becomes_a_channel(path: Path) -> None:
+    path.mkdir()
+    (path / CLAIM_LOCK).touch()
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"a")
+    assert first_bytes(path) == [b"a"]
+
+
 def test_a_claim_ends_with_an_error_where_another_process_keeps_claiming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +133,36 @@ def test_a_claim_ends_with_an_error_where_another_process_keeps_claiming(
     assert not (tmp_path / "channel").exists()
     lock.close()
     Channel(tmp_path / "channel", data_dirs=[str(rows)], minimum_required_space=0).close()
+
+
+@pytest.fixture
+def no_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory on a file system without locks."""
+    directory, real = tmp_path / "without locks", FileLock.try_acquire
+
+    def try_acquire(lock: FileLock, *, shared: bool = False) -> bool:
+        if lock.path.parent == directory:
+            raise LockUnsupportedError(f"the file system of {lock.path} does not lock files")
+        return real(lock, shared=shared)
+
+    monkeypatch.setattr(FileLock, "try_acquire", try_acquire)
+    return directory
+
+
+def test_copies_of_checkpoints_need_no_locks(tmp_path: Path, no_locks: Path) -> None:
+    """The creation was refused."""
+    options = {"backup_checkpoint_dir": str(no_locks), "minimum_required_space": 0}
+    with Channel(tmp_path / "channel", **options) as channel:  # type: ignore[arg-type]
+        put(channel, b"a")
+        channel.checkpoint()
+    assert any(file.name.startswith("checkpoint-") for file in no_locks.iterdir())
+    assert owner_of(no_locks).role == "backup" and not (no_locks / CLAIM_LOCK).exists()
+
+
+def test_a_directory_of_events_without_locks_is_refused_and_nothing_is_left(tmp_path: Path, no_locks: Path) -> None:
+    with pytest.raises(LockUnsupportedError, match="does not lock files"):
+        Channel(tmp_path / "channel", data_dirs=[str(no_locks)])
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.fixture
@@ -243,6 +282,21 @@ def test_whoever_repairs_a_channel_gives_it_all_its_directories(layout: Layout) 
     owners = [owner_of(d) for d in all_of(layout)]
     assert len({o.token for o in owners}) == 1
     assert owners[0].token != token, "a copy that has the old one is not taken for this channel"
+
+
+def test_a_repair_does_not_take_a_backup_directory_that_another_channel_is_claiming(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It wrote over the owner file of that one."""
+    monkeypatch.setattr(claim, "_CLAIM_SECONDS", 0.0)
+    make_directories(FS, layout)
+    before = owner_of(tmp_path / "backup")
+    lock = FileLock.open(FS, tmp_path / "backup" / CLAIM_LOCK)
+    assert lock.try_acquire()
+    own_again(FS, layout)
+    lock.close()
+    assert owner_of(tmp_path / "backup") == before
+    assert f"another process has been claiming {tmp_path / 'backup'}" in caplog.text
 
 
 def test_a_repair_creates_nothing_in_the_place_of_a_disk_that_is_not_mounted_any_more(layout: Layout) -> None:

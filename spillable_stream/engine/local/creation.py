@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spillable_stream.engine.local.failed_creation import FailedCreation
 from spillable_stream.errors import ChannelBusyError, NotAChannelError, OptionError, SpillableError, StorageError
-from spillable_stream.format.file_names import Tier, log_name, parse_checkpoint
+from spillable_stream.format.file_names import CLAIM_LOCK, Tier, log_name, parse_checkpoint
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, frame_size, parse_header
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, parse_head
 from spillable_stream.log.claim import make_directories, require_unowned
@@ -46,7 +46,7 @@ _LOCK = "open.lock"  # whoever creates the channel holds it, and creates it firs
 _OWN_NAMES = {
     *("lock", _LOCK, "checkpoint.lock", "head", "data", "groups", "checkpoint", "memory", "memory.json"),
     *("quarantine", "producers", "upkeep.lock", "store", "store.lock"),
-    OWNER_FILE,
+    *(OWNER_FILE, CLAIM_LOCK),
 }
 _LOCK_SECONDS = 30.0
 _POLL_SECONDS = 0.05
