@@ -40,7 +40,7 @@ from spillable_stream.errors import (
     SpillableError,
 )
 from spillable_stream.format.extent import Extent
-from spillable_stream.format.file_names import COPIES
+from spillable_stream.format.file_names import COPIES, is_copy
 from spillable_stream.format.packing import pack
 from spillable_stream.log.nesting import require_outside
 from spillable_stream.log_records import fields, log_of
@@ -48,6 +48,7 @@ from spillable_stream.objects.directory_store import remove_made
 from spillable_stream.objects.location import DIRECTORY, Location, is_inside, is_location
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.store import ObjectMissingError, StoreError
+from spillable_stream.objects.wrong_place import require_outside_in_store
 from spillable_stream.option_names import named
 from spillable_stream.progress import Meter, OnProgress
 from spillable_stream.state.block import Block
@@ -145,7 +146,7 @@ def backup(
 
 
 def _require_outside(path: ChannelPath, location: Location) -> None:
-    """Refuse a backup in a directory of any channel, or inside of one.
+    """Refuse a backup in a directory of any channel, or inside of one or of another backup; in a cloud, in its folders.
 
     Raises:
         OptionError: it would be there.
@@ -158,6 +159,8 @@ def _require_outside(path: ChannelPath, location: Location) -> None:
         raise OptionError(f"{shown_location(location)} is inside of the channel {path}: give a place outside of it")
     if location.scheme == DIRECTORY:
         require_outside(FileSystem(), Path(location.prefix), shown_location(location))
+    else:
+        require_outside_in_store(location)
 
 
 class _Backup:
@@ -191,7 +194,8 @@ class _Backup:
                 f"{self._engine.path}; give each channel a place of its own"
             )
         self._engine.log.look_closely()
-        left = {info.key for folder in COPIES for info in self._store.list(folder)}
+        listed = (info.key for folder in COPIES for info in self._store.list(folder))
+        left = set(filter(is_copy, listed))  # whatever else is there is somebody else's
         try:
             self._begin_behind(before)
             image, delays = self._copy()

@@ -17,12 +17,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
 import google_crc32c
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
-from spillable_stream.format.file_names import BACKUPS, is_manifest
+from spillable_stream.format.file_names import BACKUPS, COPIES, is_copy, is_manifest
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.objects.location import DIRECTORY
 from spillable_stream.objects.store import ObjectMissingError, Store
@@ -169,7 +170,9 @@ def newest_manifest(store: Store, where: str = "") -> Manifest | None:
     own = {"delays", "events", "states"}
     if next(iter(store.list(BACKUPS)), None) is None:  # a directory may be there, of a backup that was killed
         own.add(BACKUPS.rstrip("/"))
-    other = next((name for name in sorted(store.folders()) if name not in own), None)
+    folders = (name for name in sorted(store.folders()) if name not in own)
+    files = (info.key for folder in COPIES for info in store.list(folder) if not is_copy(info.key))
+    other = next(chain(folders, files), None)
     if other is not None:
         raise NotAChannelError(
             f"{where or store.root} is neither empty nor a backup: it holds {other!r}; give the place of a "

@@ -28,6 +28,7 @@ __all__ = [
     "generation_of",
     "group_of",
     "in_memory",
+    "is_copy",
     "is_manifest",
     "is_spare_segment",
     "log_name",
@@ -70,6 +71,7 @@ _MEMORY_FILE = re.compile(rf"memory-{_NUMBER}-{_NUMBER}\Z")
 _CHECKPOINT = re.compile(rf"checkpoint-{_NUMBER}-([0-9]{{12,19}})\Z")
 _SEGMENT = re.compile(r"(memory-)?segment\.[A-Za-z0-9_-]{1,128}\.[0-9]{1,20}\.[0-9a-f]{32}\Z")
 _MANIFEST = re.compile(rf"{BACKUPS}[0-9]{{20}}\.json\Z")
+_COPY = re.compile(r"(delays/[0-9]{20}-[0-9]{20}|(events|states)/[0-9]{20})-[0-9a-f]{32}\Z")
 _SPARE = "spare-"
 _SPARE_SEGMENT = re.compile(r"spare-segment-([0-9]{2})\Z")
 _MEMORY_SEGMENT = "memory-"
@@ -118,6 +120,11 @@ def _is_number(number: int) -> bool:
 def is_manifest(key: str) -> bool:
     """Tell whether the key of an object is that of a backup's manifest; others have directories of that name, too."""
     return _MANIFEST.match(key) is not None
+
+
+def is_copy(key: str) -> bool:
+    """Tell whether the key of an object is that of another file of a backup; others have such directories, too."""
+    return _COPY.match(key) is not None
 
 
 def memory_file_name(generation: int, number: int) -> str:

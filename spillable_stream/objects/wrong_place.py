@@ -1,7 +1,7 @@
 """The words for an address that is not a channel's: of a backup, a channel one level up or down, or slots of one.
 
-It costs requests, so only people are told, and whoever creates a channel. Nothing that fails here is an error: the
-address is wrong whatever is near it.
+It costs requests, so only people are told, and whoever creates a channel or a backup. Nothing that fails here is an
+error: the address is wrong whatever is near it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spillable_stream.objects.staged_object import SEGMENTS
 from spillable_stream.objects.store import Store
 from spillable_stream.shown_value import command
 
-__all__ = ["no_channel_but", "refuse_leftovers", "require_outside_of_channel"]
+__all__ = ["no_channel_but", "refuse_leftovers", "require_outside_in_store"]
 
 _FOLDERS = {LOG, CHECKPOINTS, SEGMENTS, QUERIES, WORKERS, QUARANTINE}
 _FOLDERS_OF_BACKUPS = {BACKUPS, *COPIES}
@@ -47,8 +47,8 @@ def no_channel_but(store: Store) -> NotAChannelError:
     return no_channel(store)
 
 
-def require_outside_of_channel(location: Location) -> None:
-    """Refuse a new channel in a folder of another one, or of a backup, whose listings would find it.
+def require_outside_in_store(location: Location) -> None:
+    """Refuse a new channel or backup in a folder of another one, whose listings would find it.
 
     Raises:
         OptionError: it would be there.

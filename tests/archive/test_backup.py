@@ -31,11 +31,14 @@ from spillable_stream.objects.directory_store import DirectoryStore
 from spillable_stream.objects.slots import slot_key
 from tests.lab.size import sized
 from tests.support.backups import contents
+from tests.support.channels import snapshot
 from tests.support.command_line import run
 from tests.support.delays import put_late
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, FaultyStore
 from tests.support.live_channel import under_load
+from tests.support.memory_store import MemoryStore
+from tests.support.object_channels import URL, stores_in_memory
 
 
 def back_up_again_and_again(channel: Channel, tmp_path: Path, times: int, groups: tuple[str, ...]) -> None:
@@ -328,3 +331,37 @@ def test_nothing_else_is_written_in_a_backup_whose_next_one_would_remove_it(copy
     done = run("export", path, copy / "events" / "out.jsonl")
     assert done.exit_code == 2 and f"is inside of {copy}, a backup" in done.stderr
     assert ss.backup(path, copy).number == 2
+
+
+@pytest.mark.parametrize("folder", ["events", "log"])
+def test_no_backup_is_created_in_a_folder_of_a_backup_or_a_channel_in_a_cloud(path: Path, folder: str) -> None:
+    """It was, and the next backup of the outer one removed it."""
+    Channel(path, minimum_required_space=0).close()
+    with stores_in_memory() as stores:
+        Channel(URL).close()
+        if folder == "events":
+            stores[URL] = MemoryStore(URL)
+            stores[URL].replace(manifest_key(1), b"{}")
+        with pytest.raises(OptionError, match=f"^{URL}/{folder}/inner is inside of {URL}, a (backup|channel): give"):
+            ss.backup(path, f"{URL}/{folder}/inner")
+
+
+def test_a_backup_removes_nothing_that_is_not_its_own(copy: Path, path: Path, tmp_path: Path) -> None:
+    """It removed whatever was in its folders: a file that somebody put there, or a whole backup."""
+    (copy / "events" / "notes").touch()
+    ss.backup(path, tmp_path / "other")
+    (tmp_path / "other").rename(copy / "states" / "other")
+    before = snapshot(copy / "states" / "other")
+    assert ss.backup(path, copy).number == 2
+    assert (copy / "events" / "notes").exists() and snapshot(copy / "states" / "other") == before
+
+
+@pytest.mark.parametrize("folder", ["delays", "events", "states"])
+def test_a_place_with_a_backup_called_like_a_folder_of_one_is_refused(path: Path, tmp_path: Path, folder: str) -> None:
+    """It was taken for what a backup had left that was cut short, and removed."""
+    Channel(path, minimum_required_space=0).close()
+    ss.backup(path, tmp_path / "backups of all" / folder)
+    before = snapshot(tmp_path)
+    with pytest.raises(NotAChannelError, match=f"neither empty nor a backup: it holds '{folder}/"):
+        ss.backup(path, tmp_path / "backups of all")
+    assert snapshot(tmp_path) == before

@@ -50,6 +50,14 @@ def test_files_with_other_names_are_not_checkpoints(name: str) -> None:
     assert file_names.parse_checkpoint(name) is None
 
 
+@pytest.mark.parametrize("name", [f"events/{7:020}", f"states/{7:020}", f"delays/{7:020}-{9:020}"])
+def test_the_files_of_a_backup_have_numbers_and_a_token(name: str) -> None:
+    key = f"{name}-{HEX}"
+    assert file_names.is_copy(key)
+    for other in (name, f"{key}0", f"{key}\n", key[:-1], f"inner/{key}", key.replace("/", "/inner/"), f"x{key}"):
+        assert not file_names.is_copy(other)
+
+
 def test_segments_have_an_owner_a_batch_and_a_uuid() -> None:
     assert file_names.segment_tier(f"segment.local.0.{HEX}") == "disk"
     assert file_names.segment_tier(f"memory-segment.0f0e-query.12.{HEX}") == "memory"

@@ -19,7 +19,7 @@ from spillable_stream.objects.metered_store import MeteredStore
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.self_test import require_sound
 from spillable_stream.objects.store import Store
-from spillable_stream.objects.wrong_place import no_channel_but, refuse_leftovers, require_outside_of_channel
+from spillable_stream.objects.wrong_place import no_channel_but, refuse_leftovers, require_outside_in_store
 from spillable_stream.state.image import SmallImage
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -87,7 +87,7 @@ def require_place(location: Location) -> None:
         require_outside(fs, path, location, may_be_channel=True)
         require_apart(fs, path)
     else:
-        require_outside_of_channel(location)
+        require_outside_in_store(location)
 
 
 def open_object_engine(
