@@ -29,7 +29,7 @@ _Config = Annotated[str | None, typer.Option("--config", metavar="FILE", help="A
 def stats(path: ChannelPath, as_json: AsJson = False) -> None:
     """Say what a channel holds: events and bytes in each tier, fill, drain order, groups with their lag, losses.
 
-    With --json it is `ChannelStats`, and Flume's counters as "flume".
+    With --json it is `ChannelStats`, Flume's counters as "flume", and a directory in memory as "directory_in_memory".
 
     Example: `spillable stats /data/orders --json`
 
