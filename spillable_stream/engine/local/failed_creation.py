@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from spillable_stream.errors import SpillableError
+from spillable_stream.format.file_names import CLAIM_LOCK
 from spillable_stream.log.directory_ownership import is_original_elsewhere
 from spillable_stream.log.identity_file import has_identity, layout_of
 from spillable_stream.log.layout import IDENTITY, Layout
@@ -97,10 +98,13 @@ class FailedCreation:
     def _let_go(self, layout: Layout, directory: Path) -> bool:
         """Remove the files in a directory of a layout, and tell whether it is not the channel's, or no longer."""
         with suppress(SpillableError):
-            owner = read_owner(self._fs, directory)
+            owner, files = read_owner(self._fs, directory), list[Path]()
+            if layout.path in directory.parents and (owner is None or owner.channel == layout.channel):
+                files = [directory / CLAIM_LOCK, directory / f"{OWNER_FILE}.tmp"]  # of a kill; nobody else claims it
             if owner and owner.channel == layout.channel and not is_original_elsewhere(self._fs, owner, layout):
-                for path in _files_in(layout, directory):
-                    self._fs.remove(path)
+                files += _files_in(layout, directory)
+            for path in files:
+                self._fs.remove(path)
             return True
         return False
 

@@ -15,10 +15,11 @@ from spillable_stream import Channel
 from spillable_stream.engine.local.creation import create_channel
 from spillable_stream.errors import ForeignDirectoryError, StorageError
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
+from spillable_stream.format.file_names import CLAIM_LOCK
 from spillable_stream.option_types import ChannelOptions, CreationOptions
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.events import put, take
-from tests.support.fake_files import Call, FaultyFileSystem, nth, since
+from tests.support.fake_files import Call, DyingFileSystem, FaultyFileSystem, nth, since
 
 _WAIT_SECONDS = 60  # of a thread that hangs
 _NEEDS_ROOM = ("create", "write", "preallocate", "sync", "sync_directory", "rename")
@@ -107,6 +108,23 @@ def test_what_a_kill_has_left_is_in_no_way_of_the_next_one_where_another_that_co
     with Channel(path, minimum_required_space=0, **last) as channel:
         put(channel, b"one")
         assert take(channel) == [b"one"]
+
+
+def test_of_a_creation_that_was_killed_anywhere_nothing_is_left_inside_of_a_channel_with_other_directories(
+    tmp_path: Path,
+) -> None:
+    """A directory stayed, and in it the owner file that was being written."""
+    for number in count():
+        path = tmp_path / str(number) / "channel"
+        with suppress(StorageError):
+            fs = DyingFileSystem(number)
+            Channel(path, fs=fs, data_dirs=[str(path / "more")], minimum_required_space=0).close(checkpoint=False)
+        if (path / "channel.json").exists():
+            break
+        Channel(path, minimum_required_space=0).close()
+        assert not (path / "more").exists()
+        assert not [*path.rglob(CLAIM_LOCK), *path.rglob("*.tmp")]
+    assert number > 20
 
 
 @pytest.mark.parametrize("is_mount_point", [False, True])
