@@ -5,7 +5,8 @@
     DIR/channel.json                            identity: format version, UUID, directories, and the CRC32C of all that
     DIR/owner.json                              whose the directory is, and the lock of all who may write;
                                                 every other directory has one too
-    DIR/owner.json.lock                         kernel lock of who writes that first; beside it, and only until then
+    DIR/data/owner.json.lock                    kernel lock of whoever gives a directory its owner; removed then, and
+                                                in nobody's way where a kill leaves it
     DIR/lock                                    kernel lock: one committer at a time; its 768 bytes say who
                                                 waits for it, and mean nothing after that
     DIR/open.lock                               kernel lock: shared by every handle that is neither closed nor parked
