@@ -1,7 +1,8 @@
 """A listing of a cloud's store, page by page, that begins anew after an error, which ends the client's own.
 
 Stores list in any order, so no key is a place in a listing from which to continue. A store that fails in the midst of
-each one would never be done with. So one that gets no further than before is begun anew for a time only.
+each one would never be done with. So one that gets no further than before is begun anew for a time only; but a few
+times at least, since a long one takes longer than that to get as far again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from spillable_stream.objects.forked import hold_in_children
 __all__ = ["CloudListing"]
 
 _PAGE = 1000
+_TIMES = 3  # that it may get no further, at least
 
 
 class CloudListing:
@@ -38,6 +40,7 @@ class CloudListing:
         self._read = 0  # pages, since it was begun anew
         self._most_read = 0  # pages, before that
         self._behind_since: float | None = None  # when it was begun anew first, and has come no further since
+        self._times_behind = 0  # that it was begun anew since then
         hold_in_children(self)
 
     def held(self) -> object:
@@ -53,15 +56,19 @@ class CloudListing:
         """
         pages, self._pages = self._pages, None
         if pages is None:
-            if self._read and self._behind_since is None:
-                self._behind_since = self._monotonic()
+            if self._read:
+                self._times_behind += 1
+                if self._behind_since is None:
+                    self._behind_since = self._monotonic()
             pages, self._read = self._obstore.list(clients.reading, prefix=path, chunk_size=_PAGE), 0
         page, self._pages = next(pages, None), pages
         self._read += 1
         if self._read > self._most_read:
-            self._most_read, self._behind_since = self._read, None
+            self._most_read, self._behind_since, self._times_behind = self._read, None, 0
         return page
 
     def may_begin_anew(self) -> bool:
         """Tell whether to begin anew after another error."""
-        return self._behind_since is None or self._monotonic() - self._behind_since < self._patience_seconds
+        if self._behind_since is None or self._times_behind < _TIMES:
+            return True
+        return self._monotonic() - self._behind_since < self._patience_seconds

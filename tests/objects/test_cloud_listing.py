@@ -68,3 +68,11 @@ def test_a_listing_that_gets_further_is_given_more_time() -> None:
         client.seconds += 20.0
     assert client.fail(), "it fell behind just now"
     assert len(client.pages()) == 5
+
+
+def test_a_long_listing_is_begun_anew_a_few_times_though_each_takes_long_to_get_as_far_again() -> None:
+    client = Client(4, 2, 3, 1)
+    for _ in range(3):
+        assert client.fail()
+        client.seconds += 20.0
+    assert not client.fail()
