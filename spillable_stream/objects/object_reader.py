@@ -2,7 +2,7 @@
 
 The windows that the frames are decoded from come from `spillable_stream.objects.object_windows`, one ahead of the one
 that is being decoded; those of slots from `spillable_stream.objects.proven_slots`. Of a segment no more is read than an
-extent is likely to have, and what is left of a window stays at hand: takes of a few events continue there.
+extent is likely to have, and the last window stays at hand: takes of a few events continue there.
 """
 
 from __future__ import annotations
@@ -45,20 +45,40 @@ _LEAST_BYTES = 1 << 20  # of a window where an extent seems to end, which is a g
 _AHEAD = 8  # extents whose first window is asked for before they are read
 
 
-class _Frame(NamedTuple):
-    """The last frame that was read of a segment, or of another object that is not a slot.
+class _Found(NamedTuple):
+    """A frame that was read.
 
     Args:
-        key: the object's key.
-        first_id: the frame's first event.
-        last_id: its last event.
-        offset: where it begins.
+        header: its header.
+        payload: its payload, verified.
+        base: where the window that it is in begins in the object.
+        window: the window.
+        at: where the frame begins in it.
     """
 
-    key: str
-    first_id: int
-    last_id: int
-    offset: int
+    header: FrameHeader
+    payload: pa.Buffer
+    base: int
+    window: pa.Buffer
+    at: int
+
+
+class _Rest(NamedTuple):
+    """Where the next read may continue: with the last frame that was read of an object, whose window is kept.
+
+    Args:
+        file: the object's key.
+        first: the first event of the frame, by its number in the object.
+        last: its last event.
+        base: where the window begins in the object.
+        at: where the frame begins in the window.
+    """
+
+    file: str
+    first: int
+    last: int
+    base: int
+    at: int
 
 
 class ObjectReader:
@@ -88,8 +108,7 @@ class ObjectReader:
         self._windows = ObjectWindows(store, channel, cache, disk_cache, tokens)
         self._slots = ProvenSlots(self._windows, store.root, channel, tokens)
         self._expected: list[Extent] = []
-        self._reached: tuple[FrameHeader, int, pa.Buffer, int] | None = None  # a frame, its offset, and where it is
-        self._last: _Frame | None = None  # from which on a window is kept
+        self._rest: _Rest | None = None
 
     def expect(self, extents: Sequence[Extent]) -> None:
         """Begin to fetch what will be read next, in this order."""
@@ -99,7 +118,7 @@ class ObjectReader:
     def _fetch_ahead(self) -> None:
         last = self._slots.last_file
         for extent in self._expected[:_AHEAD]:
-            if not _is_inside(extent) and extent.file != last and self._continued_by(extent) is None:
+            if not _is_inside(extent) and extent.file != last and self._continued(extent) is None:
                 first = self._slots.first_byte(extent.file, extent.offset)
                 self._windows.ask(object_key(extent.file), first, self._windows.size_bytes)
             last = extent.file
@@ -115,7 +134,7 @@ class ObjectReader:
         """
         if self._expected and self._expected[0] == extent:
             del self._expected[0]
-        key, expected, self._reached = object_key(extent.file), extent.first_id, None
+        key, expected = object_key(extent.file), extent.first_id
         try:
             for part in self._read(key, extent):
                 yield part
@@ -124,18 +143,18 @@ class ObjectReader:
             if not self._forget(key):
                 raise
             yield from self._read(key, extent._replace(first_id=expected))  # the store may have it whole
-        self._keep_rest(key, extent)
         self._fetch_ahead()
 
     def _read(self, key: str, extent: Extent) -> Iterator[ReadBatch]:
         expected = extent.first_id
         with self._naming(key, extent):
-            for whole in self._batches(key, extent):
+            for whole, found in self._batches(key, extent):
                 if whole.first_id > expected:
                     break
                 yield (part := whole.clip(expected, extent.last_id))
                 expected = part.last_id + 1
                 if expected > extent.last_id:
+                    self._keep_rest(extent, found)
                     return
         raise CorruptionError(
             f"event {expected} is not where the channel's state says", self._where(key), extent.offset
@@ -147,27 +166,25 @@ class ObjectReader:
         self._let_go_of_rest()
         return self._windows.forget(key)
 
-    def _keep_rest(self, key: str, extent: Extent) -> None:
-        """Keep what is at hand from the last frame on, unless the whole object is; the next read may continue there."""
-        reached, self._reached = self._reached, None
-        if reached is None or isinstance(extent.file, int) or self._windows.whole(key) is not None:
+    def _keep_rest(self, extent: Extent, last: _Found) -> None:
+        """Keep the window of the last frame, unless the whole object is at hand; the next read may continue there."""
+        if isinstance(extent.file, int) or self._windows.whole(extent.file) is not None:
             return
-        header, offset, window, at = reached
-        self._let_go_of_rest()
-        self._windows.keep(key, offset, window.slice(at))
-        first_id = header.write_order_id + extent.base_id
-        self._last = _Frame(key, first_id, first_id + header.count - 1, offset)
+        first = last.header.write_order_id
+        self._rest = _Rest(extent.file, first, first + last.header.count - 1, last.base, last.at)
+        self._windows.keep(last.window)
 
-    def _continued_by(self, extent: Extent) -> _Frame | None:
-        """Return the last frame that was read if an extent begins in it, or right behind it."""
-        last = self._last
-        is_next = last is not None and last.key == extent.file and last.first_id <= extent.first_id <= last.last_id + 1
-        return last if is_next else None
+    def _continued(self, extent: Extent) -> tuple[int, pa.Buffer, int] | None:
+        """Return where to continue, as `_begin` does, if an extent begins in the last frame, or right behind it."""
+        rest, first = self._rest, extent.first_id - extent.base_id
+        if rest is None or rest.file != extent.file or not rest.first <= first <= rest.last + 1:
+            return None
+        window = self._windows.kept()
+        return None if window is None else (rest.base, window, rest.at)
 
     def _let_go_of_rest(self) -> None:
-        last, self._last = self._last, None
-        if last is not None:
-            self._windows.let_go(last.key, last.offset)
+        self._rest = None
+        self._windows.let_go()
 
     def frames(self, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
         """Yield the header and the undecoded payload of each frame that an extent covers.
@@ -189,7 +206,7 @@ class ObjectReader:
 
     def _covered(self, key: str, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
         with self._naming(key, extent):
-            for header, payload, _ in self._frames(key, extent):
+            for header, payload, *_ in self._frames(key, extent):
                 yield header, payload
                 if header.write_order_id + extent.base_id + header.count > extent.last_id:
                     return
@@ -206,18 +223,18 @@ class ObjectReader:
                 self._where(key),
             ) from e
 
-    def _batches(self, key: str, extent: Extent) -> Iterator[ReadBatch]:
-        """Yield the events of each frame, all of them, from the frame that holds the first event on."""
-        for header, payload, offset in self._frames(key, extent):
+    def _batches(self, key: str, extent: Extent) -> Iterator[tuple[ReadBatch, _Found]]:
+        """Yield the events of each frame, all of them, and the frame, from that of the first event on."""
+        for found in self._frames(key, extent):
             try:
-                yield events_of(header, payload, extent, self._schema_of)
+                yield events_of(found.header, found.payload, extent, self._schema_of), found
             except CorruptionError as e:
-                raise self._damaged(key, extent, offset) from e
+                raise self._damaged(key, extent, found.base + found.at) from e
 
-    def _frames(self, key: str, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
-        """Yield the header, verified payload and offset of each PUT frame from that of the first event on."""
-        seed, at, until = file_seed(self._channel, seed_name(extent.file)), 0, None
-        base, window = self._begin(key, extent, seed)
+    def _frames(self, key: str, extent: Extent) -> Iterator[_Found]:
+        """Yield each PUT frame from that of the first event on."""
+        seed, until = file_seed(self._channel, seed_name(extent.file)), None
+        base, window, at = self._begin(key, extent, seed)
         others_until = self._others_until(extent)
         while True:
             needed = header_size(window, at)
@@ -236,8 +253,7 @@ class ObjectReader:
                         payload = window.slice(at + HEADER_SIZE_BYTES, header.length)
                         if not payload_matches(header, payload):
                             raise self._damaged(key, extent, base + at)
-                        self._reached = header, base + at, window, at
-                        yield header, payload, base + at
+                        yield _Found(header, payload, base, window, at)
                     at += needed
                     continue
             grown = self._more(key, base, at, window, needed, until)
@@ -246,21 +262,29 @@ class ObjectReader:
             base, at, window = base + at, 0, grown
             self._slots.continue_with(extent.file, base, window)
 
-    def _begin(self, key: str, extent: Extent, seed: int) -> tuple[int, pa.Buffer]:
-        """Return where to begin to read, and what is there."""
-        if (last := self._continued_by(extent)) is not None:
-            return last.offset, self._windows.get(key, last.offset, self._windows.size_bytes)
+    def _begin(self, key: str, extent: Extent, seed: int) -> tuple[int, pa.Buffer, int]:
+        """Return where a window begins in an object, the window, and where to begin to read in it."""
+        is_kept = bool(self._expected) and self._expected[0].file == extent.file
+        if (continued := self._continued(extent)) is not None:
+            if not is_kept:
+                self._slots.let_go()
+            return continued
         if _is_inside(extent) and self._windows.whole(key) is None:
             fetch = partial(self._windows.fetch, key)
             if (found := find_frame(fetch, seed, extent, self._windows.size_bytes)) is not None:
-                return found
-        is_kept = bool(self._expected) and self._expected[0].file == extent.file
-        return extent.offset, self._slots.get(extent, is_kept=is_kept)
+                return found.offset, found.window, 0
+        base, window = self._slots.get(extent, is_kept=is_kept)
+        at = extent.offset - base
+        return (base, window, at) if at <= len(window) else (extent.offset, window.slice(len(window)), 0)
 
     def _others_until(self, extent: Extent) -> int:
-        """Return about where the extents of an object end that are expected after one of them; 0 if none is."""
-        others = takewhile(lambda one: one.file == extent.file, self._expected)
-        return max((one.offset + _LEAST_BYTES for one in others), default=0)
+        """Return about where the extents of an object end that are expected after one of them; 0 if none is near."""
+        until, offset = 0, extent.offset
+        for one in takewhile(lambda one: one.file == extent.file, self._expected):
+            if one.offset - offset > self._windows.size_bytes:
+                break
+            until, offset = one.offset + _LEAST_BYTES, one.offset
+        return until
 
     def _more(self, key: str, base: int, at: int, window: pa.Buffer, needed: int, until: int | None) -> pa.Buffer:
         """Return the bytes from ``base + at`` on: what is left of a window, and enough of what follows.

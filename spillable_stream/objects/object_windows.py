@@ -1,8 +1,8 @@
 """Windows of objects: parts of 8 MiB, as a request costs some 20 ms whatever its size.
 
 A window that was asked for ahead is under way while others are decoded. Small objects come whole, and stay for a while
-(`spillable_stream.objects.cache`). So does what a reader leaves of a window that it will continue with. Windows may be
-kept on this host's disk (`spillable_stream.objects.disk_cache`).
+(`spillable_stream.objects.cache`). So does the last window of a large one, which the next read may continue with.
+Windows may be kept on this host's disk (`spillable_stream.objects.disk_cache`).
 
 A slot of a number may be another one by now. So a window of a slot goes by what the slot was known by when it was asked
 for (`SlotTokens.identity_of`), and what was asked for before a state was loaded anew is not used after it.
@@ -76,6 +76,7 @@ class ObjectWindows:
         self._cached_as = f"{channel} at {store.root}"  # a copy of a bucket has the UUID, and slots of its own later
         self._kept: dict[tuple[str, str, int], bool] = {}  # windows in the disk's cache: whether they were there before
         self._begun: OrderedDict[_Window, Future[pa.Buffer]] = OrderedDict()
+        self._last = f"last window of {id(self)}"  # in the cache, which other readers may have, too
 
     def whole(self, key: str) -> pa.Buffer | None:
         """Return an object that is at hand, whole; None if it is not."""
@@ -84,7 +85,7 @@ class ObjectWindows:
     def ask(self, key: str, offset: int, size_bytes: int) -> None:
         """Ask for a window ahead, unless it is under way or at hand; the arguments are those of `get`."""
         window = _Window(key, offset, self._identity_of(key))
-        if window not in self._begun and self._at_hand(key, offset) is None:
+        if window not in self._begun and self._cache.get(key) is None:
             self._begun[window] = begin(self._store.root, lambda: self.fetch(key, offset, size_bytes))
             while len(self._begun) > _MOST_BEGUN:  # of reads that were given up
                 self._begun.popitem(last=False)
@@ -110,24 +111,23 @@ class ObjectWindows:
             ObjectMissingError: the object is not there.
             StoreError: the store refused or failed.
         """
-        if (found := self._at_hand(key, offset)) is not None:
-            return found
+        if (whole := self._cache.get(key)) is not None:
+            return whole.slice(min(offset, len(whole)))
         asked = self._begun.pop(_Window(key, offset, self._identity_of(key)), None)
         return self.fetch(key, offset, size_bytes) if asked is None else asked.result()
 
-    def _at_hand(self, key: str, offset: int) -> pa.Buffer | None:
-        """Return what is at hand of an object from an offset on; None if nothing is."""
-        if (whole := self._cache.get(key)) is not None:
-            return whole.slice(min(offset, len(whole)))
-        return self._cache.get(f"{_windows_of(key)}{offset}")
+    def keep(self, window: pa.Buffer) -> None:
+        """Keep a window at hand in place of the last one, as far as there is room; it is not of a slot."""
+        self.let_go()
+        self._cache.put(self._last, window)
 
-    def keep(self, key: str, offset: int, buffer: pa.Buffer) -> None:
-        """Keep some bytes of an object at hand, but not of a slot; `get` finds them by their offset."""
-        self._cache.put(f"{_windows_of(key)}{offset}", buffer)
+    def kept(self) -> pa.Buffer | None:
+        """Return the window that is kept; None if it had to make room."""
+        return self._cache.get(self._last)
 
-    def let_go(self, key: str, offset: int) -> None:
-        """Let go of what is kept at an offset of an object."""
-        self._cache.forget(f"{_windows_of(key)}{offset}")
+    def let_go(self) -> None:
+        """Let go of the window that is kept."""
+        self._cache.forget(self._last)
 
     def fetch(self, key: str, offset: int, size_bytes: int) -> pa.Buffer:
         """Return a window from the disk's cache, or from the store; takes and raises what `get` does."""
@@ -184,14 +184,8 @@ class ObjectWindows:
             assert self._disk_cache is not None
             self._disk_cache.forget(self._cached_as, name, offset)
         self._cache.forget(key)
-        self._cache.forget_all(_windows_of(key))
         return any([self._kept.pop(window) for window in found])
 
     def clear(self) -> None:
         """Forget what was asked for ahead."""
         self._begun.clear()
-
-
-def _windows_of(key: str) -> str:
-    """Return what the names begin with that windows of an object are kept as."""
-    return f"{key}@"

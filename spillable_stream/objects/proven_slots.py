@@ -91,8 +91,8 @@ class ProvenSlots:
         until = size_bytes // 2 if isinstance(file, int) else size_bytes if is_merged(file) else 0
         return 0 if offset < until else offset
 
-    def get(self, extent: Extent, *, is_kept: bool) -> pa.Buffer:
-        """Return what is at hand of an object from an extent's offset on, or a window of it.
+    def get(self, extent: Extent, *, is_kept: bool) -> tuple[int, pa.Buffer]:
+        """Return where a window of an object begins, and the window: it has an extent's offset, or ends before.
 
         Args:
             extent: the extent, which is in the object.
@@ -111,7 +111,7 @@ class ProvenSlots:
         else:
             part = self._read(file, extent.offset, None)
         self._last = part if is_kept else None
-        return part.data.slice(min(extent.offset - part.base, len(part.data)))
+        return part.base, part.data
 
     def _slot(self, number: int, extent: Extent, part: _Part | None) -> _Part:
         tokens = self._tokens()

@@ -14,6 +14,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import HEADER_SIZE_BYTES
 from spillable_stream.objects import object_windows
+from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.staged_object import LOCAL_OWNER, MERGED_OWNER
@@ -61,8 +62,62 @@ def test_reads_of_a_few_events_of_a_large_object_continue_with_what_is_left_of_a
         reader.expect([extent])
         assert bodies_of(reader, extent) == [bodies[number]]
     assert sum(min(end, 18 * MIB) - start for _, start, end in store.asked) < 20 * MIB
+    assert len(store.asked) <= 14, "a window, then 1 MiB each, which four takes read"
     reader.close()
     assert reader._windows._cache._size_bytes == 0
+
+
+def test_readers_that_share_a_cache_continue_with_a_window_each(memory: MemoryStore, store: Ranges) -> None:
+    """As the groups of a handle do that take in turn."""
+    bodies = [b"%d" % number + bytes(MIB // 4) for number in range(60)]
+    whole, _ = staged(memory, *bodies)
+    cache = ObjectCache(64 * MIB)
+    readers = [ObjectReader(store, CHANNEL, lambda _: EVENT_SCHEMA, cache) for _ in range(3)]
+    for number, body in enumerate(bodies, 1):
+        extent = whole._replace(first_id=number, last_id=number)
+        assert [bodies_of(reader, extent) for reader in readers] == 3 * [[body]]
+    assert len(store.asked) <= 3 * 10
+    assert sum(min(end, 16 * MIB) - start for _, start, end in store.asked) < 3 * 17 * MIB
+
+
+def test_a_window_that_is_kept_counts_as_large_as_it_is_wherever_the_last_read_ended(
+    memory: MemoryStore, store: Ranges
+) -> None:
+    whole, _ = staged(memory, *[bytes(MIB // 4)] * 40)
+    reader = reader_of(store)
+    for number in (1, 2, 30):
+        list(reader.read(whole._replace(last_id=number)))
+        assert reader._windows._cache._size_bytes == 8 * MIB
+
+
+def test_a_reader_whose_window_had_to_make_room_finds_its_place_again(memory: MemoryStore, store: Ranges) -> None:
+    bodies = [b"%d" % number + bytes(MIB // 4) for number in range(72)]
+    whole, _ = staged(memory, *bodies)
+    reader = reader_of(store)
+    for number in range(60, 70):
+        assert bodies_of(reader, whole._replace(first_id=number + 1, last_id=number + 1)) == [bodies[number]]
+        reader._windows._cache.clear()
+    assert sum(min(end, 18 * MIB) - start for _, start, end in store.asked) < 10 * 2 * MIB
+    assert len(store.asked) <= 10 * 3
+
+
+def test_events_of_an_object_that_have_other_ids_by_now_are_found(memory: MemoryStore, store: Ranges) -> None:
+    """It was adopted again, after the bucket was put back."""
+    bodies = [b"%d" % number + bytes(MIB // 4) for number in range(40)]
+    whole, _ = staged(memory, *bodies)
+    reader = reader_of(store)
+    assert bodies_of(reader, whole._replace(last_id=3)) == bodies[:3]
+    assert bodies_of(reader, whole._replace(first_id=4, last_id=4, base_id=3)) == [bodies[1]]
+
+
+def test_no_window_is_asked_for_between_two_extents_that_are_far_apart(memory: MemoryStore, store: Ranges) -> None:
+    bodies = [b"%d" % number + bytes(MIB // 4) for number in range(100)]
+    whole, places = staged(memory, *bodies, owner=MERGED_OWNER)
+    extents = [Extent(whole.file, places[number], number, number, 0, 0, 0) for number in (0, 1, 99)]
+    reader = reader_of(store)
+    reader.expect(extents)
+    assert [bodies_of(reader, extent) for extent in extents] == [[bodies[0]], [bodies[1]], [bodies[99]]]
+    assert [start for _, start, _ in store.asked] == [0, places[99]]
 
 
 def test_a_window_of_copies_that_was_damaged_on_the_way_is_not_kept(memory: MemoryStore, store: Ranges) -> None:

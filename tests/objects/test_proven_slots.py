@@ -191,7 +191,7 @@ def test_what_is_kept_of_a_slot_is_let_go_once_the_state_was_loaded_from_another
         known = [loaded_from(put_two(b"a"))]
         reader = ObjectReader(store, channel, lambda _: EVENT_SCHEMA, ObjectCache(0), tokens=lambda: known[-1])
         (whole,) = Writer(memory, channel).state.blocks.extents(1, 2)
-        frames = [at for _, _, at in islice(reader._frames(slot_key(1), whole), 2)]
+        frames = [found.base + found.at for found in islice(reader._frames(slot_key(1), whole), 2)]
         first, second = (
             whole._replace(offset=at, first_id=event_id, last_id=event_id) for event_id, at in enumerate(frames, 1)
         )
@@ -230,7 +230,7 @@ def test_a_slot_larger_than_a_window_is_asked_for_twice_at_most_however_many_blo
     assert 9 * MIB < len(memory.objects[slot_key(1)]) < 10 * MIB
     whole = writer.state.blocks.extents(1, 1)[0]._replace(last_id=len(bodies))
     frames = ObjectReader(store, writer.slots.channel, lambda _: EVENT_SCHEMA)._frames(slot_key(1), whole)
-    found = [(header.write_order_id, at) for header, _, at in islice(frames, len(bodies))]
+    found = [(frame.header.write_order_id, frame.base + frame.at) for frame in islice(frames, len(bodies))]
     extents = [whole._replace(offset=at, first_id=event_id, last_id=event_id) for event_id, at in found]
 
     store.asked.clear()
@@ -253,3 +253,4 @@ def test_an_object_of_copies_that_is_larger_than_a_window_is_asked_for_twice_at_
     assert [body for extent in extents for body in bodies_of(reader, extent)] == bodies
     assert len(store.asked) <= 2
     assert all(end <= start for (_, _, end), (_, start, _) in pairwise(store.asked))
+    assert reader._slots.last_file is None, "beside the window with which the next read may continue"
