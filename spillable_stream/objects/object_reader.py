@@ -2,7 +2,8 @@
 
 The windows that the frames are decoded from come from `spillable_stream.objects.object_windows`, one ahead of the one
 that is being decoded; those of slots from `spillable_stream.objects.proven_slots`. Of a segment no more is read than an
-extent is likely to have, and the last window stays at hand: takes of a few events continue there.
+extent is likely to have, and the last window stays at hand: takes of a few events continue there. Where several have
+done so in a row, whole windows are read for them.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ from spillable_stream.state.ranges import among_events, events_in
 __all__ = ["ObjectReader"]
 
 _LEAST_BYTES = 1 << 20  # of a window where an extent seems to end, which is a guess
-_AHEAD = 8  # extents whose first window is asked for before they are read
+_AHEAD = 8  # objects whose first window is asked for before they are read
+_LOOK_AHEAD = 64  # extents among which these are looked for
 
 
 class _Found(NamedTuple):
@@ -72,6 +74,7 @@ class _Rest(NamedTuple):
         last: its last event.
         base: where the window begins in the object.
         at: where the frame begins in the window.
+        times: how often all that was expected has been read since, each time where it had ended before.
     """
 
     file: str
@@ -79,6 +82,7 @@ class _Rest(NamedTuple):
     last: int
     base: int
     at: int
+    times: int
 
 
 class ObjectReader:
@@ -116,8 +120,11 @@ class ObjectReader:
         self._fetch_ahead()
 
     def _fetch_ahead(self) -> None:
-        last = self._slots.last_file
-        for extent in self._expected[:_AHEAD]:
+        last, files = self._slots.last_file, 0
+        for extent in self._expected[:_LOOK_AHEAD]:
+            files += extent.file != last
+            if files > _AHEAD:
+                break
             if not _is_inside(extent) and extent.file != last and self._continued(extent) is None:
                 first = self._slots.first_byte(extent.file, extent.offset)
                 self._windows.ask(object_key(extent.file), first, self._windows.size_bytes)
@@ -170,17 +177,27 @@ class ObjectReader:
         """Keep the window of the last frame, unless the whole object is at hand; the next read may continue there."""
         if isinstance(extent.file, int) or self._windows.whole(extent.file) is not None:
             return
-        first = last.header.write_order_id
-        self._rest = _Rest(extent.file, first, first + last.header.count - 1, last.base, last.at)
+        first, before = last.header.write_order_id, self._rest_before(extent)
+        times = (before.times if before is not None else 0) + (not self._expected)
+        self._rest = _Rest(extent.file, first, first + last.header.count - 1, last.base, last.at, times)
         self._windows.keep(last.window)
 
-    def _continued(self, extent: Extent) -> tuple[int, pa.Buffer, int] | None:
-        """Return where to continue, as `_begin` does, if an extent begins in the last frame, or right behind it."""
+    def _rest_before(self, extent: Extent) -> _Rest | None:
+        """Return the last frame if an extent begins in it, or right behind it."""
         rest, first = self._rest, extent.first_id - extent.base_id
-        if rest is None or rest.file != extent.file or not rest.first <= first <= rest.last + 1:
-            return None
-        window = self._windows.kept()
-        return None if window is None else (rest.base, window, rest.at)
+        is_next = rest is not None and rest.file == extent.file and rest.first <= first <= rest.last + 1
+        return rest if is_next else None
+
+    def _continued(self, extent: Extent) -> tuple[int, pa.Buffer, int] | None:
+        """Return where to continue, as `_begin` does; None if an extent does not, or nothing is at hand."""
+        rest = self._rest_before(extent)
+        window = None if rest is None else self._windows.kept()
+        return None if rest is None or window is None else (rest.base, window, rest.at)
+
+    def _least_bytes(self, key: str) -> int:
+        """Return how much of an object to ask for at least: all of a window where reads continue each other."""
+        is_likely_next = self._rest is not None and self._rest.file == key and self._rest.times > 1
+        return self._windows.size_bytes if is_likely_next else _LEAST_BYTES
 
     def _let_go_of_rest(self) -> None:
         self._rest = None
@@ -297,10 +314,10 @@ class ObjectReader:
             needed: how many bytes there must be, unless the object ends before.
             until: where the last frame that is wanted is likely to end; None if that is not known yet.
         """
-        parts = [window.slice(at)]
+        parts, least = [window.slice(at)], self._least_bytes(key)
         most_bytes, size_bytes, following = self._windows.size_bytes, len(window) - at, base + len(window)
         while size_bytes < needed:
-            left = most_bytes if until is None else max(until - following, needed - size_bytes, _LEAST_BYTES)
+            left = most_bytes if until is None else max(until - following, needed - size_bytes, least)
             part = self._windows.get(key, following, min(most_bytes, left))
             if not len(part):
                 break
@@ -318,7 +335,7 @@ class ObjectReader:
             frame_bytes: the size of one.
         """
         if following < min(until - frame_bytes, self._windows.ends.get(key, until)):
-            left = max(until - following, _LEAST_BYTES)
+            left = max(until - following, self._least_bytes(key))
             self._windows.ask(key, following, min(self._windows.size_bytes, left))
 
     def _damaged(self, key: str, extent: Extent, offset: int) -> CorruptionError:
