@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import google_crc32c
 import pyarrow as pa
 
-from spillable_stream.archive.manifest import ArchivedFile, damaged_backup
+from spillable_stream.archive.manifest import ArchivedFile, damaged_backup, place_of
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import (
     HEADER_SIZE_BYTES,
@@ -95,11 +96,13 @@ def write_file(store: Store, key: str, data: bytes) -> ArchivedFile:
     return ArchivedFile(key, len(data), int(google_crc32c.value(data)))
 
 
-def _bytes_of(store: Store, file: ArchivedFile) -> Iterator[pa.Buffer]:
+def _bytes_of(store: Store, file: ArchivedFile, fault: Callable[[str], CorruptionError]) -> Iterator[pa.Buffer]:
     """Yield the bytes of a file, and prove at the end that they are those that were written.
 
-    Raises:
-        CorruptionError: they are not, or the file is gone.
+    Args:
+        store: the backup's store.
+        file: the file.
+        fault: returns the error to raise if they are not, or the file is gone, by what is wrong.
     """
     crc = at = 0
     try:
@@ -110,14 +113,18 @@ def _bytes_of(store: Store, file: ArchivedFile) -> Iterator[pa.Buffer]:
             crc, at = google_crc32c.extend(crc, data), at + len(data)
             yield data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
     except ObjectMissingError as e:
-        raise damaged_backup(store, file.key, "a file of the backup is gone") from e
+        raise fault("a file of the backup is gone") from e
     if at != file.size_bytes or int(crc) != file.crc:
-        raise damaged_backup(store, file.key, "a file of the backup is not what was written")
+        raise fault("a file of the backup is not what was written")
 
 
 def read_file(store: Store, file: ArchivedFile) -> bytes:
-    """Return the bytes of a file; raises what `check_file` does."""
-    return b"".join(map(bytes, _bytes_of(store, file)))
+    """Return the bytes of a file.
+
+    Raises:
+        CorruptionError: they are not what was written, or the file is gone.
+    """
+    return b"".join(map(bytes, _bytes_of(store, file, partial(damaged_backup, store, file.key))))
 
 
 def check_file(store: Store, file: ArchivedFile, meter: Meter = UNTOLD) -> None:
@@ -131,14 +138,9 @@ def check_file(store: Store, file: ArchivedFile, meter: Meter = UNTOLD) -> None:
     Raises:
         CorruptionError: it is not what was written, or gone.
     """
-    try:
-        for data in _bytes_of(store, file):
-            meter.add(len(data))
-    except CorruptionError as e:
-        fault = e.args[0].partition(":")[0]
-        raise CorruptionError(
-            f"{fault}, right after it was written: check its disk or store, or back up elsewhere", e.path
-        ) from e
+    advice = "right after it was written: check its disk or store, or back up elsewhere"
+    for data in _bytes_of(store, file, lambda text: CorruptionError(f"{text}, {advice}", place_of(store, file.key))):
+        meter.add(len(data))
 
 
 def read_events(store: Store, channel: str, file: ArchivedFile) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
@@ -148,21 +150,22 @@ def read_events(store: Store, channel: str, file: ArchivedFile) -> Iterator[tupl
         CorruptionError: a frame is damaged, or the file is not what was written.
     """
     seed, rest, offset = file_seed(channel, file.key), pa.py_buffer(b""), 0
-    for data in _bytes_of(store, file):
+    damaged = partial(damaged_backup, store, file.key)
+    for data in _bytes_of(store, file, damaged):
         window = data if not len(rest) else pa.py_buffer(bytes(rest) + bytes(data))
         at = 0
         while at + header_size(window, at) <= len(window):
             header = parse_header(window, at, seed)
             if header is None or header.type is not FrameType.PUT:
-                raise damaged_backup(store, file.key, "a frame of the backup is damaged", offset + at)
+                raise damaged("a frame of the backup is damaged", offset + at)
             end = at + frame_size(header.length)
             if end > len(window):
                 break
             payload = window.slice(at + HEADER_SIZE_BYTES, header.length)
             if not payload_matches(header, payload):
-                raise damaged_backup(store, file.key, "a frame of the backup is damaged", offset + at)
+                raise damaged("a frame of the backup is damaged", offset + at)
             yield header, payload
             at = end
         rest, offset = window.slice(at), offset + at
     if len(rest):
-        raise damaged_backup(store, file.key, "a file of the backup ends within a frame", offset)
+        raise damaged("a file of the backup ends within a frame", offset)

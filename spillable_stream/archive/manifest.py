@@ -37,6 +37,7 @@ __all__ = [
     "has_manifest",
     "manifest_key",
     "newest_manifest",
+    "place_of",
     "write_manifest",
 ]
 
@@ -191,10 +192,10 @@ def damaged_backup(store: Store, key: str, text: str, offset: int | None = None)
         offset: where in it, in bytes; None for all of it.
     """
     advice = "put it back from a copy of the backup, or use another backup"
-    return CorruptionError(f"{text}: {advice}", _place(store, key), offset)
+    return CorruptionError(f"{text}: {advice}", place_of(store, key), offset)
 
 
-def _place(store: Store, key: str) -> str:
+def place_of(store: Store, key: str) -> str:
     """Return what users call an object of a backup: in a directory it is a file."""
     return f"{store.root.removeprefix(f'{DIRECTORY}://')}/{key}"
 
@@ -217,7 +218,7 @@ def _parsed(data: bytes, store: Store, key: str) -> Manifest:
     except NONSENSE as e:
         raise damaged_backup(store, key, f"the manifest of the backup can't be read ({e})") from e
     raise UnsupportedFormatError(
-        f"{_place(store, key)} has format version {version}; this package reads up to {_DELAYS_FORMAT}: upgrade it"
+        f"{place_of(store, key)} has format version {version}; this package reads up to {_DELAYS_FORMAT}: upgrade it"
     )
 
 
