@@ -55,10 +55,10 @@ def test_every_flipped_byte_every_cut_and_another_channels_file_is_found(tmp_pat
         path.write_bytes(data)
         with pytest.raises(CorruptionError):
             list(read_events(store, "uuid", file))
-        with pytest.raises(CorruptionError, match="not what was written"):
+        with pytest.raises(CorruptionError, match="not what was written, right after it was written: check its disk"):
             check_file(store, file)
     path.unlink()
-    with pytest.raises(CorruptionError, match="is gone"):
+    with pytest.raises(CorruptionError, match="is gone, right after it was written: check its disk"):
         check_file(store, file)
     path.write_bytes(whole)
     with pytest.raises(CorruptionError, match="a frame of the backup is damaged"):
