@@ -133,7 +133,7 @@ class ObjectMerging:
         for file, of_file in groupby(state.blocks.disk, _FILE):
             if not isinstance(file, int):
                 continue
-            blocks = [replace(block) for block in of_file]  # they may change meanwhile
+            blocks = list(of_file)
             if state.time_us - blocks[0].time_us < _QUIET_SECONDS * 1e6:
                 break
             slot_bytes = sum([block.payload_bytes + HEADER_SIZE_BYTES * block.count for block in blocks])
@@ -141,7 +141,7 @@ class ObjectMerging:
                 continue
             if size_bytes + slot_bytes > _MOST_BYTES:
                 break
-            found += blocks
+            found += [replace(block) for block in blocks]  # they may change meanwhile
             slots, size_bytes = slots + 1, size_bytes + slot_bytes
         return found if slots >= _MANY_SLOTS or (size_bytes >= _ENOUGH_BYTES and slots > 1) else []
 
