@@ -44,6 +44,7 @@ _log = log_of(__name__)
 
 _MOST_SLOTS = 1_000  # between two checkpoints: what an open reads at most
 _WORTH_A_TRIM = 100  # slots that nobody needs are worth a record
+_MOST_COPIES = 9  # of small slots, of 7 MiB each: they keep up with 2 MB a second
 _KEPT = 2
 _SAMPLES = 500  # of the newest slot, in the time that staged segments are kept
 _WORTH_A_CHECKPOINT = 16  # slots that are read at once
@@ -233,7 +234,9 @@ class ObjectCheckpointing:
             _log.info("%s: the hint could not be written: %s", log.path, e, extra=fields(log.path, slot=tail.number))
         went = self._delete_own()
         self.collector.gc_delay_seconds = follower.state.options.gc_delay
-        self.merging.merge()
+        for _ in range(_MOST_COPIES):
+            if not self.merging.merge():
+                break
         self.delay_merging.merge()
         self._renew()
         self._trim()

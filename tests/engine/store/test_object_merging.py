@@ -172,6 +172,16 @@ def test_a_copy_is_small_enough_for_one_request(stores: dict[str, MemoryStore]) 
         assert peek(channel) == before
 
 
+def test_a_checkpoint_makes_as_many_copies_as_small_slots_are_worth(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(0) as channel:
+        for _ in range(25):
+            put(channel, *[b"x" * 1000] * 700)
+        before = peek(channel)
+        channel.checkpoint()
+        assert len(files(channel)) == 3 and all(isinstance(file, str) for file in files(channel))
+        assert peek(channel) == before
+
+
 def test_a_copy_that_a_collector_may_have_removed_is_not_used(stores: dict[str, MemoryStore]) -> None:
     with channel_of(6) as channel:
         engine = channel.engine()
