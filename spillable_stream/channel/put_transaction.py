@@ -80,6 +80,7 @@ class PutTransaction(Transaction):
     is_bounded: bool = True
     waited_seconds: float | None = None
     carries_dues: bool = False
+    count: int = 0
     _attempted: bool = False
     _failure: BaseException | None = None
     _delayed: DelayedPut | None = None

@@ -43,6 +43,8 @@ class TakeTransaction(Transaction, Generic[EventT]):
         typed: whether events are dictionaries of a typed channel rather than `Event`.
     """
 
+    count: int = 0
+
     def __init__(self, engine: Engine, consumer: Callable[[], Consumer], typed: bool) -> None:
         super().__init__(engine)
         self._open_consumer = consumer

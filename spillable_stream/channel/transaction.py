@@ -43,7 +43,7 @@ class Transaction:
     """What put and take transactions share: the states, and the ``with`` statement."""
 
     state: State = NEW  # also of one whose constructor failed
-    count: int = 0
+    count: int  # each kind sets it: basedpyright takes its += for another declaration
 
     def __init__(self, engine: Engine) -> None:
         self.state = NEW
