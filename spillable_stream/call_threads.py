@@ -106,11 +106,11 @@ class CallThreads:
             NoThreadError: as `begin` does.
         """
         queue = self._queue
+        if sys.is_finalizing():  # a finalizer makes the call: the threads never run again, and one may hold the mutex
+            raise NoThreadError(f"the interpreter ends, and with it the threads {self._name}")
         with queue.mutex:
             if self._is_closed:
                 raise NoThreadError(f"the threads {self._name} were closed")
-            if sys.is_finalizing():  # a finalizer makes the call, and those that wait never wake up again
-                raise NoThreadError(f"the interpreter ends, and with it the threads {self._name}")
             if queue.under_way >= len(self._threads):
                 self._start_another()
             queue.under_way += 1

@@ -185,3 +185,33 @@ def test_a_finalizer_at_the_end_of_the_interpreter_makes_its_calls_itself(has_id
     """
     done = subprocess.run([sys.executable, "-c", dedent(program)], capture_output=True, text=True, timeout=_SECONDS)
     assert (done.stdout, done.stderr, done.returncode) == ("45", "", 0)
+
+
+def test_a_finalizer_at_the_end_of_the_interpreter_waits_for_no_lock_of_a_thread_that_never_runs_again() -> None:
+    """A thread that was about to be idle when the interpreter ended kept its lock, and the process hung."""
+    program = """
+        import os
+        from spillable_stream.call_threads import CallThreads
+        from spillable_stream.objects import parallel
+        from spillable_stream.own_thread import NoThreadError
+
+        class Late:
+            def __init__(self):
+                self.tools = parallel.in_parallel, parallel.begin, threads, NoThreadError, os.write
+
+            def __del__(self):
+                in_parallel, begin, threads, NoThreadError, write = self.tools
+                found = sum([*in_parallel("orders", [lambda: 1, lambda: 2]), begin("orders", lambda: 3).result()])
+                try:
+                    threads.begin(lambda: None)
+                except NoThreadError:
+                    write(1, b"%d" % found)
+
+        threads = CallThreads(2, "late")
+        requests = parallel._requests("orders")
+        for lock in (parallel._mutex, requests._mutex, threads._queue.mutex):
+            lock.acquire()
+        late = Late()
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(program)], capture_output=True, text=True, timeout=_SECONDS)
+    assert (done.stdout, done.stderr, done.returncode) == ("6", "", 0)

@@ -7,6 +7,7 @@ no request: a store that is away answers minutes later, or never.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from spillable_stream.call_threads import CallThreads, Work, made, nothing, settled
+from spillable_stream.call_threads import CallThreads, Work, made, make, nothing, settled
 from spillable_stream.own_thread import NoThreadError
 
 __all__ = ["MOST_AT_ONCE", "begin", "in_parallel", "most_at_once"]
@@ -104,8 +105,15 @@ def begin(root: str, call: Callable[[], T]) -> Future[T]:
         call: the call.
     """
     done: Future[T] = Future()
-    _requests(root).begin(done, call)
+    _begin(root, done, call)
     return done
+
+
+def _begin(root: str, done: Future[T], call: Callable[[], T]) -> None:
+    if sys.is_finalizing():  # a lock may be held by a thread that never runs again
+        make(call, done)
+    else:
+        _requests(root).begin(done, call)
 
 
 def in_parallel(root: str, calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -119,7 +127,7 @@ def in_parallel(root: str, calls: Sequence[Callable[[], T]]) -> list[T]:
     """
     if len(calls) == 1:
         return [calls[0]()]
-    return [future.result() for future in settled(_requests(root).begin, calls)]
+    return [future.result() for future in settled(partial(_begin, root), calls)]
 
 
 def _forget() -> None:
