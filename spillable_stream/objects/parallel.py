@@ -105,15 +105,19 @@ def begin(root: str, call: Callable[[], T]) -> Future[T]:
         call: the call.
     """
     done: Future[T] = Future()
-    _begin(root, done, call)
+    _beginner(root)(done, call)
     return done
 
 
-def _begin(root: str, done: Future[T], call: Callable[[], T]) -> None:
+def _beginner(root: str) -> Callable[[Future[T], Callable[[], T]], None]:
+    """Return what begins calls, and keeps the store's bound while it is held."""
     if sys.is_finalizing():  # a lock may be held by a thread that never runs again
-        make(call, done)
-    else:
-        _requests(root).begin(done, call)
+        return _make_here
+    return _requests(root).begin
+
+
+def _make_here(done: Future[T], call: Callable[[], T]) -> None:
+    make(call, done)
 
 
 def in_parallel(root: str, calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -127,7 +131,7 @@ def in_parallel(root: str, calls: Sequence[Callable[[], T]]) -> list[T]:
     """
     if len(calls) == 1:
         return [calls[0]()]
-    return [future.result() for future in settled(partial(_begin, root), calls)]
+    return [future.result() for future in settled(_beginner(root), calls)]
 
 
 def _forget() -> None:
