@@ -165,7 +165,9 @@ class Consumer:
 
     def has_missed(self, ranges: Iterable[Range]) -> bool:
         """Tell whether some of the events that the group had claimed have left the channel, and count as taken."""
-        return any(self.untaken(first, last) != [(first, last)] for first, last in ranges)
+        with self._engine.snapshot() as state:  # one: each is a look at the log, in a store a request
+            group = self.claims.group_in(state)
+            return any(list(group.untaken(first, last)) != [(first, last)] for first, last in ranges)
 
     def available(self) -> bool:
         """Tell whether there is an event to claim, without a look at the log: for `Engine.wait_for`, which looks."""
