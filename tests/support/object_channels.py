@@ -28,7 +28,7 @@ from tests.support.events import peek, put
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import FakeTime
-from tests.support.store_limits import set_limits
+from tests.support.store_limits import limited
 
 __all__ = [
     "URL",
@@ -106,13 +106,9 @@ def store_of(channel: Channel) -> FaultyStore:
     return store
 
 
-_limits_mutex = threading.RLock()  # of two threads that changed them, one would restore what the other had set
-
-
 def collect_now(channel: Channel) -> None:
     """Delete all slots that nobody needs any more; every group has taken what is in them."""
-    with _limits_mutex, pytest.MonkeyPatch.context() as patch:
-        set_limits(patch, worth_a_trim=1)
+    with limited(worth_a_trim=1):
         make_two_checkpoints(channel)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-import pytest
-
 from spillable_stream import Channel
 from spillable_stream.integrity.findings import Finding, Report, Severity
 from spillable_stream.integrity.verify import verify
@@ -14,7 +12,7 @@ from spillable_stream.state.ranges import RangeSet
 from tests.support.events import numbered, put, take
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, make_two_checkpoints
-from tests.support.store_limits import set_limits
+from tests.support.store_limits import limited
 
 __all__ = [
     "DAMAGES",
@@ -89,8 +87,7 @@ def fill_store(*, checkpoints: bool = True, **options: Any) -> None:
 
 def merge_now(channel: Channel) -> None:
     """Copy all events in slots together."""
-    with pytest.MonkeyPatch.context() as patch:
-        set_limits(patch, many_slots=1, quiet_seconds=-1.0)
+    with limited(many_slots=1, quiet_seconds=-1.0):
         make_two_checkpoints(channel)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import pytest
 
 from spillable_stream.engine.store import object_checkpointing, object_delay_merging, object_merging, object_owners
 
-__all__ = ["AT_ONCE", "SetLimits", "set_limits"]
+__all__ = ["AT_ONCE", "SetLimits", "limited", "set_limits"]
 
 _CONSTANTS = {
     "worth_a_trim": (object_checkpointing, "_WORTH_A_TRIM"),
@@ -31,6 +34,8 @@ AT_ONCE: dict[str, float] = {
 }
 """Limits by which handles copy, trim and collect whatever there is, and wait for no owner."""
 
+_mutex = threading.RLock()  # of two threads that changed them, one would restore what the other had set
+
 
 class SetLimits(Protocol):
     """Lets all handles of this process act by other limits until the test ends."""
@@ -47,3 +52,15 @@ def set_limits(patch: pytest.MonkeyPatch, **limits: float) -> None:
     """
     for name, value in limits.items():
         patch.setattr(*_CONSTANTS[name], value)
+
+
+@contextmanager
+def limited(**limits: float) -> Iterator[None]:
+    """Let all handles of this process act by other limits in the block; one thread at a time.
+
+    Args:
+        limits: the limits, by the names of `AT_ONCE`.
+    """
+    with _mutex, pytest.MonkeyPatch.context() as patch:
+        set_limits(patch, **limits)
+        yield
