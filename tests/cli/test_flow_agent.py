@@ -105,6 +105,8 @@ def test_an_invalid_file_is_refused_while_it_runs_on_and_can_be_looked_at(
     wait_until(lambda: written(place) == "1\n2\n")
     (place / "flume.conf").write_text(TEXT.format(dir=place).replace("type = file_roll", "type = file_rol"))
     os.kill(running.pid, signal.SIGHUP)
+    assert running.stderr is not None
+    refusal = next(line for line in running.stderr if "is refused" in line)  # a stop right behind it comes first
     command = [sys.executable, "-m", "spillable_stream", "tap", f"a1.{running.pid}:k1", "--limit", "1"]
     with pythons.Popen(command, stdout=subprocess.PIPE, text=True) as tap:
         while tap.poll() is None:  # it may begin to look at any time
@@ -116,7 +118,6 @@ def test_an_invalid_file_is_refused_while_it_runs_on_and_can_be_looked_at(
     running.send_signal(signal.SIGTERM)
     _, errors = running.communicate(timeout=60)
     assert running.returncode == 0, errors
-    refusal = next(line for line in errors.splitlines() if "is refused" in line)
     assert "the agent a1 runs as it did" in refusal
     assert "there is no sink of type 'file_rol': did you mean file_roll?" in refusal
     assert "the agent a1 has stopped" in errors
