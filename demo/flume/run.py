@@ -29,6 +29,7 @@ from spillable_stream import flow
 
 CONFIGURATION = Path(__file__).with_name("flights.conf")
 AGENT = "flights"
+STARTED = f"the agent {AGENT} has started".encode()
 ROTATE_AT, KILL_AT = 0.5, 0.3  # of all flights
 PIECE = 2_000  # lines
 PIECE_SECONDS = 0.02
@@ -54,10 +55,10 @@ def write_log(directory: Path, lines: list[str]) -> None:
         time.sleep(PIECE_SECONDS)
 
 
-def start_agent(directory: Path) -> subprocess.Popen[bytes]:
+def start_agent(directory: Path, log: Path) -> subprocess.Popen[bytes]:
     """Start the agent in a process of its own; it logs to a file."""
     command = [sys.executable, "-m", "spillable_stream", "agent", "-n", AGENT, "-f", str(CONFIGURATION)]
-    with (directory / "agent.log").open("ab") as output:
+    with log.open("wb") as output:
         return subprocess.Popen([*command, f"-Ddemo.dir={directory}"], stdout=output, stderr=output)
 
 
@@ -83,26 +84,38 @@ def count_lines(directory: Path) -> int:
     return sum(path.read_bytes().count(b"\n") for path in stored(directory))
 
 
-def wait_until_ready(directory: Path, agent: subprocess.Popen[bytes], nth: int) -> None:
-    """Wait until the nth agent takes a SIGTERM as its order to stop: one that is still starting dies of it.
+def wait_until_started(agent: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until an agent has started.
 
-    Its source runs last of all that it has.
+    Then its sinks have cut what a killed one wrote and did not commit: until then, some lines of the files are still in
+    the channels. And it takes a SIGTERM as its order to stop: one that is still starting dies of it.
     """
-    while (directory / "agent.log").read_bytes().count(b" runs source ") < nth:
-        if agent.poll() is not None:
-            raise SystemExit(f"the agent has ended with status {agent.returncode}; see {directory / 'agent.log'}")
+    while STARTED not in log.read_bytes():
+        require_running(agent, log)
         time.sleep(LOOK_SECONDS)
 
 
-def wait_for(directory: Path, lines: int, agent: subprocess.Popen[bytes], started: float) -> None:
+def require_running(agent: subprocess.Popen[bytes], log: Path) -> None:
+    """Exit if an agent has ended."""
+    if agent.poll() is not None:
+        raise SystemExit(f"the agent has ended with status {agent.returncode}; see {log}")
+
+
+def wait_for(directory: Path, lines: int, agent: subprocess.Popen[bytes], log: Path) -> None:
     """Print how many lines are stored until so many are."""
+    started = time.monotonic()
     while (found := count_lines(directory)) < lines:
         print(f"{time.monotonic() - started:6.1f} s  {found:>9,} of {lines:,} lines are stored", flush=True)
-        if agent.poll() is not None:
-            raise SystemExit(f"the agent has ended with status {agent.returncode}; see {directory / 'agent.log'}")
+        require_running(agent, log)
         if time.monotonic() - started > END_SECONDS:
             raise SystemExit(f"{lines - found:,} lines are not stored after {END_SECONDS:.0f} s")
         time.sleep(LOOK_SECONDS)
+
+
+def wait_for_all(directory: Path, lines: int, agent: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until an agent that follows a killed one has stored what that one left."""
+    wait_until_started(agent, log)
+    wait_for(directory, lines, agent, log)
 
 
 def verdict(directory: Path, lines: list[str]) -> bool:
@@ -133,19 +146,17 @@ def main(count: int | None = None) -> int:
         for finding in loaded.findings:
             print(finding)
         print(flow.Graph(loaded).text(), flush=True)
-        started = time.monotonic()
         writer = threading.Thread(target=write_log, args=(directory / "log", lines), daemon=True)
         writer.start()
-        agent = start_agent(directory)
+        agent = start_agent(directory, log := directory / "agent-1.log")
         with ended(agent):
-            wait_for(directory, int(len(lines) * KILL_AT), agent, started)
+            wait_for(directory, int(len(lines) * KILL_AT), agent, log)
             agent.kill()
         print("SIGKILL: the agent is gone; another one is started", flush=True)
-        agent = start_agent(directory)
+        agent = start_agent(directory, log := directory / "agent-2.log")
         with ended(agent):
             writer.join()
-            wait_for(directory, len(lines), agent, started)
-            wait_until_ready(directory, agent, nth=2)
+            wait_for_all(directory, len(lines), agent, log)
             agent.send_signal(signal.SIGTERM)
             if agent.wait(END_SECONDS) != 0:
                 raise SystemExit(f"the agent ended with status {agent.returncode}")

@@ -60,15 +60,29 @@ def test_the_verdict_counts_every_line(
     assert part in capsys.readouterr().out
 
 
-def test_an_agent_is_not_ended_before_it_runs(tmp_path: Path) -> None:
-    log, run = tmp_path / "agent.log", b"a1 runs sink store: hdfs\na1 runs source departures: taildir\n"
-    log.write_bytes(run)
-    with subprocess.Popen(["true"]) as agent:
-        demo.wait_until_ready(tmp_path, agent, nth=1)
-        with pytest.raises(SystemExit, match=r"the agent has ended with status 0; see .*agent\.log"):
-            demo.wait_until_ready(tmp_path, agent, nth=2)
-        log.write_bytes(run + run)
-        demo.wait_until_ready(tmp_path, agent, nth=2)
+def test_an_agent_that_ends_before_it_has_started_is_reported(tmp_path: Path) -> None:
+    log = tmp_path / "agent.log"
+    log.write_bytes(b"flights runs sink store: hdfs\nflights runs source departures: taildir\n")
+    with subprocess.Popen(["false"]) as agent:
+        with pytest.raises(SystemExit, match=r"the agent has ended with status 1; see .*agent\.log"):
+            demo.wait_until_started(agent, log)
+        log.write_bytes(log.read_bytes() + demo.STARTED)
+        demo.wait_until_started(agent, log)
+
+
+def test_a_line_that_a_killed_agent_did_not_commit_is_not_taken_for_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "others").mkdir()
+    file, log = tmp_path / "others" / "file", tmp_path / "agent.log"
+    file.write_text("a\nb\n")
+    log.touch()
+    start = f"sleep 0.2; echo a > {file}; echo {demo.STARTED.decode()} > {log}"
+    monkeypatch.setattr(demo, "LOOK_SECONDS", 0.02)
+    process = subprocess.Popen(["bash", "-c", f"{start}; sleep 0.2; echo b >> {file}; exec sleep 60"])
+    with demo.ended(process):
+        demo.wait_for_all(tmp_path, 2, process, log)
+    assert "1 of 2 lines" in capsys.readouterr().out
 
 
 @pytest.mark.slow
