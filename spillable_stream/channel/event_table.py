@@ -14,9 +14,11 @@ from spillable_stream.channel.arrow_batches import read_batches
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.channel.figures import size_text
 from spillable_stream.channel.seek_target import SeekTarget
-from spillable_stream.channel.taken_events import ID_FIELD
+from spillable_stream.channel.taken_events import ID_FIELD, rows_from_table
 from spillable_stream.counted import counted
 from spillable_stream.engine.engine import Engine
+from spillable_stream.errors import SchemaError
+from spillable_stream.format.types import NOT_ARROW
 from spillable_stream.shown_value import printable
 
 __all__ = ["EventTable", "body_text", "events_from", "last_events", "value_text"]
@@ -55,8 +57,11 @@ class EventTable:
         """Return the events as dictionaries, of their columns and ``write_order_id``.
 
         Headers of an event channel are a dictionary, too; of nulls, no headers and an empty body.
+
+        Raises:
+            SchemaError: Python has no object for a value, such as a time after the year 9999.
         """
-        found: list[dict[str, Any]] = self.table.to_pylist()
+        found = rows_from_table(self.table)
         if not self.typed:
             for row in found:
                 row["headers"], row["body"] = dict(row["headers"] or ()), row["body"] or b""
@@ -65,6 +70,14 @@ class EventTable:
     def columns(self) -> list[str]:
         """Return the names of the columns as they are shown: the ID is the first one."""
         return [ID_COLUMN, *(name for name in self.table.column_names if name != ID_COLUMN)]
+
+    def texts(self) -> list[list[str]]:
+        """Return the events as they are shown, with a text for each of `columns`."""
+        columns = self.columns()
+        try:
+            return [[value_text(row[name]) for name in columns] for row in self.rows()]
+        except SchemaError:
+            return [[_scalar_text(self.table.column(name)[at]) for name in columns] for at in range(len(self))]
 
     def first(self, n: int) -> EventTable:
         """Return the first ``n`` of these events, or all if there are fewer."""
@@ -148,10 +161,17 @@ def value_text(value: object) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
 
 
+def _scalar_text(scalar: pa.Scalar) -> str:
+    try:
+        return value_text(scalar.as_py())
+    except NOT_ARROW:
+        return "(Python has no object for it)"
+
+
 def _lines(events: EventTable) -> str:
     """Return events as lines of text: the channel, the columns' names, and a line for each of the first."""
     columns = events.columns()
-    rows = [[value_text(row[name]) for name in columns] for row in events.first(_MOST_LINES).rows()]
+    rows = events.first(_MOST_LINES).texts()
     more = len(events) - _MOST_LINES
     return "\n".join([
         f"{counted(len(events), 'event')} of {events.channel}",
@@ -166,8 +186,8 @@ def _html(events: EventTable) -> str:
     columns = events.columns()
     head = "".join(f'<th scope="col" style="{line}">{escape(name)}</th>' for name in columns)
     rows = [
-        "".join(f'<td style="{line};vertical-align:top">{escape(value_text(row[name]))}</td>' for name in columns)
-        for row in events.first(_MOST_ROWS).rows()
+        "".join(f'<td style="{line};vertical-align:top">{escape(text)}</td>' for text in row)
+        for row in events.first(_MOST_ROWS).texts()
     ]
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     more = len(events) - _MOST_ROWS

@@ -16,9 +16,15 @@ from spillable_stream.format.types import NOT_ARROW
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.state.ranges import among_events
 
-__all__ = ["ID_FIELD", "events_from_batch", "header_maps", "id_column", "rows_from_batch", "table_from_batches"]
-
-_NO_OBJECT = (*NOT_ARROW, ArithmeticError)
+__all__ = [
+    "ID_FIELD",
+    "events_from_batch",
+    "header_maps",
+    "id_column",
+    "rows_from_batch",
+    "rows_from_table",
+    "table_from_batches",
+]
 
 ID_FIELD = pa.field(ID_COLUMN, pa.int64())
 """The column's field, as `id_column` has it."""
@@ -67,7 +73,7 @@ def events_from_batch(read: ReadBatch) -> list[Event]:
         column = column.fill_null(b"")
     try:
         headers, bodies = header_maps(read.batch.column(0)), column.to_pylist()
-    except _NO_OBJECT as e:
+    except NOT_ARROW as e:
         raise _not_given(read, e) from e
     seconds = read.time_us / 1e6
     first, transaction_id = read.first_id, read.transaction_id
@@ -79,9 +85,13 @@ def events_from_batch(read: ReadBatch) -> list[Event]:
 
 def _not_given(read: ReadBatch, error: Exception) -> SchemaError:
     return SchemaError(
-        f"Python has no object for a value {among_events(read.first_id, read.last_id)} ({error}). Nothing of that has "
-        "left the queue: take it with take_batch, which gives Arrow"
+        f"{_no_object(read.first_id, read.last_id, error)}. Nothing of that has left the queue: take it with "
+        "take_batch, which gives Arrow"
     )
+
+
+def _no_object(first_id: int, last_id: int, error: Exception) -> str:
+    return f"Python has no object for a value {among_events(first_id, last_id)} ({error})"
 
 
 def header_maps(headers: pa.MapArray) -> list[dict[str, str]]:
@@ -104,8 +114,27 @@ def rows_from_batch(read: ReadBatch) -> list[dict[str, Any]]:
     """
     try:
         rows: list[dict[str, Any]] = read.batch.to_pylist()
-    except _NO_OBJECT as e:
+    except NOT_ARROW as e:
         raise _not_given(read, e) from e
+    return rows
+
+
+def rows_from_table(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return events that were looked at as dictionaries.
+
+    Args:
+        table: the events; an error names them if their IDs are in the column ``write_order_id``.
+
+    Raises:
+        SchemaError: Python has no object for a value, such as a time after the year 9999.
+    """
+    try:
+        rows: list[dict[str, Any]] = table.to_pylist()
+    except NOT_ARROW as e:
+        if ID_COLUMN not in table.schema.names:  # what passes a component of an agent
+            raise SchemaError(f"Python has no object for a value ({e})") from e
+        first, last = (table.column(ID_COLUMN)[at].as_py() for at in (0, -1))
+        raise SchemaError(f"{_no_object(first, last, e)}; Arrow has it: export them to a .arrow file") from e
     return rows
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from spillable_stream.channel.event import ID_COLUMN, Event
+from spillable_stream.channel.taken_events import rows_from_table
 from spillable_stream.cli.map_text import rows_with_plain_maps
 from spillable_stream.cli.text_values import BASE64
 
@@ -88,11 +89,14 @@ def lines_of(batch: pa.RecordBatch, *, typed: bool, as_json: bool) -> Iterator[b
         batch: what `Channel.read` returned.
         typed: whether it is of a typed channel.
         as_json: whether to yield whole events with their IDs as JSON, rather than bodies or rows.
+
+    Raises:
+        SchemaError: Python has no object for a value, such as a time after the year 9999.
     """
     if not typed and not as_json:
         yield from batch.column("body").to_pylist()
         return
-    for row in rows_of(batch):
+    for row in rows_with_plain_maps(rows_from_table(batch), batch.schema):
         event_id = row.pop(ID_COLUMN)
         name = ID_COLUMN if typed else "id"  # a row may have a column of this name
         yield json_row({name: event_id, **row} if as_json else row)

@@ -222,15 +222,30 @@ def _load(
 def _as_events(channel: Channel, source: Input) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """Return what makes events of the input's batches."""
     from spillable_stream.channel.event import ID_COLUMN
-    from spillable_stream.channel.event_columns import batch_from_columns
-    from spillable_stream.cli.event_text import json_row, rows_of
 
     if channel.typed:
         names = {*channel.schema.names, ID_COLUMN}
         return lambda batch: _of_columns(batch, names)
     if are_of_events(source.schema.names):
         return lambda batch: batch
-    return lambda batch: batch_from_columns([*map(json_row, rows_of(batch))], {})
+    return _as_json
+
+
+def _as_json(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return events whose bodies are the rows of a batch.
+
+    Raises:
+        SchemaError: Python has no object for a value, such as a time after the year 9999.
+    """
+    from spillable_stream.channel.event_columns import batch_from_columns
+    from spillable_stream.cli.event_text import json_row, rows_of
+    from spillable_stream.format.types import NOT_ARROW
+
+    try:
+        bodies = [*map(json_row, rows_of(batch))]
+    except NOT_ARROW as e:
+        raise SchemaError(f"a row can't be written as JSON ({e}): a new channel with --typed has its columns") from e
+    return batch_from_columns(bodies, {})
 
 
 def _of_columns(batch: pa.RecordBatch, names: Collection[str]) -> pa.RecordBatch:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.event import ID_COLUMN
+from spillable_stream.channel.taken_events import rows_from_table
 from spillable_stream.errors import DataLossError
 
 __all__ = ["Chosen", "shown_row", "tap"]
@@ -31,8 +32,8 @@ class Chosen:
         self._seen = 0
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
-        """Yield the rows of a batch that are wanted; their headers are a dictionary."""
-        for row in batch.to_pylist():
+        """Yield the rows of a batch that are wanted; their headers are a dictionary. Raises as `rows_from_table`."""
+        for row in rows_from_table(batch):
             if "headers" in row:
                 row["headers"] = dict(row["headers"] or ())
             if self._where and any(row.get("headers", {}).get(name) != value for name, value in self._where.items()):
@@ -67,6 +68,7 @@ def tap(
 
     Raises:
         DataLossError: events are missing that have not left the channel.
+        SchemaError: Python has no object for a value, such as a time after the year 9999.
     """
     stats = channel.stats()
     first = stats.kept.first_id if from_start else stats.last_id + 1

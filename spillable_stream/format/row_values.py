@@ -90,7 +90,7 @@ class RowReader:
                 for field, build in zip(self.schema, self._builders, strict=True)
             ]
             return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        except (*NOT_ARROW, ArithmeticError) as e:
+        except NOT_ARROW as e:
             raise SchemaError(f"{counted(len(rows), 'row', 'do')} not make a batch: {e}; put fewer at once") from e
 
 

@@ -25,8 +25,8 @@ __all__ = [
     "with_leaves",
 ]
 
-NOT_ARROW = (pa.ArrowException, EOFError, OSError, LookupError, TypeError, ValueError)
-"""Exceptions that Arrow raises for invalid bytes or values."""
+NOT_ARROW = (pa.ArrowException, ArithmeticError, EOFError, OSError, LookupError, TypeError, ValueError)
+"""Exceptions that Arrow raises for invalid bytes or values, also for one that Python has no object for."""
 
 WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 """Types to cast a dictionary's values to first, because Arrow's `take` does not support views."""

@@ -49,7 +49,7 @@ def _values(batch: pa.RecordBatch) -> list[dict[str, object]]:
     try:
         columns = [cast_column(column, with_leaves(column.type, _numbers)) for column in batch.columns]
         return pa.RecordBatch.from_arrays(columns, batch.schema.names).to_pylist()  # type: ignore[no-any-return]
-    except (*NOT_ARROW, OverflowError) as e:
+    except NOT_ARROW as e:
         raise SchemaError(
             f"a batch with a sequence has a time that Python does not have ({e}), in a column whose type keeps it from "
             "being compared; give the column another type, such as that of its values, or send it without a sequence"

@@ -11,7 +11,7 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
-from spillable_stream.channel.event_table import EventTable, body_text, value_text
+from spillable_stream.channel.event_table import EventTable, body_text
 from spillable_stream.channel.figures import age_text, rate_text, short_text, size_text
 from spillable_stream.channel.stats import ChannelStats, TierStats
 from spillable_stream.counted import counted
@@ -202,7 +202,7 @@ def events(found: EventTable) -> str:
     caption = f"{counted(len(found), 'event')}: looked at, not taken"
     if found.typed:
         columns = found.columns()
-        rows = [[escape(value_text(row[name])) for name in columns] for row in found.rows()]
+        rows = [[*map(escape, row)] for row in found.texts()]
         return _table(caption, columns, rows, text_columns=len(columns))
     rows = [[str(row["write_order_id"]), _headers(row["headers"]), _body(row["body"])] for row in found.rows()]
     return _table(caption, ["ID", "headers", "body"], rows, text_columns=3)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spillable_stream import Channel, DataLossError, Event, OptionError
+from spillable_stream import Channel, DataLossError, Event, OptionError, SchemaError
 from spillable_stream.channel.event_table import body_text, value_text
 from tests.support.events import numbered, put, take
+from tests.support.far_times import FAR, put_far_times
 
 Open = Callable[..., Channel]
 
@@ -45,6 +46,17 @@ def test_a_shell_shows_the_first_events_a_line_each(open_channel: Open) -> None:
     ]
     assert repr(channel.head(21)).splitlines()[-1] == "… and 1 more event"
     assert repr(channel.head(1, start="latest")) == f"0 events of {channel.path}"
+
+
+def test_a_time_that_python_does_not_have_is_shown_as_none_and_is_in_the_table(open_channel: Open) -> None:
+    channel = open_channel(schema=FAR.schema)
+    put_far_times(channel)
+    found = channel.head()
+    with pytest.raises(SchemaError, match=r"no object for a value among the events 1 to 2 .*export"):
+        found.rows()
+    assert repr(found).splitlines()[-2:] == ["1 | 1 | 1970-01-01 00:00:00", "2 | 2 | (Python has no object for it)"]
+    assert "(Python has no object for it)" in found._repr_html_()
+    assert found.table.column("at").cast(pa.int64()).to_pylist() == [0, 1 << 40]
 
 
 def test_a_channel_without_events_has_none_to_show(open_channel: Open) -> None:

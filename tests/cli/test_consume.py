@@ -17,6 +17,7 @@ from spillable_stream.cli import consume
 from tests.support import pythons
 from tests.support.command_line import ROOT, run, start
 from tests.support.events import numbered, put, take
+from tests.support.far_times import FAR, put_far_times
 
 
 def channel_of(path: Path, count: int, **options: object) -> None:
@@ -178,6 +179,18 @@ def test_a_tail_prints_the_last_events_and_takes_nothing(path: Path) -> None:
     assert run("tail", path, "-n", 0).stdout == ""
     with Channel(path, create=False) as channel:
         assert channel.stats().channel_size == 30
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_tail_of_a_time_that_python_does_not_have_says_which_events_and_where_it_can_be_seen(
+    path: Path, options: list[str]
+) -> None:
+    with Channel(path, schema=FAR.schema, minimum_required_space=0) as channel:
+        put_far_times(channel)
+    done = run("tail", path, *options)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith("SchemaError: Python has no object for a value among the events 1 to 2 (")
+    assert "export" in done.stderr and "\n" not in done.stderr.strip()
 
 
 def test_a_tail_begins_where_it_is_told(path: Path) -> None:

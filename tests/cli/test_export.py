@@ -19,6 +19,7 @@ from spillable_stream import Channel, verify
 from spillable_stream.cli.export_file import Export
 from tests.support.command_line import run, start
 from tests.support.events import numbered, put
+from tests.support.far_times import FAR, put_far_times
 
 
 def test_a_file_has_the_events_with_their_ids_and_nothing_is_taken(path: Path, tmp_path: Path) -> None:
@@ -51,6 +52,20 @@ def test_a_typed_channel_is_a_table(path: Path, tmp_path: Path) -> None:
     assert pa.parquet.read_table(tmp_path / "f.parquet").select(["n", "l"]).to_pylist() == [{"n": 1, "l": ["a", 'b"']}]
     run("export", path, tmp_path / "f.csv")
     assert (tmp_path / "f.csv").read_text() == 'n,at,l,write_order_id\n1,,"[""a"", ""b\\""""]",1\n'
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+def test_an_export_to_text_refuses_a_time_that_python_does_not_have_and_one_to_arrow_has_it(
+    path: Path, tmp_path: Path, ending: str
+) -> None:
+    with Channel(path, schema=FAR.schema, minimum_required_space=0) as channel:
+        put_far_times(channel)
+    done = run("export", path, tmp_path / f"f.{ending}")
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"SchemaError: {tmp_path / f'f.{ending}'} can't hold the events in this format (")
+    assert run("export", path, tmp_path / "f.arrow").exit_code == 0
+    with pa.ipc.open_file(str(tmp_path / "f.arrow")) as file:
+        assert file.read_all().column("at").cast(pa.int64()).to_pylist() == [0, 1 << 40]
 
 
 def test_csv_that_another_character_divides_is_put_back(path: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pyarrow import csv, feather, parquet
 from spillable_stream import Channel, Event
 from spillable_stream.format.batch import EVENT_SCHEMA
 from tests.support.command_line import bodies, run
+from tests.support.far_times import FAR
 
 
 def test_typed_makes_columns_and_adds_new_ones(path: Path, tmp_path: Path) -> None:
@@ -44,6 +45,17 @@ def test_every_format_goes_to_a_typed_channel_and_once(tmp_path: Path) -> None:
             assert json.loads(done.stdout)["stored"] == stored, (name, done.stderr)
         with Channel(path, create=False) as channel, channel.take_transaction() as tx:
             assert tx.take_many(9) == table.to_pylist(), name
+
+
+def test_a_time_that_python_does_not_have_is_refused_as_json_and_stored_as_a_column(path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "f.arrows"
+    with pa.ipc.new_stream(str(file), FAR.schema) as stream:
+        stream.write_batch(FAR)
+    refused = run("put", path, file)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr.splitlines()[-1].startswith("SchemaError: a row can't be written as JSON (")
+    assert "--typed" in refused.stderr
+    assert run("put", tmp_path / "typed", file, "--typed").exit_code == 0
 
 
 def test_a_delimiter_is_taken_by_a_word_and_a_file_of_tabs_needs_none(path: Path, tmp_path: Path) -> None:

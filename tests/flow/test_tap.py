@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
-from spillable_stream import Channel, ChannelStats, DataLossError, Event
+from spillable_stream import Channel, ChannelStats, DataLossError, Event, SchemaError
 from spillable_stream.flow.tap import tap
+from tests.support.far_times import FAR, put_far_times
 
 
 def put(channel: Channel, *bodies: bytes) -> None:
@@ -38,6 +39,15 @@ def test_a_typed_channel_shows_its_columns(open_channel: Callable[..., Channel])
         tx.put({"n": 7})
     assert list(tap(channel, from_start=True, follow=False)) == [{"n": 7, "write_order_id": 1}]
     assert list(tap(channel, from_start=True, follow=False, where={"n": "7"})) == []
+
+
+def test_a_time_that_python_does_not_have_is_an_error_that_names_the_events(
+    open_channel: Callable[..., Channel],
+) -> None:
+    channel = open_channel(schema=FAR.schema)
+    put_far_times(channel)
+    with pytest.raises(SchemaError, match=r"no object for a value among the events 1 to 2 .*export"):
+        list(tap(channel, from_start=True, follow=False))
 
 
 def test_events_that_leave_at_once_are_counted_though_none_follows(open_channel: Callable[..., Channel]) -> None:
