@@ -12,7 +12,7 @@ import typer
 from spillable_stream.cli.app import UNKNOWN, ending, fail, until_signal
 from spillable_stream.cli.arguments import decoded, refuse_empty
 from spillable_stream.cli.flow_options import ClassMap, SystemProperties, headers, loaded_configuration, pairs
-from spillable_stream.cli.input_source import CHUNK_BYTES, InputSource
+from spillable_stream.cli.input_source import InputSource, lines_of
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 
@@ -186,16 +186,13 @@ def _put_through(
         yield put
 
 
-def _batches(lines: InputSource, headers: dict[str, str], most: int) -> Iterator[pa.RecordBatch]:
+def _batches(source: InputSource, headers: dict[str, str], most: int) -> Iterator[pa.RecordBatch]:
     """Yield lines as events, as they come."""
-    from spillable_stream.flow.sources.event_columns import event_batch
-    from spillable_stream.flow.sources.lines import split_lines
+    import pyarrow as pa
 
-    held, has_more = b"", True
-    while has_more:
-        has_more = bool(data := lines.read(CHUNK_BYTES))
-        held += data or (b"\n" if held else b"")
-        split = split_lines(held, drop_cr=True)
-        for first in range(0, len(split.starts), most):
-            yield event_batch(split.bodies[first : first + most], headers)
-        held = held[split.size_bytes :]
+    from spillable_stream.flow.sources.event_columns import event_batch
+
+    for lines in lines_of(source):
+        bodies = pa.array([line.removesuffix(b"\r") for line in lines], pa.binary())
+        for first in range(0, len(bodies), most):
+            yield event_batch(bodies[first : first + most], headers)

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from spillable_stream import Channel
 from spillable_stream.cli import app
+from spillable_stream.cli.input_source import InputSource
 from tests.support.command_line import start
 from tests.support.waiting import wait_until
 
@@ -51,6 +52,16 @@ def test_lines_are_sent_in_as_many_transactions_as_they_need(path: Path, tmp_pat
     assert run("send", "-f", config, "-n", "a1", "--source", "r1", stdin=b"6\n7\n8\n") == "3 events are sent\n"
     with Channel(path) as channel:
         assert channel.stats().channel_size == 8
+
+
+def test_a_long_line_that_comes_in_very_many_pieces_is_not_looked_through_again_with_each(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, line = InputSource.read, bytes(16 << 20)
+    monkeypatch.setattr(InputSource, "read", lambda source, _: read(source, 64))
+    assert run("send", place, stdin=b"first\n" + line + b"\r\n\nlast\r") == "4 events are stored\n"
+    with Channel(place) as channel, channel.take_transaction() as tx:
+        assert [event.body for event in tx.take_many(9)] == [b"first", line, b"", b"last"]
 
 
 def test_a_tap_can_be_bounded(place: Path) -> None:
