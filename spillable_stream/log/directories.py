@@ -37,11 +37,24 @@ from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["Directories"]
+__all__ = ["Directories", "out_of_place"]
 
 _log = log_of(__name__)
 
 _LEAVING_SECONDS = 0.2  # a killed process releases its locks one by one
+
+
+def out_of_place(layout: Layout, directory: Path) -> ChannelClosedError:
+    """Return what is said of a directory of an open channel that its path leads to no more.
+
+    Args:
+        layout: the channel's files.
+        directory: the directory.
+    """
+    return ChannelClosedError(
+        f"{directory} was moved, removed or replaced, or its disk unmounted, while the channel {layout.path} was open; "
+        "close the handle, and open the channel where it is now"
+    )
 
 
 class Directories:
@@ -257,10 +270,7 @@ class Directories:
         """
         roles = [role for role in self._others if checkpoint or role != CHECKPOINT]
         if (directory := self._misplaced(roles)) is not None:
-            raise ChannelClosedError(
-                f"{directory} was moved, removed or replaced, or its disk unmounted, while the channel "
-                f"{self._layout.path} was open; close the handle, and open the channel where it is now"
-            )
+            raise out_of_place(self._layout, directory)
 
     def _misplaced(self, roles: Iterable[str]) -> Path | None:
         if self._home is None:

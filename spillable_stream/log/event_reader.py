@@ -37,6 +37,8 @@ from spillable_stream.format.frame import (
     payload_matches,
 )
 from spillable_stream.format.named_tuple import new_tuple
+from spillable_stream.log.directories import out_of_place
+from spillable_stream.log.identity_file import has_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.state.ranges import among_events, events_in
 from spillable_stream.storage.file import File
@@ -275,6 +277,7 @@ class EventReader:
         overtaken finds other checksums, and then that the file's name is gone.
 
         Raises:
+            ChannelClosedError: the channel was moved or removed.
             DataLossError: the file was removed.
         """
         if self._open is None or self._open[0] != extent.file:
@@ -282,6 +285,8 @@ class EventReader:
             try:
                 file = self._fs.open(path, readonly=True)
             except FileNotFoundError as e:
+                if not has_identity(self._fs, self.layout.path):
+                    raise out_of_place(self.layout, self.layout.path) from e
                 raise _gone(extent, path) from e
             self._open = (extent.file, FileLock(file), file_seed(self.layout.channel, seed_name(extent.file)))
         _, lock, seed = self._open

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from spillable_stream.engine.local.held_channel import HeldChannel
 from spillable_stream.engine.local.opening import adopted, enter, hold
-from spillable_stream.errors import ChannelBusyError, SpillableError
+from spillable_stream.errors import ChannelBusyError, NotAChannelError, SpillableError
+from spillable_stream.log.directories import out_of_place
 from spillable_stream.log.directory_ownership import is_held
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import Layout
@@ -76,6 +77,7 @@ class ReadonlyView:
 
         Raises:
             ChannelBusyError: its writers change it faster than it can be read; or only parts of it are held.
+            ChannelClosedError: it was moved, removed or replaced.
         """
         fs, layout = self._fs, self._layout
         began = time.monotonic()
@@ -98,11 +100,22 @@ class ReadonlyView:
             settled = unchanged and failure is not None and not busy
             wait_seconds = min(timeout_seconds, _SETTLED_SECONDS) if busy else timeout_seconds
             if settled or time.monotonic() > began + wait_seconds:
+                self._require_in_place()
                 raise failure or ChannelBusyError(
                     f"{layout.path} is being recovered or repaired, or its head is damaged; wait for those who have it "
                     "open, or close them"
                 )
             time.sleep(_POLL_SECONDS)
+
+    def _require_in_place(self) -> None:
+        try:
+            is_in_place = read_identity(self._fs, self._layout.path).channel == self._layout.channel
+        except NotAChannelError:
+            is_in_place = False
+        except SpillableError:
+            return  # it is damaged, which is what the look has met
+        if not is_in_place:
+            raise out_of_place(self._layout, self._layout.path)
 
     def adopt(self, found: FoundView) -> None:
         """Take what was found as the view that is in use; until then `is_current` speaks of the one before."""

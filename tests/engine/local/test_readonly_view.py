@@ -12,6 +12,7 @@ import pytest
 
 from spillable_stream import (
     Channel,
+    ChannelClosedError,
     CommitOutcomeUnknownError,
     CorruptionError,
     DataLossError,
@@ -253,6 +254,35 @@ def test_files_that_a_writer_removes_under_it_are_done_without(path: Path, open_
         put(channel, b"last")
         assert bodies_in(readonly) == [b"last"]
         assert everything(readonly.engine()) == everything(channel.engine())
+
+
+@pytest.mark.parametrize("how", ["moved", "removed", "replaced"])
+def test_a_channel_that_was_moved_or_removed_under_it_is_told_without_advice_to_claim_a_directory(
+    path: Path, open_channel: Open, how: str
+) -> None:
+    channel = open_channel()
+    put(channel, b"x")
+    channel.close()
+    with reading(path) as readonly:
+        assert bodies_in(readonly) == [b"x"]
+        shutil.rmtree(path) if how == "removed" else path.rename(path.with_name("elsewhere"))
+        if how == "replaced":
+            open_channel().close()
+        for look in (readonly.stats, lambda: bodies_in(readonly)):
+            with pytest.raises(ChannelClosedError, match="was moved, removed or replaced"):
+                look()
+
+
+def test_events_of_a_channel_that_was_moved_under_its_handle_are_not_said_to_be_lost(
+    path: Path, open_channel: Open
+) -> None:
+    channel = open_channel()
+    put(channel, b"x")
+    path.rename(path.with_name("elsewhere"))
+    with pytest.raises(ChannelClosedError, match="was moved, removed or replaced"):
+        bodies_in(channel)
+    path.with_name("elsewhere").rename(path)
+    assert bodies_in(channel) == [b"x"]
 
 
 @pytest.mark.parametrize("commits", [0, 1])
