@@ -33,10 +33,14 @@ class Descriptor:
         self._forgotten.atexit = False
 
     def is_at(self, path: Path) -> bool:
-        """Tell whether a path is still that of the open file: else a restart would not find what is written to it."""
+        """Tell whether a path is still that of the open file: else a restart would not find what is written to it.
+
+        Raises:
+            OSError: the system can't tell.
+        """
         try:
             return os.path.samestat(os.stat(path), os.fstat(self.number))
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
 
     def close(self) -> None:

@@ -86,10 +86,13 @@ class SlotFile:
             StorageError: the disk refused; which of the two values a restart finds is not known.
         """
         descriptor = self._descriptor
-        if descriptor is None or _size_of(value) > self._slot_bytes or not descriptor.is_at(self.path):
+        if descriptor is None or _size_of(value) > self._slot_bytes:
             self.replace(value)
             return
         try:
+            if not descriptor.is_at(self.path):
+                self.replace(value)
+                return
             self._number += 1
             slot = _slot(self._number, value, self._slot_bytes)
             write_over(descriptor.number, slot, self._number % 2 * self._slot_bytes)

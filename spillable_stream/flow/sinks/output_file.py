@@ -64,9 +64,15 @@ class OutputFile:
 
         Args:
             sink: the name of the sink that writes it.
+
+        Raises:
+            StorageError: that can't be told; a sink that took it for gone would never give it its final name.
         """
-        if self._descriptor.is_at(self.path):
-            return True
+        try:
+            if self._descriptor.is_at(self.path):
+                return True
+        except OSError as e:
+            raise storage_error(f"can't look at {self.path}", e, "check the disk") from e
         _log.warning(
             "%s: %s is gone, and later events go to a new file",
             sink,

@@ -142,9 +142,11 @@ class PositionFile:
         text = json.dumps({"number": number, "files": [_entry(at) for at in changed]}).encode()
         line = b"%08x %b\n" % (crc32(text), text)
         descriptor = self._descriptor
-        if descriptor is None or self._end + len(line) > self._most_bytes or not descriptor.is_at(self.marks):
+        if descriptor is None or self._end + len(line) > self._most_bytes:
             return False
         try:
+            if not descriptor.is_at(self.marks):
+                return False
             write_over(descriptor.number, line, self._end)
         except BaseException as e:
             self.close()  # an interrupt, too, leaves nobody knows what at the end

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spillable_stream import Channel, StorageError
+from spillable_stream.flow import descriptor
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.file_roll import FileRoll
 from spillable_stream.flow.sinks.hdfs import Hdfs
 from spillable_stream.flow.sinks.output_directory import OutputDirectory
 from spillable_stream.flow.sinks.parquet import Parquet
 from tests.support.events import put
+from tests.support.one_module import replace_in
 
 GONE = "/out, where the sink writes, is gone; its disk may not be mounted. Mount it; or"
 
@@ -168,3 +172,31 @@ def test_later_events_go_to_a_new_file_when_somebody_has_removed_the_open_one(
     sink.process()
     sink.close()
     assert bodies(out) == "b\nc\n" and channel.stats().groups["default"].lag == 0
+
+
+@pytest.mark.parametrize("kind", APPENDING)
+def test_a_disk_that_cannot_say_whether_the_open_file_is_there_is_an_error(
+    open_channel: Callable[..., Channel], tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken for one that somebody had removed, and never got its final name."""
+    channel, out = open_channel(), tmp_path / "out"
+    put(channel, b"a")
+    sink = opened(channel, APPENDING[kind](tmp_path))
+    sink.process()
+    (written,) = (p for p in out.iterdir() if not p.name.endswith(".note"))
+    put(channel, b"b")
+
+    def stat(path: object, *arguments: Any, **keywords: Any) -> os.stat_result:
+        if path == written:
+            raise OSError(errno.EIO, "Input/output error")
+        return os.stat(path, *arguments, **keywords)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as broken:
+        replace_in(broken, descriptor, "os", stat=stat)
+        with pytest.raises(StorageError, match=f"can't look at {written} .Input/output error."):
+            sink.process()
+    assert channel.stats().groups["default"].lag == 1
+    sink.process()
+    sink.close()
+    assert bodies(out) == "a\nb\n" and channel.stats().groups["default"].lag == 0
+    assert len([p for p in out.iterdir() if not p.name.endswith(".note")]) == 1 and not list(out.glob("*.tmp"))
