@@ -111,23 +111,23 @@ def _building_place(fs: FileSystem, path: Path) -> Iterator[Path]:
         if name.startswith(prefix):
             _remove_left(fs, path.parent / name)
     place = path.parent / (prefix + uuid.uuid4().hex)
-    lock = _locked(fs, place)
     try:
-        yield place / "channel"
+        with contextlib.closing(_locked(fs, place)):
+            yield place / "channel"
     finally:
         shutil.rmtree(place, ignore_errors=True)
-        lock.close()
 
 
 def _locked(fs: FileSystem, place: Path) -> FileLock:
     """Create a directory and lock it, again if another restore took it for one that was left."""
     while True:
         fs.make_directory(place)
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as opened:
             lock = FileLock.open(fs, place / "lock")
+            opened.callback(lock.close)
             if lock.try_acquire() and lock.is_in_place():
+                opened.pop_all()
                 return lock
-            lock.close()
 
 
 def _remove_left(fs: FileSystem, place: Path) -> None:

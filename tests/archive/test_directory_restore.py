@@ -15,6 +15,7 @@ from spillable_stream import Channel, ChannelError, CorruptionError, Progress, S
 from spillable_stream.archive import directory_restore
 from spillable_stream.storage.file_identity import FileIdentity
 from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
 from tests.support.command_line import start
 from tests.support.damage import flip
 from tests.support.delays import clock_of, deliveries_of, put_late
@@ -225,3 +226,21 @@ def test_a_channel_whose_name_may_not_be_durable_is_said_to_be_there(
     with pytest.raises(StorageError, match=rf"was created at {place}, and is whole, but a power cut .*: no sync"):
         ss.restore(copy, place, new_identity=True)
     assert ss.verify(place).healthy
+
+
+def test_a_restore_that_cannot_lock_where_it_builds_leaves_nothing(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory and, if only the lock was refused, its file stayed on the full disk until the next restore."""
+    before, refused = {*tmp_path.iterdir()}, list[Path]()
+
+    def refuse(lock: FileLock, **_: object) -> bool:
+        refused.append(lock.path)
+        raise StorageError("no lock")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(FileLock, "try_acquire", refuse)
+        with pytest.raises(StorageError, match="no lock"):
+            ss.restore(copy, tmp_path / "r", new_identity=True)
+    assert [path.name for path in refused] == ["lock"] and {*tmp_path.iterdir()} == before
+    assert ss.restore(copy, tmp_path / "r", new_identity=True).is_new
