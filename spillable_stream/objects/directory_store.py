@@ -153,9 +153,13 @@ class DirectoryStore:
                     if f"{key}/".startswith(prefix) or prefix.startswith(f"{key}/"):
                         waiting.append(key)
                 elif key.startswith(prefix) and entry.is_file(follow_symlinks=False):
-                    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                    try:
                         found = entry.stat(follow_symlinks=False)
-                        yield ObjectInfo(key, found.st_size, found.st_mtime)
+                    except FileNotFoundError:  # deleted meanwhile
+                        continue
+                    except OSError as e:
+                        _fail(f"listing {entry.path}", e)
+                    yield ObjectInfo(key, found.st_size, found.st_mtime)
 
     def folders(self) -> Iterator[str]:
         """Yield the names right under the root under which there may be objects, in any order."""

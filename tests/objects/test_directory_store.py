@@ -339,6 +339,23 @@ def test_a_link_to_elsewhere_is_not_an_object(store: DirectoryStore, root: Path,
     assert [info.key for info in store.list("")] == ["log/1"]
 
 
+class Unlooked:
+    """A directory with a file that the disk does not let anybody look at."""
+
+    def __enter__(self) -> list[Any]:
+        answers = {
+            "is_dir.return_value": False,
+            "is_file.return_value": True,
+            "stat.side_effect": with_errno(errno.EIO),
+        }
+        file = mock.Mock(**answers)
+        file.name = "1"
+        return [file]
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
 def test_what_the_system_refuses_to_read_list_or_delete_is_a_store_error(
     store: DirectoryStore, fs: FaultyFileSystem
 ) -> None:
@@ -347,6 +364,11 @@ def test_what_the_system_refuses_to_read_list_or_delete_is_a_store_error(
         store.get("log/1")
     refused = with_errno(errno.EACCES)
     with mock.patch("os.scandir", side_effect=refused), pytest.raises(StoreError, match=r"listing .* no permission"):
+        list(store.list(""))
+    with (
+        mock.patch("os.scandir", lambda _: Unlooked()),
+        pytest.raises(StoreError, match=r"listing .*Input/output error"),
+    ):
         list(store.list(""))
     with mock.patch("os.unlink", side_effect=refused), pytest.raises(StoreError, match=r"deleting .* no permission"):
         store.delete("log/1")
