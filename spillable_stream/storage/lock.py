@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spillable_stream.errors import ChannelClosedError, LockUnsupportedError, StorageError
-from spillable_stream.storage.file import File
+from spillable_stream.storage.file import File, named
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock_queue import LockQueue
 from spillable_stream.storage.process_identity import has_no_process
@@ -65,6 +65,7 @@ class FileLock:
 
         Raises:
             LockUnsupportedError: the file system does not support locks.
+            StorageError: it failed.
             ValueError: this object holds the lock in the other mode.
         """
         if self._held_shared is not None and self._held_shared is not shared:
@@ -85,7 +86,8 @@ class FileLock:
                     f"the file system of {self.path} does not lock files ({e.strerror}); "
                     "put the channel on a local file system"
                 ) from e
-            raise
+            with named("locking", self.file):
+                raise
         self._held_shared = shared
         return True
 
@@ -108,6 +110,7 @@ class FileLock:
 
         Raises:
             LockUnsupportedError: the file system does not support locks.
+            StorageError: it failed.
             ValueError: this object holds the lock in the other mode.
         """
         if (turns is None or turns.nobody_waits()) and self.try_acquire(shared=shared):

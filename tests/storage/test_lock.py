@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream.errors import ChannelClosedError, LockUnsupportedError
+from spillable_stream.errors import ChannelClosedError, LockUnsupportedError, StorageError
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock, has_ended, holder_text, process_note
 from tests.support import pythons
@@ -179,6 +179,15 @@ def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(fcntl, "flock", flock)
     with pytest.raises(LockUnsupportedError, match=r"does not lock files .* local file system"):
+        lock(tmp_path).try_acquire()
+
+
+def test_a_disk_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(fd: int, operation: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(StorageError, match=f"locking {tmp_path}/lock failed: Input/output error"):
         lock(tmp_path).try_acquire()
 
 
