@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from spillable_stream.arguments import require_resolvable
 from spillable_stream.errors import OptionError, StorageError
-from spillable_stream.flow.durable_file import make_directory, sync_directory
+from spillable_stream.flow.durable_file import is_there, make_directory, sync_directory
 from spillable_stream.flow.sinks import hadoop
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.system_errors import storage_error
@@ -137,12 +137,9 @@ class LocalFiles:
     def exists(self, path: str) -> bool:
         """See `Files.exists`."""
         try:
-            os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError as e:  # os.path.exists would say no
+            return is_there(path)
+        except OSError as e:
             raise storage_error(f"can't look at {path}", e, _LOCAL_ADVICE) from e
-        return True
 
     def is_published(self, path: str) -> bool:
         """See `Files.is_published`: a process that was killed may have renamed the file, and not synced that."""

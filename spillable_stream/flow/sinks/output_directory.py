@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from spillable_stream.errors import StorageError
-from spillable_stream.flow.durable_file import make_directory
+from spillable_stream.flow.durable_file import is_there, make_directory
 from spillable_stream.system_errors import storage_error
 
 __all__ = ["OutputDirectory"]
@@ -54,10 +54,10 @@ class OutputDirectory:
             StorageError: it is gone, or its disk can't say.
         """
         try:
-            is_there = self.path.exists()
+            found = is_there(self.path)
         except OSError as e:
             raise storage_error(f"can't look at {self.path}, where the sink writes", e, "check its disk") from e
-        if not is_there:
+        if not found:
             raise StorageError(
                 f"{self.path}, where the sink writes, is gone; its disk may not be mounted. Mount it; or, if all that "
                 "was in there may be gone, create the directory"

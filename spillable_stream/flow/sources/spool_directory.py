@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spillable_stream.errors import NotAChannelError, OptionError, StorageError
-from spillable_stream.flow.durable_file import make_directory, sync_directory
+from spillable_stream.flow.durable_file import is_there, make_directory, sync_directory
 from spillable_stream.flow.patterns.regex import JavaPattern
 from spillable_stream.system_errors import storage_error
 
@@ -76,8 +76,11 @@ class SpoolDirectory:
         """
         while self._unsynced:
             marked_in = next(iter(self._unsynced))
-            if marked_in.is_dir():
+            try:
                 sync_directory(marked_in)
+            except StorageError as e:
+                if not isinstance(e.__cause__, FileNotFoundError | NotADirectoryError):
+                    raise
             self._unsynced.discard(marked_in)
         found = list(self._files(self.path))
         if not found:
@@ -128,7 +131,7 @@ class SpoolDirectory:
 
     def _is_to_be_read(self, entry: os.DirEntry[str]) -> bool:
         return self.has_name(entry.name) and not (
-            self.tracker is not None and self._mark(entry.path, self.suffix).exists()
+            self.tracker is not None and is_there(self._mark(entry.path, self.suffix))
         )
 
     def _mark(self, path: str, suffix: str) -> Path:

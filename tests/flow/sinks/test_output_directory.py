@@ -121,14 +121,18 @@ def test_the_note_is_in_the_directory(open_channel: Callable[..., Channel], tmp_
 def test_a_disk_that_cannot_say_whether_the_directory_is_there_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(path: Path) -> bool:
+    """Since Python 3.14, `Path.exists` says no then."""
+
+    def fails(*_: object, **__: object) -> os.stat_result:
         raise OSError(errno.EIO, "Input/output error")
 
     directory = OutputDirectory(tmp_path)
     directory.make()
-    monkeypatch.setattr(Path, "exists", fails)
-    with pytest.raises(StorageError, match=r"can't look at .*, where the sink writes \(Input/output error\)"):
-        directory.require()
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "stat", fails)
+        broken.setattr(Path, "exists", os.path.exists)
+        with pytest.raises(StorageError, match=r"can't look at .*, where the sink writes \(Input/output error\)"):
+            directory.require()
 
 
 def bodies(out: Path) -> str:

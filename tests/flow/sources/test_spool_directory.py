@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,6 +61,53 @@ def test_files_that_are_noted_stay_as_they_are(tmp_path: Path) -> None:
     found.complete(str(tmp_path / "a"))
     assert found.choose() is None
     assert (tmp_path / "a").exists() and (tmp_path / ".t" / "a.DONE").exists()
+
+
+def test_nothing_is_read_while_the_disk_cannot_look_at_where_the_last_mark_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It passed for a directory that is gone, and a power cut took the mark back."""
+    for name in "ab":
+        (tmp_path / name).touch()
+    found = directory(tmp_path)
+    found.complete(str(tmp_path / "a"))
+
+    def fails(*_: object, **__: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "stat", fails)
+        broken.setattr(os, "open", fails)
+        broken.setattr(Path, "is_dir", os.path.isdir)  # as Python 3.14 has it
+        with pytest.raises(StorageError, match=f"can't sync the directory {tmp_path} .Input/output error."):
+            found.choose()
+    assert found.choose() == str(tmp_path / "b")
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
+def test_a_file_whose_mark_the_disk_cannot_look_at_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Since Python 3.14, `Path.exists` says no then."""
+    (tmp_path / "a").touch()
+    found = directory(tmp_path, tracking_policy="tracker_dir")
+    found.check()
+    found.complete(str(tmp_path / "a"))
+    stat = os.stat
+
+    def fails(path: Any, **options: Any) -> os.stat_result:
+        if str(path).endswith(".DONE"):
+            raise OSError(number, os.strerror(number))
+        return stat(path, **options)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "stat", fails)
+        broken.setattr(Path, "exists", os.path.exists)
+        assert found.choose() is None
+    assert found.unlisted == {
+        f"can't look at all that is in {tmp_path} ({os.strerror(number)}); let this user enter it"
+    }
+    assert found.choose() is None
 
 
 @pytest.mark.parametrize(
