@@ -74,7 +74,9 @@ class BucketNotes:
             try:
                 whole = cut_back(Path(in_use), length)
             except FileNotFoundError:
-                if Path(in_use).parent.is_dir():  # it has its name, which is not yet durable if the process was killed
+                if self._files.exists(
+                    str(Path(in_use).parent)
+                ):  # it has its name, which is not yet durable if the process was killed
                     sync_directory(Path(in_use).parent)
                 continue
             if not whole:

@@ -38,7 +38,7 @@ from spillable_stream.spark.local_path import local_path
 from spillable_stream.sync_refusals import is_not_ours
 from spillable_stream.system_errors import storage_error
 
-__all__ = ["NOWHERE", "SparkCheckpoint", "sync_path"]
+__all__ = ["NOWHERE", "SparkCheckpoint", "is_there", "sync_path"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,12 @@ class SparkCheckpoint:
             StorageError: the disk failed.
         """
         directory = self.directory(checkpoints)
-        if directory is None or not (directory / "offsets" / str(batch_id)).is_file():
+        if directory is None or not is_there(directory / "offsets" / str(batch_id)):
             return
         offsets, metadata = directory / "offsets", directory / "metadata"
         _sync(offsets / str(batch_id))
         _sync(offsets)
-        if metadata.is_file():
+        if is_there(metadata):
             _sync_query(metadata, metadata.read_bytes())
 
     def require_under_way(self, query: str, batch_id: int, checkpoints: str) -> None:
@@ -136,6 +136,23 @@ def _sync_query(metadata: Path, content: bytes) -> None:
     for directory in Path(os.path.realpath(metadata)).parents:
         if not _sync(directory) or os.path.ismount(directory):
             return
+
+
+def is_there(path: Path) -> bool:
+    """Tell whether a file or directory of a checkpoint is there; False where this process may not look.
+
+    Raises:
+        StorageError: the disk failed; since Python 3.14, `Path.exists` would say no.
+    """
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as e:
+        if is_not_ours(e):
+            return False
+        raise storage_error(f"the batch is not stored: can't look at {path}", e, "check the disk") from e
+    return True
 
 
 def sync_path(path: Path) -> None:

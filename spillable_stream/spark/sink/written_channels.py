@@ -35,7 +35,7 @@ from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.side_by_side import side_by_side
 from spillable_stream.spark.sink.division import Answer, answer_of, division_with_places, stored_otherwise, what_to_do
-from spillable_stream.spark.sink.spark_checkpoint import sync_path
+from spillable_stream.spark.sink.spark_checkpoint import is_there, sync_path
 from spillable_stream.sync_refusals import is_not_ours
 from spillable_stream.system_errors import storage_error
 
@@ -152,7 +152,7 @@ class WrittenChannels:
         new = known.with_more(channels, beside)
         if not self.run or new == known:
             return
-        if self.checkpoint is not None and self.checkpoint.is_dir():
+        if self.checkpoint is not None and is_there(self.checkpoint):
             _write(self.checkpoint, json.dumps({"run": self.run, **new._asdict()}))
         _known[self.run] = new
         if len(_known) > _MOST_RUNS:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, Event
+from spillable_stream import Channel, Event, StorageError
 from spillable_stream.flow.sinks.bucket_notes import BucketNotes
 from spillable_stream.flow.sinks.buckets import Names
 from spillable_stream.flow.sinks.destinations import LocalFiles
@@ -85,6 +87,27 @@ def test_a_name_that_a_note_relies_on_is_synced_before_its_events_count(
     synced.clear()
     notes(tmp_path, channel, WrittenEvents()).recover()
     assert str(out) in synced
+
+
+def test_a_directory_that_the_disk_cannot_look_at_does_not_pass_for_gone(
+    open_channel: Callable[..., Channel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since Python 3.14, `Path.is_dir` says no then, and a name was not synced on which the note relies."""
+    channel, out = filled(open_channel), tmp_path / "out"
+    out.mkdir()
+    notes(tmp_path, channel, WrittenEvents()).write_lengths({Names().in_use(f"{out}/f.2"): 4}, [(4, 5)])
+    (out / "f.2").touch()
+    recovered, stat = notes(tmp_path, channel, WrittenEvents()), os.stat
+
+    def fails(path: Any, **options: Any) -> os.stat_result:
+        if str(path) == str(out):
+            raise OSError(errno.EIO, "Input/output error")
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", fails)
+    monkeypatch.setattr(Path, "is_dir", os.path.isdir)
+    with pytest.raises(StorageError, match=f"can't look at {out} .Input/output error."):
+        recovered.recover()
 
 
 def test_events_of_a_closed_file_are_in_later_notes_until_they_are_committed(

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -160,6 +161,24 @@ def test_a_batch_is_not_stored_if_its_offsets_cannot_be_kept(
     assert type(caught.value) is kind
     with ss.Channel(tmp_path / "sink", create=False) as channel:
         assert peek(channel) == []
+
+
+@pytest.mark.parametrize("what", ["offsets/3", "metadata"])
+def test_a_batch_is_not_stored_while_the_disk_cannot_look_at_what_spark_needs(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Since Python 3.14, `Path.is_file` says no then, and nothing was synced."""
+    stat = os.stat
+
+    def fails(path: Any, **options: Any) -> os.stat_result:
+        if str(path).endswith(what):
+            raise OSError(errno.EIO, "Input/output error")
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", fails)
+    monkeypatch.setattr(Path, "is_file", os.path.isfile)
+    with pytest.raises(ss.StorageError, match=rf"^the batch is not stored: can't look at .*/{what} .*; check the disk"):
+        SparkCheckpoint(str(checkpoint)).sync_batch(3, "")
 
 
 @pytest.mark.parametrize("file", ["offsets/3", "metadata"])

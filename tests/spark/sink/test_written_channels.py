@@ -145,6 +145,22 @@ def test_a_checkpoint_that_is_not_there_is_not_created(tmp_path: Path) -> None:
     assert not (tmp_path / "away").exists()
 
 
+def test_a_checkpoint_that_the_disk_cannot_look_at_is_not_taken_for_none(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since Python 3.14, `Path.is_dir` says no then, and nothing was noted."""
+
+    def fails(*_: object, **__: object) -> os.stat_result:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "stat", fails)
+        broken.setattr(Path, "is_dir", os.path.isdir)
+        with pytest.raises(ss.StorageError, match=f"^the batch is not stored: can't look at {checkpoint} "):
+            WrittenChannels("run", checkpoint).note({"/a": "1"}, {})
+    assert not (checkpoint / NOTE).exists()
+
+
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("failed", [errno.EIO, errno.ENOSPC])
 def test_no_channel_gets_a_batch_if_the_disk_of_the_checkpoint_fails_or_is_full(
