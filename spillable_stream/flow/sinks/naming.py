@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from spillable_stream.counted import counted
 from spillable_stream.errors import StorageError
-from spillable_stream.flow.durable_file import sync_directory
+from spillable_stream.flow.durable_file import is_there, sync_directory
 from spillable_stream.flow.sinks.open_file import OpenFile
 from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.system_errors import storage_error
@@ -29,7 +29,11 @@ def rename(in_use: str, final: str) -> None:
     """
     if in_use == final:
         return
-    if os.path.exists(final) and os.path.exists(in_use):
+    try:
+        is_taken = is_there(final) and is_there(in_use)
+    except OSError as e:
+        raise storage_error(f"can't look at {final}", e, "check the disk") from e
+    if is_taken:
         raise StorageError(f"can't rename {in_use} to {final}, which is another file; move that one away")
     try:
         os.rename(in_use, final)

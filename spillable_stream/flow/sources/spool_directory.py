@@ -180,7 +180,13 @@ class SpoolDirectory:
         target = path + suffix
         # A link would fail where a file is, and not replace it. But it may be made of a file of another user's only if
         # this one could write that, and not on every file system.
-        if os.path.lexists(target):
+        try:
+            os.lstat(target)
+        except FileNotFoundError:
+            pass
+        except OSError as e:
+            raise storage_error(f"can't look at {target}", e, "check the disk") from e
+        else:
             raise FileExistsError(target)
         self._do("rename", path, lambda: os.rename(path, target))
         return target

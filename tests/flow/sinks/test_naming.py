@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,3 +89,20 @@ def test_files_that_wait_for_their_names_are_trouble_said_seldom_and_too_many_ar
     naming.again()
     naming.require_few()
     assert naming.trouble == ""
+
+
+def test_a_name_that_the_disk_cannot_look_at_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "f.tmp").write_text("new")
+    (tmp_path / "f").write_text("another file")
+    stat = os.stat
+
+    def fails(path: Any, **options: Any) -> os.stat_result:
+        if str(path).endswith("/f"):
+            raise OSError(errno.EIO, "Input/output error")
+        return stat(path, **options)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "stat", fails)
+        with pytest.raises(StorageError, match=f"can't look at {tmp_path}/f .Input/output error.; check the disk"):
+            rename(f"{tmp_path}/f.tmp", f"{tmp_path}/f")
+    assert (tmp_path / "f").read_text() == "another file"

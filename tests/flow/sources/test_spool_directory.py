@@ -30,6 +30,20 @@ def test_a_name_that_is_taken_is_never_replaced(tmp_path: Path) -> None:
     assert directory(tmp_path).choose() is None
 
 
+def test_a_name_that_the_disk_cannot_look_at_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "a.DONE"):
+        (tmp_path / name).write_text(name)
+
+    def fails(*_: object, **__: object) -> os.stat_result:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "lstat", fails)
+        with pytest.raises(StorageError, match=f"can't look at {tmp_path}/a.DONE .Input/output error.; check the disk"):
+            directory(tmp_path).complete(str(tmp_path / "a"))
+    assert (tmp_path / "a.DONE").read_text() == "a.DONE"
+
+
 @NEEDS_USERS
 def test_a_file_of_another_user_who_lets_this_one_only_read_it_is_renamed() -> None:
     with common_directory() as common:
