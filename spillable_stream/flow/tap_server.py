@@ -28,6 +28,7 @@ from spillable_stream.log_records import fields, log_of
 from spillable_stream.own_thread import NoThreadError, start_thread
 from spillable_stream.readiness import has_input
 from spillable_stream.shown_value import command, shown
+from spillable_stream.system_errors import storage_error
 
 __all__ = ["TapServer", "running_processes", "socket_directory", "tap_component"]
 
@@ -62,7 +63,7 @@ def socket_directory() -> Path:
         found.mkdir(mode=0o700, parents=True, exist_ok=True)
         stat = found.lstat()
     except OSError as e:
-        raise StorageError(f"can't create {found} ({e.strerror}); set XDG_RUNTIME_DIR to a directory of yours") from e
+        raise storage_error(f"can't create {found}", e, "set XDG_RUNTIME_DIR to a directory of yours") from e
     if stat.st_uid != os.getuid() or stat.st_mode & 0o077:
         raise StorageError(f"others may use {found}; give it to this user alone, with mode 700")
     return found
@@ -116,20 +117,15 @@ class TapServer:
             StorageError: the socket can't be created, or no thread can be started.
         """
         directory = socket_directory()
-        for path in _sockets(directory):
-            if (client := _connection(path)) is not None:
-                client.close()
         self._path = directory / f"{self._agent.name}.{os.getpid()}"
-        beginning = directory / f".{self._path.name}"
-        beginning.unlink(missing_ok=True)
-        listening = socket.socket(socket.AF_UNIX)
         try:
-            listening.bind(str(beginning))
-            listening.listen()
-            beginning.rename(self._path)  # only now: one that refuses a connection is a killed agent's
+            for path in _sockets(directory):
+                if (client := _connection(path)) is not None:
+                    client.close()
+            listening = _listening(self._path)
         except OSError as e:
-            listening.close()
-            raise StorageError(f"can't listen on {self._path} ({e}); set XDG_RUNTIME_DIR to a shorter path") from e
+            advice = f"set XDG_RUNTIME_DIR to {'a directory of yours' if e.errno else 'a shorter path'}"
+            raise storage_error(f"can't listen on {self._path}", e, advice) from e
         self._socket = listening
         try:
             self._accepting = _begun(self._accept, listening)
@@ -308,6 +304,23 @@ def tap_component(
                 raise OptionError(answer["error"])
             if "tapped" not in answer:
                 yield answer.get("row", answer)
+
+
+def _listening(path: Path) -> socket.socket:
+    """Return a new socket that listens at a path; raises OSError."""
+    beginning = path.with_name(f".{path.name}")
+    beginning.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX)
+    try:
+        listening.bind(str(beginning))
+        listening.listen()
+        beginning.rename(path)  # only now: one that refuses a connection is a killed agent's
+    except OSError:
+        listening.close()
+        with suppress(OSError):
+            beginning.unlink()
+        raise
+    return listening
 
 
 def _sockets(directory: Path) -> list[Path]:

@@ -134,6 +134,30 @@ def test_a_directory_that_others_may_use_is_refused(monkeypatch: pytest.MonkeyPa
         socket_directory()
 
 
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [(errno.ENOSPC, "make room on its file system"), (errno.EROFS, "set XDG_RUNTIME_DIR to a directory of yours")],
+)
+@pytest.mark.parametrize("call", ["socket.socket.bind", "pathlib.Path.unlink", "pathlib.Path.rename"])
+def test_a_directory_that_takes_no_socket_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str, number: int, advice: str
+) -> None:
+    """It was said to have too long a path, or the error of the system ended the agent."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", os.path.relpath(tmp_path))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    server = TapServer(flow.Agent(sources=[], sinks=[], name="a2"))
+    with monkeypatch.context() as full:
+        full.setattr(call, refuse)
+        with pytest.raises(StorageError, match=f"can't listen on .*a2.* .{os.strerror(number)}.; {advice}"):
+            server.start()
+    server.start()
+    assert [path.name for path in (tmp_path / "spillable").iterdir()] == [f"a2.{os.getpid()}"]
+    server.stop()
+
+
 def test_an_agent_that_starts_removes_the_sockets_of_those_that_were_killed(source: Given, tmp_path: Path) -> None:
     directory = socket_directory()
     (running,) = directory.iterdir()
