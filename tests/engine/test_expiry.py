@@ -235,6 +235,22 @@ def test_a_judgement_is_on_disk_once_its_events_are(
     assert (expired(open_channel(**MEMORY)), verify(path).healthy) == (1, True)
 
 
+@pytest.mark.filterwarnings("ignore::spillable_stream.MemoryLossWarning")
+def test_a_judgement_that_nothing_had_expired_is_on_disk_once_its_events_are(
+    open_channel: Open, clock: WallClock, path: Path
+) -> None:
+    channel = open_channel(**MEMORY)
+    put_for(channel, 10, b"a")
+    put_for(channel, None, b"b")
+    transaction = channel.consumer("default").prepare([(1, 2)])
+    channel.flush()
+    kill(channel)
+    lose_memory(path)
+    clock.pass_by(11)
+    owner = Consumer(open_channel(**MEMORY).engine(), "default", resume=True)
+    assert owner.prepared() == {transaction: [(1, 2)]}, "else the batch is planned again, without the event a"
+
+
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_a_store_keeps_the_judgement_of_a_prepared_take(clock: WallClock, checkpoint: bool) -> None:
     with stores_in_memory(), Channel(URL, commit_interval=0) as channel:

@@ -84,9 +84,11 @@ class Moving:
         return sum(b.count for b in blocks)
 
     def _move_judgements(self) -> None:
-        """Write on disk, too, which of the events that are being taken have expired: memory may be lost."""
-        pending = self._follower.state.pending.items()
-        judged = {tx: list(p.takes) for tx, p in pending if p.in_memory and any(take.expired for take in p.takes)}
+        """Write on disk, too, which of the events that are being taken have expired, or that none has."""
+        state = self._follower.state
+        if not state.blocks.has_expiry:
+            return
+        judged = {tx: list(p.takes) for tx, p in state.pending.items() if p.in_memory and p.takes}
         if judged:
             self._appender.append_alone(PrepareOnDisk(judged))
 
