@@ -366,5 +366,5 @@ def _part(block: Block, first_id: int, last_id: int) -> TierUsage:
 
 
 def _age_seconds(state: ChannelState, event: int) -> float | None:
-    put_at = state.blocks.time_of(event)
-    return max(0.0, time.time() - state.clock.now_of(put_at) / 1e6) if put_at else None
+    put_us = state.put_at_us(event)
+    return max(0.0, time.time() - put_us / 1e6) if put_us else None

@@ -59,7 +59,7 @@ class FullChannel:
     def _refusal(self, error: ChannelFullError, request: Put, waited_seconds: float) -> ChannelFullError:
         with self._follower.as_known as state:  # what the refusal was planned on, or later
             held, option = _held(state), _option_to_raise(state, request)
-            rates, put_at = self._follower.samples.rates(state), state.blocks.time_of(state.floor)
+            rates, put_us = self._follower.samples.rates(state), state.put_at_us(state.floor)
             lags, unread = _lags(state), self._unread(state)
             has_disk = state.options.overflow_capacity > 0
         if not has_disk and (why := self._memory.why_not()) is not None:
@@ -68,7 +68,7 @@ class FullChannel:
                 f"tried again within a minute; to continue before that, set {named('memoryDir')}, or raise "
                 f"{named('overflowCapacity')}"
             )
-        age = f"{time.time() - put_at / 1e6:,.0f} s" if put_at else "unknown"
+        age = f"{max(0.0, time.time() - put_us / 1e6):,.0f} s" if put_us else "unknown"
         return ChannelFullError(
             f"{self._path}: {error}; {held}. Waited {waited_seconds:.2f} s; in the last {rates.seconds:,.0f} s "
             f"{rates.put:,.0f} events/s were put and {rates.taken:,.0f} taken; the oldest event's age is {age}; "

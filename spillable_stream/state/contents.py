@@ -255,6 +255,14 @@ class Contents:
         """Return the free part of the memory tier in percent, by events or by bytes, whichever is less."""
         return free_percent(self.use(in_memory=True), self.memory_limits())
 
+    def put_at_us(self, event_id: int) -> int | None:
+        """Return when the first event at or after an ID was put, by the clock's setting now; None without one.
+
+        It is in microseconds since 1970, about as exact as `Blocks.time_of`, and may be in the future.
+        """
+        time_us = self.blocks.time_of(event_id)
+        return None if time_us is None else self.clock.now_of(time_us)
+
     def drain_order(self) -> list[int]:
         """Return the lengths of runs of events in one tier, in take order; lengths of runs on disk are negative."""
         runs: list[int] = []

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from spillable_stream import Channel, ChannelFullError, PutTooLargeError
+from spillable_stream.engine import full_channel
 from spillable_stream.errors import MemoryTierWarning
+from tests.support.clocks import by_hand
 from tests.support.events import numbered, put, take
 from tests.support.groups import make_automatic
 
@@ -50,6 +53,31 @@ def test_a_full_channel_of_many_groups_names_those_with_most_to_take(open_channe
         take(channel, i, f"g{i}")
     with pytest.raises(ChannelFullError, match=r"g0 has 30 to take, g1 has 29 to take, .*, and 11 other groups\. "):
         put(channel, b"x")
+
+
+@pytest.mark.parametrize("jump_seconds", [3600, -3600])
+def test_a_full_channel_says_the_age_by_the_clocks_setting_now(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch, jump_seconds: int
+) -> None:
+    channel = open_channel(overflow_capacity=1, keep_alive=0, retention_ms=86_400_000)
+    retention, clocks = by_hand(channel)
+    put(channel, b"a")
+    retention.look()
+    clocks.pass_by(60_000)
+    clocks.wall_us += jump_seconds * 1_000_000
+    retention.look()
+    monkeypatch.setattr(full_channel.time, "time", lambda: clocks.wall_us / 1e6)
+    with pytest.raises(ChannelFullError, match=r"the oldest event's age is 60 s"):
+        put(channel, b"b")
+
+
+def test_a_full_channel_says_no_age_below_zero(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = open_channel(overflow_capacity=1, keep_alive=0)
+    put(channel, b"a")
+    before_seconds = time.time() - 3600
+    monkeypatch.setattr(full_channel.time, "time", lambda: before_seconds)
+    with pytest.raises(ChannelFullError, match=r"the oldest event's age is 0 s"):
+        put(channel, b"b")
 
 
 def test_a_memory_only_channel_without_memory_says_why(path: Path, open_channel: Open) -> None:

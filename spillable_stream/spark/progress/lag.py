@@ -17,8 +17,8 @@ class Lag:
 
     Args:
         events: how many events.
-        put_time_us: when the first of them was put, in microseconds since 1970; None if there are none, or it can't be
-            told.
+        put_time_us: when the first of them was put, by the clock's setting now, in microseconds since 1970; None if
+            there are none, or it can't be told.
     """
 
     events: int
@@ -37,7 +37,7 @@ class Lag:
         first = max(covered_id, known.position if known else state.beginning() - 1) + 1
         waiting = list(known.ahead.gaps(first, state.last_id)) if known else [(first, state.last_id)]
         events = count_of(waiting)
-        return cls(events, state.blocks.time_of(waiting[0][0]) if events else None)
+        return cls(events, state.put_at_us(waiting[0][0]) if events else None)
 
 
 def age_seconds(put_time_us: int | None) -> float | None:

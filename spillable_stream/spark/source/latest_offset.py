@@ -94,7 +94,7 @@ def batch_end(state: ChannelState, untaken: Iterable[Range], begin: int, last: i
 
 
 def _is_overdue(state: ChannelState, first_id: int, options: StreamOptions) -> bool:
-    put_us = state.blocks.time_of(first_id)
+    put_us = state.put_at_us(first_id)
     if put_us is None:
         return True
     # Where the clock was set back an event is of the future: it does not wait until that has come.

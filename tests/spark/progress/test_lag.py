@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import spillable_stream as ss
 from spillable_stream.spark.progress.lag import Lag, age_seconds
+from tests.support.clocks import by_hand
 from tests.support.events import numbered, put, take
 
 Open = Callable[..., ss.Channel]
@@ -27,6 +28,19 @@ def test_a_group_that_was_dropped_has_everything_before_it_that_is_left(open_cha
     channel.consumer("slow")
     put(channel, *numbered(0, 10))
     assert Lag.beyond(channel.engine().state, "dropped", 0).events == 10
+
+
+def test_the_lag_is_as_old_as_the_clocks_setting_now_says(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=86_400_000)
+    retention, clocks = by_hand(channel)
+    put(channel, b"a")
+    before = Lag.beyond(channel.engine().state, None, 0).put_time_us
+    retention.look()
+    clocks.pass_by(60_000)
+    clocks.wall_us += 3_600_000_000
+    retention.look()
+    assert before is not None
+    assert Lag.beyond(channel.engine().state, None, 0) == Lag(1, before + 3_600_000_000)
 
 
 def test_the_age_is_that_of_the_first_event_and_never_negative() -> None:
