@@ -123,19 +123,29 @@ class ObjectUpkeep:
         """
         if self._retention.look():
             self._checkpointing.create_soon()
-        now = time.monotonic()
-        before, self._looked_at = self._looked_at, now
-        self._groups.look(0 if before is None else int((now - before) * 1000))
+        self._groups.look(self._elapsed_ms())
+
+    def _elapsed_ms(self) -> int:
+        """Return how much time has passed since the last look at the groups, which is now."""
+        before, self._looked_at = self._looked_at, time.monotonic()
+        return 0 if before is None else int((self._looked_at - before) * 1000)
 
     def close(self, *, forked: bool = False) -> None:
-        """End the thread, and let another handle act.
+        """End the thread, and let another handle act, which has to know how long groups have had no owner.
 
         Args:
             forked: in a forked child, which has no such thread.
         """
         if forked:
             return
-        self._log.last_requests.have_ended(self._thread.end)
+        last_requests = self._log.last_requests
+        has_ended = last_requests.have_ended(self._thread.end)
         acting, self._acting = self._acting, None
         if acting is not None:
+            if has_ended:
+                last_requests.are_answered(self._settle)
             acting.close()
+
+    def _settle(self) -> None:
+        with self._log.unasked():
+            self._groups.settle(self._elapsed_ms())

@@ -97,6 +97,23 @@ def test_an_automatic_group_without_an_owner_is_dropped_after_its_time(open_hand
         assert set(channel.engine().follow().groups) == expected
 
 
+def test_the_time_without_an_owner_adds_up_over_handles_that_are_open_for_a_short_time_each(
+    open_handle: Open, time: FakeTime
+) -> None:
+    channel = open_handle(auto_group_ttl=36_000)
+    make_automatic(channel, "auto-a")
+    opens = 0
+    while opens < 130 and channel.engine().follow().groups:
+        upkeep = upkeep_of(channel)
+        for _ in range(6):
+            upkeep.run_once()
+            time.now += 60
+        channel.close()
+        channel = open_handle()
+        opens += 1
+    assert opens * 300 - 300 <= 36_000 <= opens * 360
+
+
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_nothing_is_left_of_an_automatic_group_that_is_dropped(
     open_handle: Open, time: FakeTime, *, by_hand: bool
