@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.group import GroupState
 
 __all__ = ["Counters", "FileCounts", "Rates", "Sample", "Samples"]
 
@@ -40,11 +41,15 @@ class Sample(NamedTuple):
     last_id: int
 
 
+_Beginning = tuple[str, str]
+"""A group's name, and the token of its beginning."""
+
+
 class _Taken(NamedTuple):
-    """How many events each group had taken at one moment."""
+    """How many events each group had taken at one moment, without those that had expired; a seek makes it another."""
 
     time: float
-    groups: tuple[str, ...]
+    groups: tuple[_Beginning, ...]
     counts: array[int]
 
 
@@ -90,10 +95,10 @@ class Samples:
         self._keep(at, state)
         while self._taken and at - self._taken[0].time > _RATES_SECONDS:
             self._taken.popleft()
-        groups = tuple(state.groups)
+        groups = tuple(map(_beginning, state.groups.items()))
         if self._taken and self._taken[-1].groups == groups:
             groups = self._taken[-1].groups
-        self._taken.append(_Taken(at, groups, array("q", (g.taken_count() for g in state.groups.values()))))
+        self._taken.append(_Taken(at, groups, array("q", map(_taken, state.groups.values()))))
 
     def settle(self, state: ChannelState) -> None:
         """Take the sample that is missing if the last change has lasted for a second.
@@ -135,8 +140,8 @@ class Samples:
     def _take_rate(self, state: ChannelState, now: float) -> float:
         """Return how many events a second the fastest group took."""
         since: float | None = None
-        before: tuple[str, ...] = ()
-        base: dict[str, int] = {}
+        before: tuple[_Beginning, ...] = ()
+        base: dict[_Beginning, int] = {}
         for at, groups, counts in self._taken:
             if _is_recent(at, now):
                 since = at if since is None else since
@@ -145,8 +150,17 @@ class Samples:
                 before = groups
         if since is None:
             return 0.0
-        taken = (group.taken_count() - base[name] for name, group in state.groups.items() if name in base)
+        now_by_beginning = {_beginning(group): _taken(group[1]) for group in state.groups.items()}
+        taken = (count - base[beginning] for beginning, count in now_by_beginning.items() if beginning in base)
         return max(0, *taken, 0) / max(now - since, 1e-3)
+
+
+def _beginning(group: tuple[str, GroupState]) -> _Beginning:
+    return group[0], group[1].token
+
+
+def _taken(group: GroupState) -> int:
+    return group.taken_count() - group.passed
 
 
 def _is_recent(at: float, now: float) -> bool:

@@ -104,7 +104,7 @@ class ObservedChannel:
 
 
 def _taken_between(before: GroupStats, before_last_id: int, now: GroupStats, now_last_id: int) -> int:
-    """Return how many events a group took between two looks: neither what a seek passed, nor what went untaken.
+    """Return how many events a group took between two looks, without what a seek passed, went untaken or had expired.
 
     Args:
         before: the group at the earlier look.
@@ -117,4 +117,4 @@ def _taken_between(before: GroupStats, before_last_id: int, now: GroupStats, now
     passed = (now_last_id - now.lag) - (before_last_id - before.lag)
     known = RangeSet((*before.lost, *before.removed))
     untaken = sum(count_of(known.gaps(first, last)) for first, last in (*now.lost, *now.removed))
-    return max(0, passed - untaken)
+    return max(0, passed - untaken - max(0, now.expired_events - before.expired_events))

@@ -14,6 +14,7 @@ from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from tests.support.events import numbered, peek, put, take
+from tests.support.expiry import WallClock, put_for
 from tests.support.one_module import replace_in
 
 Open = Callable[..., Channel]
@@ -35,6 +36,22 @@ def test_rates_are_of_the_last_minute_and_know_groups_that_came_later(
     take(channel, 120)
     rates = samples.rates(channel.engine().follow())
     assert (rates.put, rates.taken, rates.seconds) == (10, 12, 10)
+
+
+def test_what_a_seek_passed_and_what_expired_was_not_taken(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, now, clock = open_channel(), WallClock(monkeypatch), [1000.0]
+    samples = Samples()
+    put_for(channel, 10, *numbered(0, 50))
+    put_for(channel, None, *numbered(50, 50))
+    take(channel, 10, "expiring")
+    take(channel, 10, "sought")
+    replace_in(monkeypatch, telemetry, "time", time=lambda: clock[0])
+    samples.record(channel.engine().follow(), now=True)
+    now.pass_by(11)
+    take(channel, 20, "expiring")
+    channel.seek("sought", "latest")
+    clock[0] += 10
+    assert samples.rates(channel.engine().follow()).taken == 2
 
 
 def test_rates_are_those_since_the_clock_was_set_back(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:

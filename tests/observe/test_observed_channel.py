@@ -8,12 +8,15 @@ from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from spillable_stream import Channel
 from spillable_stream.observe.observed_channel import ObservedChannel
 from tests.support.channels import three_puts
 from tests.support.clocks import by_hand
 from tests.support.damage import flip, log_file
 from tests.support.events import numbered, put, take
+from tests.support.expiry import WallClock, put_for
 
 Open = Callable[..., Channel]
 
@@ -84,6 +87,19 @@ def test_events_that_left_untaken_or_that_a_seek_passed_are_not_taken(open_chann
     take(channel, 3, "dead")
     take(channel, 2, "sought")
     assert observed.look().taken == {"dead": 3, "sought": 2}
+
+
+def test_events_that_expired_are_not_taken(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, now = open_channel(), WallClock(monkeypatch)
+    observed = ObservedChannel(channel, Clock())
+    put_for(channel, 10, *numbered(0, 7))
+    put_for(channel, None, *numbered(7, 3))
+    take(channel, 1, "a")
+    observed.look()
+    now.pass_by(11)
+    take(channel, 2, "a")
+    seen = observed.look()
+    assert seen.stats is not None and (seen.taken, seen.stats.groups["a"].expired_events) == ({"a": 2}, 6)
 
 
 def test_a_handle_of_the_program_stays_open_and_is_known_as_its_own(open_channel: Open) -> None:
