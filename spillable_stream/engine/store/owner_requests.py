@@ -120,11 +120,16 @@ class GiveUp(Request):
         return _RECORD_BYTES
 
     def plan(self, plan: AppendPlan) -> CommitResult:
-        """Write it if the ownership still is the one that is given up."""
+        """Write it if the ownership still is the one that is given up.
+
+        The note of a stream's own group stays: by it upkeep sees, later, that an owner came and went.
+        """
         known = plan.state.owners.get(self.group)
         if known is None or known.epoch != self.epoch:
             return CommitResult()
+        group = plan.state.groups.get(self.group)
+        note = self.note or (known.note if group is not None and group.is_automatic else "")
         record = GroupRecord(group=self.group, owner="", epoch=self.epoch)
-        if self.note:  # an owner whose process is gone, and who can't be taken for this one
-            record = GroupRecord(group=self.group, owner=self.note, epoch=plan.next_transaction, process=NO_PROCESS)
+        if note:  # an owner whose process is gone, and who can't be taken for this one
+            record = GroupRecord(group=self.group, owner=note, epoch=plan.next_transaction, process=NO_PROCESS)
         return Control(FrameType.GROUP, record).plan(plan)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from spillable_stream import Channel, log_records
+from spillable_stream.channel.consumer import Consumer
 from spillable_stream.engine.store import object_upkeep
 from spillable_stream.engine.store.object_ownership import ANSWER_SECONDS
 from spillable_stream.engine.store.object_upkeep import UPKEEP, ObjectUpkeep
@@ -95,6 +96,20 @@ def test_an_automatic_group_without_an_owner_is_dropped_after_its_time(open_hand
         time.now += 60
         upkeep.run_once()
         assert set(channel.engine().follow().groups) == expected
+
+
+def test_an_owner_that_comes_and_goes_between_two_looks_is_seen(open_handle: Open, time: FakeTime) -> None:
+    channel, other = open_handle(auto_group_ttl=300), open_handle()
+    make_automatic(channel, "auto-a")
+    upkeep = upkeep_of(channel)
+    for _ in range(5):
+        upkeep.run_once()
+        time.now += 60
+    Consumer(other.engine(), "auto-a", resume=True).close()
+    for expected in ({"auto-a"},) * 5 + (set(),):
+        upkeep.run_once()
+        assert set(channel.engine().follow().groups) == expected
+        time.now += 60
 
 
 def test_the_time_without_an_owner_adds_up_over_handles_that_are_open_for_a_short_time_each(
