@@ -14,6 +14,7 @@ from pathlib import Path
 from spillable_stream.counted import counted
 from spillable_stream.engine.local.memory_directory import MemoryDirectory
 from spillable_stream.format.file_names import Tier, generation_of, in_memory, log_name
+from spillable_stream.format.frame import HEADER_SIZE_BYTES
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd, is_half_damaged, parse_head
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.log_file import LogFile, headers_of, opened, read_log_file
@@ -31,7 +32,7 @@ from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.directory_ownership import is_held
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.recovery import is_of_another_history
-from spillable_stream.log.tail import find_tail, pass_over
+from spillable_stream.log.tail import Tail, find_tail, pass_over
 from spillable_stream.state.image import image_of
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import FileSystem
@@ -176,9 +177,14 @@ def _settle_ends(fs: FileSystem, files: list[LogFile], known: TierEnd) -> None:
         if end is None:
             with opened(fs, file.path) as f:
                 floor = known.end if known.file_id == file.file_id else 0
-                end = find_tail(f, file.seed, 0, floor, pass_over).end
+                end = _end_of(find_tail(f, file.seed, 0, floor, pass_over))
             file.may_be_cut = True
         file.end = end
+
+
+def _end_of(tail: Tail) -> int:
+    """Return up to where a file counts; one without a whole frame, as far as it has bytes: its header was there."""
+    return tail.end or max(tail.torn_bytes, HEADER_SIZE_BYTES)
 
 
 def _drop_foreign_history(fs: FileSystem, inventory: Inventory, findings: Findings) -> None:
@@ -205,11 +211,13 @@ def _trust_last(
     floor = max([known.end if known.file_id == last.file_id else 0, *made])
     with opened(fs, last.path) as file:
         tail = find_tail(file, last.seed, 0, floor, pass_over)
-    last.end = tail.end
+    last.end = _end_of(tail)
     if in_memory(last.file_id):
         return
-    if tail.is_cut:
+    if tail.is_cut or not tail.end:
         inventory.missing_end = True  # more may be missing than is proven
+    if not tail.end:
+        return
     last.may_be_cut = max(known.file_id, *(c.position.file_id for c in inventory.checkpoints), 0) > last.file_id
     if tail.torn_bytes and last.may_be_cut:
         text = "no transaction is whole here, and a later file followed, so all of this one had been synced"

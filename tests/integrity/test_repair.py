@@ -29,7 +29,7 @@ from tests.support.channels import (
     spilled,
     three_puts,
 )
-from tests.support.damage import age_head, flip, frames, log_file, memory_of, offsets, reboot
+from tests.support.damage import age_head, flip, frames, kill, log_file, memory_of, offsets, reboot
 from tests.support.events import numbered, peek, put, take
 
 Open = Callable[..., Channel]
@@ -166,6 +166,35 @@ def test_a_damaged_file_header_costs_no_event(path: Path, which: int, checkpoint
     report = repaired(path)
     assert report.loss.lost == ()
     check_outcome(before, contents(path), report)
+
+
+@pytest.mark.parametrize("left", ["nothing", "zeros", "noise"])
+@pytest.mark.parametrize("tier", ["disk", "memory"])
+def test_a_file_without_a_whole_frame_is_damaged_though_no_head_says_that_it_counts(
+    path: Path, open_channel: Open, tier: str, left: str
+) -> None:
+    """`verify` called it healthy, a repair did nothing, and an open refused it."""
+    if tier == "disk":
+        three_puts(path)
+    else:
+        channel = open_channel(memory_capacity=20)
+        put(channel, b"taken")
+        take(channel)
+        channel.checkpoint()  # which begins a second file, and the first one is not needed any more
+        put(channel, b"in memory")
+        kill(channel)
+    reboot(path)
+    (file,) = [log_file(path)] if tier == "disk" else memory_of(path).glob("memory-*")
+    file.write_bytes({"nothing": b"", "zeros": bytes(4096), "noise": b"noise" * 1000}[left])
+    with pytest.raises(CorruptionError, match="header of .* is damaged"):
+        open_channel()
+    report = repaired(path)
+    assert [f.text for f in report.findings if f.path.name == file.name and f.severity == "damage"] == [
+        "the file's header is damaged"
+    ]
+    (doubtful,) = report.loss.doubtful
+    with Channel(path, create=False, minimum_required_space=0) as channel:
+        assert put(channel, b"next") == (doubtful[1] + 1, doubtful[1] + 1)
 
 
 def test_damaged_checkpoints_are_taken_away_and_the_log_stays(path: Path) -> None:
