@@ -193,22 +193,32 @@ class EventReader:
                 self._release()
             if self._last is not None and 0 < self._last[1] - begin <= _LARGEST_WINDOW_BYTES:
                 self._window_bytes = self._last[1] - begin + _BETWEEN_BYTES  # the next read is mostly as long
-        raise CorruptionError(
-            f"event {expected} is not where the channel's state says", str(self.layout.file(extent.file)), offset
-        )
+        raise self._missing(extent, expected, offset)
 
     def frames(self, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
-        """Yield the header and the undecoded payload of each frame that an extent covers.
+        """Yield the header and the undecoded payload of each frame that an extent covers, in order.
 
         Raises what `read` raises.
         """
+        expected = extent.first_id
+        offset = self._begin(extent, expected)
         try:
-            for header, payload, _ in self._frames(extent, self._begin(extent, extent.first_id), extent.first_id):
+            for header, payload, _ in self._frames(extent, offset, expected):
+                first_id = header.write_order_id + extent.base_id
+                if first_id > expected:
+                    raise self._missing(extent, expected, offset)
+                if first_id + header.count <= expected:
+                    continue
                 yield header, payload
-                if header.write_order_id + extent.base_id + header.count > extent.last_id:
+                expected = first_id + header.count
+                if expected > extent.last_id:
                     return
         finally:
             self._release()
+
+    def _missing(self, extent: Extent, event_id: int, offset: int) -> CorruptionError:
+        text = f"event {event_id} is not where the channel's state says"
+        return CorruptionError(text, str(self.layout.file(extent.file)), offset)
 
     def _begin(self, extent: Extent, first_id: int) -> int:
         """Return where to look for an event: behind the frame before it, if it is known, or behind the last one."""

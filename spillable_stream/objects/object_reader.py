@@ -163,9 +163,11 @@ class ObjectReader:
                 if expected > extent.last_id:
                     self._keep_rest(extent, found)
                     return
-        raise CorruptionError(
-            f"event {expected} is not where the channel's state says", self._where(key), extent.offset
-        )
+        raise self._missing(key, extent, expected)
+
+    def _missing(self, key: str, extent: Extent, event_id: int) -> CorruptionError:
+        text = f"event {event_id} is not where the channel's state says"
+        return CorruptionError(text, self._where(key), extent.offset)
 
     def _forget(self, key: str) -> bool:
         """Let go of what is kept of an object, and tell whether some had been in the disk's cache before."""
@@ -204,7 +206,7 @@ class ObjectReader:
         self._windows.let_go()
 
     def frames(self, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
-        """Yield the header and the undecoded payload of each frame that an extent covers.
+        """Yield the header and the undecoded payload of each frame that an extent covers, in order.
 
         Raises what `read` raises.
         """
@@ -222,10 +224,17 @@ class ObjectReader:
         self._fetch_ahead()
 
     def _covered(self, key: str, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
+        expected = extent.first_id
         with self._naming(key, extent):
             for header, payload, *_ in self._frames(key, extent):
+                first_id = header.write_order_id + extent.base_id
+                if first_id > expected:
+                    raise self._missing(key, extent, expected)
+                if first_id + header.count <= expected:
+                    continue
                 yield header, payload
-                if header.write_order_id + extent.base_id + header.count > extent.last_id:
+                expected = first_id + header.count
+                if expected > extent.last_id:
                     return
 
     @contextlib.contextmanager

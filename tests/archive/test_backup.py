@@ -26,6 +26,7 @@ from spillable_stream.archive import backup as backup_module
 from spillable_stream.archive import event_copies
 from spillable_stream.archive.manifest import manifest_key
 from spillable_stream.errors import DataLossError
+from spillable_stream.format.frame import FrameType
 from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.objects.directory_store import DirectoryStore
 from spillable_stream.objects.slots import slot_key
@@ -33,6 +34,7 @@ from tests.lab.size import sized
 from tests.support.backups import contents
 from tests.support.channels import snapshot
 from tests.support.command_line import run
+from tests.support.damage import log_file, offsets
 from tests.support.delays import put_late
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, FaultyStore
@@ -72,6 +74,23 @@ def test_very_many_backups_of_a_live_channel_are_prefixes_of_its_order(
     with Channel(path, minimum_required_space=0, max_file_size=1_000_000, **options) as channel:
         channel.consumer("fast")
         back_up_again_and_again(channel, tmp_path, sized(ci=20, full=100), ("fast", "other"))
+
+
+def test_a_backup_does_not_count_that_lacks_an_event_whose_frame_is_missing(
+    path: Path, tmp_path: Path, one_block: None
+) -> None:
+    """It counted, and only its restore said that it can't be restored."""
+    with Channel(path, minimum_required_space=0) as channel:
+        for body in (b"1", b"2", b"3"):
+            put(channel, body)
+        _, second, third = offsets(path, FrameType.PUT)
+        data = log_file(path).read_bytes()
+        log_file(path).write_bytes(data[:second] + data[third:] + data[second:third])
+        with pytest.raises(CorruptionError, match="event 2 is not where the channel's state says"):
+            ss.backup(channel, tmp_path / "copy")
+        log_file(path).write_bytes(data)
+    with pytest.raises(NotAChannelError):
+        ss.restore(tmp_path / "copy", tmp_path / "second")
 
 
 def test_a_later_backup_copies_only_new_events_and_drops_old_files(path: Path, tmp_path: Path) -> None:

@@ -117,6 +117,17 @@ def test_an_extent_that_does_not_hold_its_events_is_damage(memory: MemoryStore, 
     extent, offsets = staged(memory, b"0", b"1", b"2")
     with pytest.raises(CorruptionError, match="event 1 is not where the channel's state says"):
         bodies_of(reader_of(store), extent._replace(offset=offsets[1]))
+    with pytest.raises(CorruptionError, match="event 1 is not where the channel's state says"):
+        list(reader_of(store).frames(extent._replace(offset=offsets[1])))
+
+
+def test_frames_without_one_that_is_missing_are_no_extent(memory: MemoryStore, store: Ranges) -> None:
+    """They were taken for all of it: a merge, and a backup, lacked an event that nobody named."""
+    extent, offsets = staged(memory, b"0", b"1", b"2")
+    data = memory.objects[str(extent.file)]
+    memory.objects[str(extent.file)] = data[: offsets[1]] + data[offsets[2] :]
+    with pytest.raises(CorruptionError, match="event 2 is not where the channel's state says"):
+        list(reader_of(store).frames(extent))
 
 
 # ── frames as they are ──────────────────────────────────────────────────────────────────────────
