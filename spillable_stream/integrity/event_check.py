@@ -185,6 +185,10 @@ class EventCheck:
                     through = first - 1 if good else first + header.count - 1
                     self._add_damage(path, hole, through, block)
                     hole = None
+                elif first > expected:
+                    gap = _Hole(item.offset, 0, expected, block.transaction_id)
+                    self._add_damage(path, gap, first - 1, block, "the frames before this one are missing")
+                    unbroken = False
                 if first < block.first_id or first + header.count - 1 > block.last_id:
                     unbroken = False  # others have some of its IDs: it comes as a whole, or not at all
                 elif good and unbroken:

@@ -11,7 +11,14 @@ from spillable_stream.state.channel_state import ChannelState
 __all__ = ["commit_orphans"]
 
 
-def commit_orphans(state: ChannelState, partial: PartialTransactions, *, memory: bool, but: int = -1) -> None:
+def commit_orphans(
+    state: ChannelState,
+    partial: PartialTransactions,
+    *,
+    memory: bool,
+    but: int = -1,
+    before: tuple[int, int] | None = None,
+) -> None:
     """Commit the transactions of a tier whose COMMIT is damaged, since a later frame proves that they were synced.
 
     Args:
@@ -19,9 +26,12 @@ def commit_orphans(state: ChannelState, partial: PartialTransactions, *, memory:
         partial: gets those that have events.
         memory: whether it is the memory tier.
         but: a transaction whose COMMIT is not damaged.
+        before: only those with frames that all lie before this place, a file's number and an offset; None for all.
     """
     for tx, pending in list(state.pending.items()):
         frames = [f for f in pending.frames if in_memory(f[0]) == memory]
+        if before is not None and not all(frame[:2] < before for frame in frames):
+            continue
         if tx != but and not pending.takes and (frames or pending.controls):
             _commit(state, partial, tx, frames)
 

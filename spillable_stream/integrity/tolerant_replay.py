@@ -186,8 +186,10 @@ class TolerantReplay:
         elif header.type == FrameType.COMMIT and (record := parsed_commit(found.payload)) is not None:
             for name in record.seen.get("groups", ()) if record.seen else ():
                 self._add_group(name)
-            if record.kind != "move":
-                commit_orphans(self.state, self.partial, memory=in_memory(file.file_id), but=header.transaction_id)
+            # The frames of a move have the transaction IDs that they had. What is before them is of others.
+            before = (file.file_id, record.start) if record.kind == "move" else None
+            is_memory = in_memory(file.file_id)
+            commit_orphans(self.state, self.partial, memory=is_memory, but=header.transaction_id, before=before)
 
     def _reveal_seek(self, take: TakeRecord) -> None:
         """Move a group back that takes what it had taken: a hidden seek had done so."""

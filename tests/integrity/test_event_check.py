@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from spillable_stream.state.blocks import Blocks
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import damage_of, repaired, three_puts
-from tests.support.damage import flip, log_file, offsets
-from tests.support.events import peek, put
+from tests.support.damage import flip, frames, kill, log_file, offsets
+from tests.support.events import ids, peek, put
 from tests.support.fake_files import FaultyFileSystem
 
 pytestmark = pytest.mark.usefixtures("one_block")
@@ -41,6 +42,24 @@ def test_segments_are_read_and_those_that_nobody_adopted_are_noted(path: Path) -
     assert (damage_of(report).path, damage_of(report).events) == (adopted, ((1, 10),))
     adopted.unlink()
     assert (damage_of(verify(path)).path, verify(path).loss.lost) == (adopted, ((1, 10),))
+
+
+def test_events_behind_a_frame_that_is_missing_keep_their_ids(path: Path, open_channel: Callable[..., Channel]) -> None:
+    """A repair said that they are where the missing ones were, so that the channel was damaged again."""
+    channel = open_channel(memory_capacity=1, overflow_timeout=0)
+    for body in (b"1", b"2", b"3"):
+        put(channel, body, body)  # to disk
+    put(channel, b"in memory")
+    channel.checkpoint()  # the memory tier's new file says that all are in one block of the data file
+    kill(channel)
+    _, missing, _ = [f for f in frames(path) if f.header.type == FrameType.PUT]
+    data = log_file(path).read_bytes()
+    log_file(path).write_bytes(data[: missing.offset] + data[missing.end :])
+    report = repaired(path)
+    assert report.loss.lost == ((3, 4),)
+    assert (log_file(path), ((3, 4),)) in [(found.path, found.events) for found in report.findings]
+    with open_channel() as channel:
+        assert ids(channel) == [1, 2, 5, 6, 7] and peek(channel) == [b"1", b"1", b"3", b"3", b"in memory"]
 
 
 def test_a_cut_segment_is_named_with_the_events_behind_the_cut(path: Path) -> None:
