@@ -224,6 +224,7 @@ class _Inspector:
                 text = f"the memory tier knows of the disk tier's log up to {tuple(disk)}, beyond its end"
                 self._findings.damage(image.path, text)
                 self._damaged.add(last.file_id)
+                self._inventory.missing_end = True
             elif last is not None and disk.file_id < self._inventory.disk[self._inventory.root()].file_id:
                 self._report_missing_files([])  # the next open reads on from there
             replay = TolerantReplay(self._steps(), restored(image.header.state), self._findings)

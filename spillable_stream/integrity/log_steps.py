@@ -188,12 +188,14 @@ class LogSteps:
             if last is not None:
                 yield from _images(checkpoints, Position(file.file_id, file.end), last)
             before = file
-        if before is not None:
+        if self._inventory.disk and (checkpoints or self._inventory.missing_end):
+            last_file = self._inventory.disk[-1]
+            yield Step(time_us, last_file, MissingFiles())
             for checkpoint in checkpoints:
                 time_us = max(time_us, _behind(checkpoint.image))
-                yield Step(time_us, before, ExactImage(checkpoint.image))
-            if checkpoints or self._inventory.missing_end:
-                yield Step(time_us, before, MissingFiles())
+                yield Step(time_us, last_file, ExactImage(checkpoint.image))
+            if checkpoints:
+                yield Step(time_us, last_file, MissingFiles())
 
     def _memory_log(self, start: Position) -> Iterator[Step]:
         time_us = 0

@@ -72,6 +72,42 @@ def test_the_newest_file_of_a_memory_tier_is_missed_and_the_others_keep_their_ev
     assert first_bytes(path) == [b"1", b"2"]
 
 
+def test_the_checkpoint_that_was_created_in_a_missing_newest_file_says_what_was_before_it(path: Path) -> None:
+    """It was left out: a column was gone, and the group was given what it had taken before the checkpoint, too."""
+    one, two = pa.schema([("n", pa.int64())]), pa.schema([("n", pa.int64()), ("m", pa.int64())])
+    with Channel(path, schema=one, minimum_required_space=0, checkpoint_on_close=False) as channel:
+        with channel.put_transaction() as tx:
+            tx.put_batch(pa.record_batch({"n": list(range(6))}, one))
+        with channel.engine().committing():
+            channel.engine().log.tiers.disk.roll(channel.engine().state.small)
+        with channel.take_transaction() as tx:
+            tx.take_many(3)
+        channel.evolve(two)
+        channel.checkpoint()
+        with channel.take_transaction() as tx:
+            tx.take_many(1)
+    log_file(path, 2).unlink()
+    report = repaired(path)
+    assert (report.loss.lost, report.loss.repeated) == ((), {"default": ((4, 6),)})
+    with Channel(path, create=False) as channel:
+        assert channel.schema.names == ["n", "m"]
+        assert [n for batch in channel.read(group="default") for n in batch.column("n").to_pylist()] == [3, 4, 5]
+
+
+def test_takes_in_a_missing_newest_file_may_come_again_though_a_memory_tier_knew_of_it(path: Path) -> None:
+    channel = Channel(path, minimum_required_space=0, memory_capacity=2, overflow_timeout=0)
+    put(channel, b"1", b"2", b"3")  # to disk
+    put(channel, b"4")
+    with channel.engine().committing():
+        channel.engine().log.tiers.disk.roll(channel.engine().state.small)
+    channel.checkpoint()  # the memory tier's new file knows of the data files' end
+    assert take(channel, 2) == [b"1", b"2"]
+    kill(channel)
+    log_file(path, 2).unlink()
+    assert repaired(path).loss.repeated["default"] == ((1, 4),)
+    assert first_bytes(path) == [b"1", b"2", b"3", b"4"]
+
+
 def test_a_put_to_memory_bounds_no_take_that_the_data_files_hide(path: Path) -> None:
     channel = Channel(path, minimum_required_space=0, memory_capacity=2, overflow_timeout=0)
     put(channel, b"1")
