@@ -28,6 +28,7 @@ from spillable_stream.log.unproven_directories import unowned_directories
 from spillable_stream.log.wal import Position
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.progress import UNTOLD, Meter
+from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState, restored
 from spillable_stream.state.image import image_of
 from spillable_stream.state.memory_loss_rules import (
@@ -166,8 +167,17 @@ class _Inspector:
             self._report_missing_files([])
             replay = self._replay(0)  # files that looked like leftovers of a removal are needed
         self._check_chain(root)
+        self._add_checkpointed(replay.state)
         self._settle_last_id(replay)
         return replay
+
+    def _add_checkpointed(self, state: ChannelState) -> None:
+        """Add the events that the newest checkpoint has and the replay lacks: files before its first one are missing."""
+        for checkpoint in self._inventory.checkpoints[-1:]:
+            for block in (Block(*row) for row in image_of(checkpoint.image)["blocks"]):
+                events = max(block.first_id, state.first_kept), block.last_id
+                if any(state.gone().gaps(*events)) and not any(True for _ in state.blocks.between(*events)):
+                    state.blocks.disk.insert(block)
 
     def _loss(self, replay: TolerantReplay, event_check: EventCheck) -> Loss:
         """Return what is lost, and leave only the delayed events that can be read in the state."""

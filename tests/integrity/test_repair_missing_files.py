@@ -108,6 +108,23 @@ def test_takes_in_a_missing_newest_file_may_come_again_though_a_memory_tier_knew
     assert first_bytes(path) == [b"1", b"2", b"3", b"4"]
 
 
+def test_kept_events_of_a_missing_first_file_are_named_where_there_ever_was_a_memory_tier(path: Path) -> None:
+    """`verify` called the channel healthy, and an open refused it for them."""
+    options: dict[str, Any] = {"memory_capacity": 2, "overflow_timeout": 0, "retention_ms": 3_600_000}
+    with Channel(path, minimum_required_space=0, checkpoint_on_close=False, **options) as channel:
+        put(channel, b"1", b"2", b"3")  # to disk
+        take(channel)
+        with channel.engine().committing():
+            channel.engine().log.tiers.disk.roll(channel.engine().state.small)
+        put(channel, b"4", b"5", b"6")
+        channel.checkpoint()
+    log_file(path, 1).unlink()
+    report = repaired(path)
+    assert (report.loss.lost, report.loss.kept) == ((), ((1, 3),))
+    assert (log_file(path, 1), ((1, 3),)) in [(found.path, found.events) for found in report.findings]
+    assert first_bytes(path) == [b"4", b"5", b"6"]
+
+
 def test_a_put_to_memory_bounds_no_take_that_the_data_files_hide(path: Path) -> None:
     channel = Channel(path, minimum_required_space=0, memory_capacity=2, overflow_timeout=0)
     put(channel, b"1")
