@@ -7,15 +7,20 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import pyarrow as pa
+
 from spillable_stream.counted import counted
 from spillable_stream.errors import CorruptionError
+from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.dues import parse_dues
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.integrity.findings import Findings, Severity
+from spillable_stream.integrity.tolerant_replay import fits
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.delayed_frames import DelayedFrame
 from spillable_stream.log.frames import LocatedFrame, Readable, walk
 from spillable_stream.log.layout import Layout
+from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.delays import DelayedFile, Delays
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -112,23 +117,24 @@ class DelaysOfDisk:
             yield DelayedFile(number, 0, 0, size_bytes, 0, 0, 0)
 
 
-def readable_delays(port: DelaysPort, delays: Delays, findings: Findings, until_ms: int = 0) -> ReadableDelays:
+def readable_delays(port: DelaysPort, state: ChannelState, findings: Findings, until_ms: int = 0) -> ReadableDelays:
     """Return the delayed events that can be read; what can't be is a hole of its side file.
 
     Args:
         port: where the side files are.
-        delays: the events that wait, by the log.
+        state: says which events wait, by the log, and the schemas.
         findings: collects what is missing or damaged.
         until_ms: when the events are due that are counted, in milliseconds since 1970; 0 for none.
 
     Raises:
         StorageError: a file can't be read.
     """
+    delays, schemas = state.delays, [decode_schema(schema) for schema in state.schemas]
     if any(found.severity is Severity.DAMAGE for found in findings.all()):  # of the log
         known = {port.path(file): file for file in delays.files.values()}
         for whole in port.there():
             _name_unnamed(port, whole, known.get(port.path(whole)), findings)
-    checked = [_checked(port, file, findings, until_ms) for file in delays.files.values()]
+    checked = [_checked(port, file, schemas, findings, until_ms) for file in delays.files.values()]
     kept = [found for found in checked if found is not None]
     left = {found.file.number: found.file.events for found in kept}
     return ReadableDelays(
@@ -138,7 +144,9 @@ def readable_delays(port: DelaysPort, delays: Delays, findings: Findings, until_
     )
 
 
-def _checked(port: DelaysPort, file: DelayedFile, findings: Findings, until_ms: int) -> _Checked | None:
+def _checked(
+    port: DelaysPort, file: DelayedFile, schemas: list[pa.Schema], findings: Findings, until_ms: int
+) -> _Checked | None:
     """Return a side file without what can't be read of it; None if nothing is left that waits.
 
     A hole that the log left comes back, if it can be read: a COMMIT that begins behind it proves that another one had
@@ -147,7 +155,7 @@ def _checked(port: DelaysPort, file: DelayedFile, findings: Findings, until_ms: 
     path = port.path(file)
     try:
         with port.opened(file) as opened:
-            found = list(whole_pairs(opened, port.seed(file), file))
+            found = list(whole_pairs(opened, port.seed(file), file, schemas))
     except FileNotFoundError:
         findings.damage(path, f"the {port.noun} is missing, and with it {_counted(file.events)}")
         return None
@@ -202,17 +210,20 @@ def _counted(events: int) -> str:
     return counted(events, "delayed event")
 
 
-def whole_pairs(file: Readable, seed: int, of: DelayedFile) -> Iterator[tuple[int, DelayedFrame | None, int]]:
+def whole_pairs(
+    file: Readable, seed: int, of: DelayedFile, schemas: list[pa.Schema] | None = None
+) -> Iterator[tuple[int, DelayedFrame | None, int]]:
     """Yield where each whole pair of frames begins, the pair, and where it ends; the header comes without one.
 
     Args:
         file: the bytes of a side file.
         seed: what its checksums start from.
         of: the file; its end is up to where to look.
+        schemas: the channel's; events of none of them can't be delivered. None: of any schema.
     """
     before: LocatedFrame | None = None
     for found in walk(file, seed, 0, of.end):
-        if not isinstance(found, LocatedFrame):
+        if not isinstance(found, LocatedFrame) or not _is_of(found, schemas):
             before = None
         elif found.header.type is FrameType.PUT and before is not None and before.header.count == found.header.count:
             try:
@@ -225,3 +236,10 @@ def whole_pairs(file: Readable, seed: int, of: DelayedFile) -> Iterator[tuple[in
             yield 0, None, found.end
         else:
             before = found if found.header.type is FrameType.DUES else None
+
+
+def _is_of(found: LocatedFrame, schemas: list[pa.Schema] | None) -> bool:
+    """Tell whether a frame has no events, or events of one of these schemas."""
+    if schemas is None or found.header.type is not FrameType.PUT:
+        return True
+    return fits(found.header, found.payload or b"", schemas)

@@ -183,7 +183,7 @@ class _Inspector:
         """Return what is lost, and leave only the delayed events that can be read in the state."""
         state = replay.state
         until_ms = replay.delivered_until_ms(time.time_ns() // 1_000_000)
-        delays = readable_delays(DelaysOfDisk(self._fs, self._layout), state.delays, self._findings, until_ms)
+        delays = readable_delays(DelaysOfDisk(self._fs, self._layout), state, self._findings, until_ms)
         state.delays = delays.delays
         lost = state.missing()
         kept = kept_and_gone(state, lost, self._findings)

@@ -162,7 +162,7 @@ class _Inspector:
         state.blocks = check.readable(state)
         port = DelaysOfStore(self._store, inventory.channel, inventory.sizes)
         until_ms = replay.delivered_until_ms(time.time_ns() // 1_000_000)
-        delays = readable_delays(port, state.delays, self._findings, until_ms)
+        delays = readable_delays(port, state, self._findings, until_ms)
         state.delays = delays.delays
         loss, last_id = self._loss(state, steps, replay, check, delays)
         self._note_segments(state)

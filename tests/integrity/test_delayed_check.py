@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel
+from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.objects.slots import slot_key
-from tests.support.damage import flip, log_file
+from tests.support.damage import flip, log_file, offsets
 from tests.support.delays import clock_of, deliver_all, deliveries_of, put_late
 from tests.support.events import put, take
 from tests.support.object_channels import URL, stores_in_memory
@@ -152,6 +154,23 @@ def test_events_whose_commit_is_damaged_are_named_and_a_repair_keeps_a_copy(open
     copy = report.quarantine / "files" / "data" / side_file.name
     assert copy.read_bytes() == side_file.read_bytes()
     assert delivered(path)[:1] == [b"c"]
+
+
+def test_events_whose_columns_are_lost_are_given_up_and_do_not_wait_forever(path: Path, open_channel: Open) -> None:
+    one, two = pa.schema([("n", pa.int64())]), pa.schema([("n", pa.int64()), ("m", pa.int64())])
+    with open_channel(schema=one, checkpoint_on_close=False) as channel:
+        for schema, rows in ((one, {"n": [1]}), (two, {"n": [2, 3], "m": [2, 3]})):
+            channel.evolve(schema)
+            with channel.put_transaction() as tx:
+                tx.put_batch(pa.record_batch(rows, schema), deliver_after=60)
+    flip(log_file(path), offsets(path, FrameType.SCHEMA)[0] + 60)
+    report = repair(path)
+    assert (report.loss.delayed, verify(path).healthy) == (2, True)
+    with open_channel() as channel:
+        clock_of(channel).pass_by(100)
+        deliver_all(channel)
+        assert [n for batch in channel.read() for n in batch.column("n").to_pylist()] == [1]
+        assert channel.stats().delayed.events == 0
 
 
 def test_what_was_delivered_is_not_lost_with_its_bytes(open_channel: Open, path: Path) -> None:
