@@ -172,7 +172,7 @@ class _Inspector:
         return replay
 
     def _add_checkpointed(self, state: ChannelState) -> None:
-        """Add the events that the newest checkpoint has and the replay lacks: files before its first one are missing."""
+        """Add the events that the newest checkpoint has and the replay lacks: of files before its first one."""
         for checkpoint in self._inventory.checkpoints[-1:]:
             for block in (Block(*row) for row in image_of(checkpoint.image)["blocks"]):
                 events = max(block.first_id, state.first_kept), block.last_id

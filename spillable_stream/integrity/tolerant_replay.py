@@ -186,7 +186,7 @@ class TolerantReplay:
         elif header.type == FrameType.COMMIT and (record := parsed_commit(found.payload)) is not None:
             for name in record.seen.get("groups", ()) if record.seen else ():
                 self._add_group(name)
-            # The frames of a move have the transaction IDs that they had. What is before them is of others.
+            # The frames of a move have the transaction IDs that they had; those before them are of others.
             before = (file.file_id, record.start) if record.kind == "move" else None
             is_memory = in_memory(file.file_id)
             commit_orphans(self.state, self.partial, memory=is_memory, but=header.transaction_id, before=before)

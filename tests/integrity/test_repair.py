@@ -186,7 +186,7 @@ def test_a_file_without_a_whole_frame_is_damaged_though_no_head_says_that_it_cou
     reboot(path)
     (file,) = [log_file(path)] if tier == "disk" else memory_of(path).glob("memory-*")
     file.write_bytes({"nothing": b"", "zeros": bytes(4096), "noise": b"noise" * 1000}[left])
-    with pytest.raises(CorruptionError, match="header of .* is damaged"):
+    with pytest.raises(CorruptionError, match=r"header of .* is damaged"):
         open_channel()
     report = repaired(path)
     assert [f.text for f in report.findings if f.path.name == file.name and f.severity == "damage"] == [

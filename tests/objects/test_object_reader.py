@@ -121,7 +121,7 @@ def test_an_extent_that_does_not_hold_its_events_is_damage(memory: MemoryStore, 
         list(reader_of(store).frames(extent._replace(offset=offsets[1])))
 
 
-def test_frames_without_one_that_is_missing_are_no_extent(memory: MemoryStore, store: Ranges) -> None:
+def test_an_extent_that_lacks_a_frame_is_damage(memory: MemoryStore, store: Ranges) -> None:
     """They were taken for all of it: a merge, and a backup, lacked an event that nobody named."""
     extent, offsets = staged(memory, b"0", b"1", b"2")
     data = memory.objects[str(extent.file)]
