@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.error_text import may_be_of_a_signal, text_of
+from spillable_stream.flow.failures import FAILURES
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.runner import FAILURES, Runner
+from spillable_stream.flow.runner import Runner
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.log_records import fields, log_of

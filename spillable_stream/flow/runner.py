@@ -8,15 +8,13 @@ from typing import Protocol
 
 from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import SpillableError
+from spillable_stream.flow.failures import FAILURES
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.own_thread import start_thread
 
-__all__ = ["FAILURES", "Backoff", "RoundsRunner", "Runner", "StartWaitsError", "doubled_seconds"]
+__all__ = ["Backoff", "RoundsRunner", "Runner", "StartWaitsError", "doubled_seconds"]
 
 _log = log_of("spillable_stream.flow")
-
-FAILURES = (Exception, SystemExit)
-"""What a source, a sink or an interceptor may fail with: a class of the user's may call ``sys.exit()``."""
 
 _MOST_DOUBLINGS = 30  # more, and after a thousand failures there would be no such float
 

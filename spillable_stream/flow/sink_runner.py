@@ -12,8 +12,9 @@ from typing import Protocol
 from spillable_stream.channel.channel import Channel
 from spillable_stream.error_text import may_be_of_a_signal, text_of
 from spillable_stream.errors import SpillableError
+from spillable_stream.flow.failures import FAILURES
 from spillable_stream.flow.late_channel import ChannelAwayError, is_open
-from spillable_stream.flow.runner import FAILURES, Backoff, RoundsRunner, StartWaitsError, doubled_seconds
+from spillable_stream.flow.runner import Backoff, RoundsRunner, StartWaitsError, doubled_seconds
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.sources.base import Status

@@ -7,7 +7,8 @@ import time
 
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import SpillableError
-from spillable_stream.flow.runner import FAILURES, Backoff, RoundsRunner
+from spillable_stream.flow.failures import FAILURES
+from spillable_stream.flow.runner import Backoff, RoundsRunner
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, PolledSource, SourceBase, Status
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.own_thread import NoThreadError, start_thread

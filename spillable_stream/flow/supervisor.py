@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import SpillableError
+from spillable_stream.flow.failures import FAILURES
 from spillable_stream.flow.late_channel import ChannelAwayError
-from spillable_stream.flow.runner import FAILURES, Runner, StartWaitsError, doubled_seconds
+from spillable_stream.flow.runner import Runner, StartWaitsError, doubled_seconds
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.own_thread import NoThreadError, start_thread
 

@@ -21,6 +21,7 @@ from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.model import ComponentConfig
 from spillable_stream.flow.configuration.options import Kind
 from spillable_stream.flow.configuration.registry import find_type, nearest
+from spillable_stream.flow.failures import FAILURES
 from spillable_stream.shown_value import shown
 
 __all__ = ["ENTRY_POINTS", "PythonClasses", "build"]
@@ -64,7 +65,7 @@ class PythonClasses:
             if e.name is None or not f"{module}.".startswith(f"{e.name}."):
                 raise OptionError(f"the class {name} can't be loaded: {e}") from e
             raise OptionError(_java_advice(name) if named == name else f"{name} is mapped to {named}: {e}") from e
-        except (Exception, SystemExit) as e:  # whatever the import of the user's module raises
+        except FAILURES as e:  # whatever the import of the user's module raises
             if may_be_of_a_signal(e):
                 raise
             raise OptionError(f"the class {name} can't be loaded: {type(e).__name__}: {e}") from e
@@ -105,7 +106,7 @@ def build(component: ComponentConfig) -> Any:
         return made_by(**_arguments(made_by, component))
     except OptionError:
         raise
-    except (Exception, SystemExit) as e:  # whatever the class raises: it is the component that can't be built
+    except FAILURES as e:  # whatever the class raises: it is the component that can't be built
         if may_be_of_a_signal(e):
             raise
         advice = "; it must open nothing before it is started" if isinstance(e, OSError) else ""
