@@ -1,4 +1,4 @@
-"""Windows of objects: parts of 8 MiB, as a request costs some 20 ms whatever its size.
+"""Windows of objects: parts of 8 MiB.
 
 A window that was asked for ahead is under way while others are decoded. Small objects come whole, and stay for a while
 (`spillable_stream.objects.cache`). So does the last window of a large one, which the next read may continue with.
@@ -23,10 +23,10 @@ from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.slots import LOG
 from spillable_stream.objects.store import Store
+from spillable_stream.objects.stored_object import WINDOW_BYTES
 
 __all__ = ["ObjectWindows"]
 
-_WINDOW_BYTES = 8 << 20
 _MOST_BEGUN = 16  # windows under way, or not used yet
 
 
@@ -67,7 +67,7 @@ class ObjectWindows:
         disk_cache: DiskCache | None,
         tokens: Callable[[], SlotTokens],
     ) -> None:
-        self.size_bytes = _WINDOW_BYTES
+        self.size_bytes = WINDOW_BYTES
         self.ends: dict[str, int] = {}
         self._store = store
         self._cache = cache or ObjectCache(4 * self.size_bytes)

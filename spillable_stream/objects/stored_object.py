@@ -7,7 +7,10 @@ from spillable_stream.objects.store import Store
 __all__ = ["WINDOW_BYTES", "StoredObject"]
 
 WINDOW_BYTES = 8 << 20
-"""How much of an object is read at once. The size of a smaller one shows in its first window."""
+"""How much of an object is asked for at once: a request costs some 20 ms whatever its size.
+
+The size of a smaller object shows in its first window.
+"""
 
 
 class StoredObject:

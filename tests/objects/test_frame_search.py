@@ -33,7 +33,7 @@ def store(memory: MemoryStore) -> Ranges:
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let segments of some hundred KiB be large."""
-    monkeypatch.setattr(object_windows, "_WINDOW_BYTES", 16 * KIB)
+    monkeypatch.setattr(object_windows, "WINDOW_BYTES", 16 * KIB)
     monkeypatch.setattr(object_reader, "_LEAST_BYTES", 1 * KIB)
     monkeypatch.setattr(frame_search, "_WORTH_BYTES", 4 * KIB)
 

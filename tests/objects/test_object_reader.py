@@ -30,7 +30,7 @@ def store(memory: MemoryStore) -> Ranges:
 
 @pytest.fixture
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(object_windows, "_WINDOW_BYTES", 4096)
+    monkeypatch.setattr(object_windows, "WINDOW_BYTES", 4096)
     return 4096
 
 

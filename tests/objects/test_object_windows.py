@@ -35,7 +35,7 @@ def store(memory: MemoryStore) -> Ranges:
 
 @pytest.fixture
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(object_windows, "_WINDOW_BYTES", 4096)
+    monkeypatch.setattr(object_windows, "WINDOW_BYTES", 4096)
     return 4096
 
 
@@ -172,7 +172,7 @@ def test_what_is_expected_is_asked_for_ahead_and_not_again(memory: MemoryStore, 
 def test_the_next_window_is_asked_for_before_the_first_one_is_decoded(
     memory: MemoryStore, store: Ranges, monkeypatch: pytest.MonkeyPatch, first_id: int
 ) -> None:
-    monkeypatch.setattr(object_windows, "_WINDOW_BYTES", 4 * MIB)
+    monkeypatch.setattr(object_windows, "WINDOW_BYTES", 4 * MIB)
     extent, at = staged(memory, *[bytes(MIB)] * 32)
 
     def windows() -> list[tuple[int, int]]:
