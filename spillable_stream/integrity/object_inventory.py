@@ -24,7 +24,7 @@ from spillable_stream.objects.store import ObjectInfo, ObjectMissingError, Store
 from spillable_stream.objects.stored_object import WINDOW_BYTES
 from spillable_stream.objects.void_slots import void_slots
 from spillable_stream.objects.wrong_place import no_channel_but
-from spillable_stream.state.ranges import RangeSet
+from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["ObjectInventory", "numbers_after", "take_object_inventory"]
 
@@ -78,7 +78,8 @@ def take_object_inventory(store: Store, findings: Findings) -> ObjectInventory:
     listed = _Listed()
     for info in store.list(""):
         listed.add(info)
-    channel, identity_damaged = _find_identity(store, listed, findings)
+    slots = RangeSet(sorted(listed.slots))
+    channel, identity_damaged = _find_identity(store, slots, findings, has_checkpoints=bool(listed.checkpoints))
     checkpoints = Checkpoints(store, channel)
     hint = checkpoints.hint()
     hint_damaged = hint is None and is_there(store, HINT) and checkpoints.hint() is None
@@ -91,7 +92,7 @@ def take_object_inventory(store: Store, findings: Findings) -> ObjectInventory:
         channel,
         identity_damaged,
         listed.sizes,
-        listed.slots,
+        slots,
         listed.void,
         whole,
         bad,
@@ -110,10 +111,14 @@ def numbers_after(slots: RangeSet, number: int) -> Iterator[int]:
 
 @dataclass(slots=True)
 class _Listed:
-    """What a listing has shown, in any order, some of it twice. `ObjectInventory` explains it."""
+    """What a listing has shown, in any order, some of it twice. `ObjectInventory` explains it.
+
+    Most listings are in order, and show all slots as one range. A directory's may be in none: then it is a range for
+    each slot, and to sort them once is quicker than to put each into its place.
+    """
 
     sizes: dict[str, int] = field(default_factory=dict)
-    slots: RangeSet = field(default_factory=RangeSet)
+    slots: list[Range] = field(default_factory=list)
     void: set[tuple[int, bytes]] = field(default_factory=set)
     checkpoints: set[int] = field(default_factory=set)
     segments: set[str] = field(default_factory=set)
@@ -124,7 +129,7 @@ class _Listed:
         """Add an object."""
         key = info.key
         if (number := number_in(key, LOG)) is not None:
-            self.slots.add(number, number)
+            self._add_slot(number)
         elif (number := number_in(key, CHECKPOINTS)) is not None:
             self.checkpoints.add(number)
         elif void := void_slots([key]):
@@ -137,6 +142,12 @@ class _Listed:
             self.strays.add(key)
         if key in self.segments or info.size_bytes >= WINDOW_BYTES:
             self.sizes[key] = info.size_bytes
+
+    def _add_slot(self, number: int) -> None:
+        if self.slots and self.slots[-1][1] == number - 1:
+            self.slots[-1] = self.slots[-1][0], number
+        else:
+            self.slots.append((number, number))
 
 
 def _read_checkpoints(store: Store, checkpoints: Checkpoints, numbers: list[int]) -> tuple[list[Checkpoint], list[int]]:
@@ -164,9 +175,8 @@ def _note_strays(strays: set[str], findings: Findings) -> None:
 # ── identity ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _find_identity(store: Store, listed: _Listed, findings: Findings) -> tuple[str, bool]:
+def _find_identity(store: Store, slots: RangeSet, findings: Findings, *, has_checkpoints: bool) -> tuple[str, bool]:
     """Return the channel's UUID, and whether the identity has to be written anew: every slot says it too."""
-    slots = listed.slots
     try:
         channel = read_identity(store)
     except (CorruptionError, NotAChannelError):
@@ -177,7 +187,7 @@ def _find_identity(store: Store, listed: _Listed, findings: Findings) -> tuple[s
         return found, True
     if channel is None:
         # Slot 0 alone is a channel that somebody is making, or died making: nobody can have committed to it.
-        found = next(_claims(store, slots), None) if listed.checkpoints or slots.last > 0 else None
+        found = next(_claims(store, slots), None) if has_checkpoints or slots.last > 0 else None
         if found is None:
             raise no_channel_but(store)
         findings.damage(Path(IDENTITY), "the channel's identity is missing; its other objects say it too")
