@@ -43,6 +43,7 @@ __all__ = ["Merge", "ObjectMerging"]
 _SMALL_BYTES = 1 << 20  # of a slot
 _MOST_BYTES = 7 << 20  # readers fetch 8 MiB at once
 _ENOUGH_BYTES = 4 << 20
+_LEAST_PAYLOAD_BYTES = 96  # of a PUT frame: Arrow's message of one row without a value
 _MANY_SLOTS = 4096  # are worth a copy, if they are small
 _QUIET_SECONDS = 60.0  # how old they are at least, by the time of the last append
 _FILE = attrgetter("file")
@@ -136,7 +137,7 @@ class ObjectMerging:
             blocks = list(of_file)
             if state.time_us - blocks[0].time_us < _QUIET_SECONDS * 1e6:
                 break
-            slot_bytes = sum([block.payload_bytes + HEADER_SIZE_BYTES * block.count for block in blocks])
+            slot_bytes = sum(map(_most_bytes, blocks))
             if slot_bytes >= _SMALL_BYTES:
                 continue
             if size_bytes + slot_bytes > _MOST_BYTES:
@@ -171,6 +172,12 @@ class ObjectMerging:
         reader.expect(extents)
         for extent in extents:
             yield from reader.frames(extent)
+
+
+def _most_bytes(block: Block) -> int:
+    """Return how many bytes a block's frames have at most; it does not say how many frames hold its events."""
+    frames = min(block.count, block.payload_bytes // _LEAST_PAYLOAD_BYTES)
+    return block.payload_bytes + HEADER_SIZE_BYTES * frames
 
 
 def _unchanged(blocks: list[Block], state: ChannelState) -> list[Block]:

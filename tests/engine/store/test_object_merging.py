@@ -161,6 +161,17 @@ def test_a_slot_of_many_blocks_is_as_large_as_they_are_together(stores: dict[str
         assert channel.engine().checkpointing.merging._worth_merging(state) == []
 
 
+def test_slots_of_many_small_events_are_small(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(0, transaction_capacity=30_000) as channel:
+        for _ in range(4):
+            put(channel, *[b"x"] * 30_000)
+        assert all(len(data) < 1 << 19 for data in stores[URL].objects.values())
+        channel.checkpoint()
+        (merged,) = files(channel)
+        assert isinstance(merged, str)
+        assert sum(batch.num_rows for batch in channel.read()) == 120_000
+
+
 def test_a_copy_is_small_enough_for_one_request(stores: dict[str, MemoryStore]) -> None:
     with channel_of(0) as channel:
         for _ in range(9):
