@@ -253,7 +253,7 @@ class SpillableDataSource(DataSource):
 
     def _flow_writer(self, schema: StructType, overwrite: bool) -> ShardedStreamWriter:
         """Return a writer through a source of a configuration file."""
-        from spillable_stream.spark.sink.flow_plan import plan_flow
+        from spillable_stream.spark.sink.flow_channels import plan_flow
         from spillable_stream.spark.sink.flow_writer import FlowStreamWriter
         from spillable_stream.spark.sink.sink_options import SinkOptions
 

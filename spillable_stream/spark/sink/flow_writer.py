@@ -23,13 +23,7 @@ from spillable_stream.flow.surroundings import REAL
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.query_task import partition_id
 from spillable_stream.spark.sink.flow_plan import FlowPlan
-from spillable_stream.spark.sink.optional_channels import (
-    OptionalPart,
-    batches_beside,
-    commit_optional,
-    discard_optional,
-    refuse_reading_optional,
-)
+from spillable_stream.spark.sink.optional_channel import OptionalPart
 from spillable_stream.spark.sink.optional_stages import OptionalStages
 from spillable_stream.spark.sink.sharded_writer import ShardedStaged, ShardedStreamWriter
 from spillable_stream.spark.sink.sink_times import wall_clock_ms
@@ -99,7 +93,8 @@ class FlowStreamWriter(ShardedStreamWriter):
         staged = [m for m in messages if isinstance(m, FlowStaged)]
         required = {number for message in staged for number in message.required}
         query = next((found.query for m in staged for found in m.of_shards.values()), None)
-        refuse_reading_optional(self._flow.optional, query)
+        optional = self._flow.optional_commit
+        optional.refuse_reading(query)
         super()._publish(_only(staged, required), batch_id, sink)
         without_waiting = ShardedStreamWriter(self._flow.without_waiting())
         for number in sorted({n for message in staged for n in message.of_shards} - required):
@@ -113,7 +108,7 @@ class FlowStreamWriter(ShardedStreamWriter):
                     e,
                     extra=fields(component=self._flow.names[number]),
                 )
-        commit_optional(self._flow.optional, _optional_parts(staged), batch_id, sink)
+        optional.publish(_optional_parts(staged), batch_id, sink)
 
     def _beside(self, messages: list[WriterCommitMessage | None]) -> dict[str, str]:
         parts = _optional_parts(m for m in messages if isinstance(m, FlowStaged))
@@ -127,6 +122,8 @@ class FlowStreamWriter(ShardedStreamWriter):
 
         Channels that are not the source's are asked once.
         """
+        from spillable_stream.spark.sink.optional_channels import batches_beside  # it opens channels, and no task does
+
         division = next(message.division for message in messages if isinstance(message, FlowStaged))
         beside = batches_beside(self._flow.base, self._flow.beside) if is_first else {}
         own = {*self._flow.asked(), *(answer.channel for answer in beside.values())}
@@ -161,7 +158,7 @@ class FlowStreamWriter(ShardedStreamWriter):
             here.append(ShardedStaged(message.owner, of_channels))
         super()._discard(here)
         parts = _optional_parts(staged)
-        discard_optional(self._flow.optional, {n: part for n, part in parts.items() if n in self._flow.optional})
+        self._flow.optional_commit.discard({n: part for n, part in parts.items() if n in self._flow.optional})
 
 
 class _TaskFlow:

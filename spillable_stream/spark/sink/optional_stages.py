@@ -25,7 +25,7 @@ from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.bulkhead import BegunCall, Bulkhead, BulkheadCall, call_in_time
-from spillable_stream.spark.sink.optional_channels import OptionalChannel, OptionalPart
+from spillable_stream.spark.sink.optional_channel import OptionalChannel, OptionalPart
 from spillable_stream.spark.sink.task_stage import Staged, TaskStage
 
 __all__ = ["OptionalStages"]

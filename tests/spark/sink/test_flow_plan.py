@@ -13,7 +13,8 @@ from spillable_stream import Channel
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.spark.schema import struct_type
-from spillable_stream.spark.sink.flow_plan import FlowPlan, plan_flow
+from spillable_stream.spark.sink.flow_channels import plan_flow
+from spillable_stream.spark.sink.flow_plan import FlowPlan
 from spillable_stream.spark.sink.sink_options import SinkOptions
 
 CONF = """

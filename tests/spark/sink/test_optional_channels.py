@@ -19,7 +19,7 @@ from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow import bulkhead as module
 from spillable_stream.flow.bulkhead import Bulkhead
 from spillable_stream.log.staged_file import StagedFileWriter
-from spillable_stream.spark.sink import channel_commit, optional_channels
+from spillable_stream.spark.sink import channel_commit, optional_channel, optional_channels, optional_commit
 from spillable_stream.spark.sink.flow_writer import FlowStreamWriter
 from tests.spark.sink.test_flow_plan import plan
 from tests.spark.sink.test_flow_writer import staged, stored
@@ -49,13 +49,13 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    monkeypatch.setattr(optional_channels, "_bulkheads", {})
+    monkeypatch.setattr(optional_channel, "_bulkheads", {})
     monkeypatch.setattr(module, "_LIMIT_SECONDS", 600.0)
     found = Gate()
     monkeypatch.setattr(module, "wait", found.wait_in_time)
     yield found
     found.opens.set()
-    wait_until(lambda: not any(bulkhead.is_busy for bulkhead in optional_channels._bulkheads.values()))
+    wait_until(lambda: not any(bulkhead.is_busy for bulkhead in optional_channel._bulkheads.values()))
 
 
 def hang(monkeypatch: pytest.MonkeyPatch, gate: Gate, step: str) -> None:
@@ -92,7 +92,7 @@ def test_the_others_get_a_micro_batch_while_an_optional_channel_hangs_and_it_get
         says = "may not get" if step == "commit" else "does not get"
         assert f"the optional channel may {says} the batch 1" in caplog.text
         gate.opens.set()
-        wait_until(lambda: not any(bulkhead.is_busy for bulkhead in optional_channels._bulkheads.values()))
+        wait_until(lambda: not any(bulkhead.is_busy for bulkhead in optional_channel._bulkheads.values()))
     writer = FlowStreamWriter(plan(tmp_path))
     writer.commit(staged(writer, [b"INFO d"], batch_id=3), 3)
     assert stored(tmp_path)["may"] == [*([b"INFO a"] if step == "commit" else []), b"INFO d"]
@@ -214,7 +214,7 @@ def test_what_is_staged_after_it_was_waited_for_is_removed_when_it_is_there(
     found = staged(writer, [LARGE])
     assert found[0].optional["may"].staged is None and gate.met == 1
     gate.opens.set()
-    wait_until(lambda: not any(bulkhead.is_busy for bulkhead in optional_channels._bulkheads.values()))
+    wait_until(lambda: not any(bulkhead.is_busy for bulkhead in optional_channel._bulkheads.values()))
     assert staged_of_may(tmp_path) == []
     writer.commit(found, 1)
     assert (stored(tmp_path)["ok"], stored(tmp_path)["may"]) == ([LARGE], [])
@@ -252,7 +252,7 @@ def test_a_step_into_a_channel_that_was_slow_is_waited_for(
 
     monkeypatch.setattr(module, "wait", answer)
     monkeypatch.setattr(module, "_LIMIT_SECONDS", -1.0)  # nothing ends in time
-    for bulkhead in optional_channels._bulkheads.values():
+    for bulkhead in optional_channel._bulkheads.values():
         bulkhead.is_slow = True
     hang(monkeypatch, gate, step)
     writer = FlowStreamWriter(plan(tmp_path))
@@ -272,7 +272,7 @@ def test_a_query_that_reads_an_optional_channel_of_its_flow_is_refused_before_an
         if Path(str(channel.path)).name == "may":
             raise OptionError(f"the query {query} reads it")
 
-    monkeypatch.setattr(optional_channels, "refuse_self_read", refuse)
+    monkeypatch.setattr(optional_commit, "refuse_self_read", refuse)
     with pytest.raises(OptionError, match="the query query reads it"):
         writer.commit(found, 1)
     assert stored(tmp_path) == {"ok": [], "errors": [], "may": [], "dead": []}

@@ -14,7 +14,7 @@ from spillable_stream.errors import StorageError
 from spillable_stream.flow import bulkhead as module
 from spillable_stream.flow.bulkhead import Bulkhead
 from spillable_stream.flow.event_batch import as_event_batch
-from spillable_stream.spark.sink import optional_channels, optional_stages
+from spillable_stream.spark.sink import optional_channel, optional_stages
 from spillable_stream.spark.sink.optional_stages import OptionalStages
 from spillable_stream.spark.sink.task_stage import TaskStage
 from tests.spark.sink.test_flow_plan import plan
@@ -37,7 +37,7 @@ def staged_files(directory: Path) -> list[str]:
 
 
 def is_idle() -> bool:
-    return not any(one.is_busy for one in optional_channels._bulkheads.values())
+    return not any(one.is_busy for one in optional_channel._bulkheads.values())
 
 
 def test_a_channel_that_is_slower_than_the_task_has_the_rows_that_it_stages_until_the_task_is_done(
