@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
 from spillable_stream.channel.environment import environment_options
+from spillable_stream.channel.option_change import check_capacities
 from spillable_stream.channel.read_cache import divide_cache_options
-from spillable_stream.channel.stored_options import check_capacities
 from spillable_stream.channel.stored_schema import widened
 from spillable_stream.engine.fixed_options import without_fixed
 from spillable_stream.engine.log_port import ChannelPath

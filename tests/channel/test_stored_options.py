@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel, Event, UnsafeStoreError
-from spillable_stream.channel import stored_options
-from spillable_stream.channel.stored_options import check_capacities, options_to_be, store_options, stored_together
+from spillable_stream.channel import option_change
+from spillable_stream.channel.option_change import check_capacities
+from spillable_stream.channel.stored_options import options_to_be, store_options, stored_together
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.requests import Request
 from spillable_stream.errors import OptionError, ReadonlyChannelError, StorageError
@@ -392,7 +393,7 @@ def hanging(tmp_path: Path) -> Iterator[HangingBlocks]:
     for name in ("a", "b"):
         Channel(tmp_path / name, keep_alive=3.0, retention_ms=1000).close()
     yield HangingBlocks(tmp_path)
-    assert not stored_options._unsettled
+    assert not option_change._unsettled
 
 
 def options_of_a(tmp_path: Path) -> tuple[object, object]:
@@ -426,7 +427,7 @@ def test_an_option_that_another_open_wants_stays_though_it_is_being_taken_back(
     wanted: dict[str, Any],
 ) -> None:
     """The block had looked whether the option was still as it had stored it."""
-    store, opened = stored_options._StoreOptions, list[Channel]()
+    store, opened = option_change._StoreOptions, list[Channel]()
 
     def late(*args: Any) -> object:
         if len(args) == 4:  # of one that takes options back
@@ -434,7 +435,7 @@ def test_an_option_that_another_open_wants_stays_though_it_is_being_taken_back(
         return store(*args)
 
     hanging.begin(1, keep_alive=5.0, retention_ms=2000)
-    monkeypatch.setattr(stored_options, "_StoreOptions", late)
+    monkeypatch.setattr(option_change, "_StoreOptions", late)
     hanging.fail(1)
     opened[0].close()
     assert options_of_a(tmp_path) == (5.0, wanted.get("retention_ms", 1000))
@@ -472,9 +473,9 @@ def test_a_forked_child_waits_for_no_thread_of_its_parent_that_stores_options(
     def open_one() -> bool:
         Channel(tmp_path / "c").close()
         with Channel(tmp_path / "c", keep_alive=5.0) as channel:
-            return channel.options["keep_alive"] == 5.0 and not stored_options._unsettled
+            return channel.options["keep_alive"] == 5.0 and not option_change._unsettled
 
     hanging.begin(1, keep_alive=5.0)
-    with stored_options._mutex:  # as where another thread has it
+    with option_change._mutex:  # as where another thread has it
         in_child(open_one)
     hanging.fail(1)

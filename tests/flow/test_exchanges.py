@@ -8,7 +8,7 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream import flow
-from spillable_stream.channel import several_channels, stored_options
+from spillable_stream.channel import option_change, several_channels
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.flow import assembling, assembly, exchanges
 from spillable_stream.flow.wired import AgentChannel
@@ -170,7 +170,7 @@ def test_options_are_as_before_where_they_were_being_stored_for_files_that_were_
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
-    class Hangs(stored_options._StoreOptions):
+    class Hangs(option_change._StoreOptions):
         def plan(self, plan: AppendPlan) -> CommitResult:
             begun.set()
             go_on.wait()
@@ -178,7 +178,7 @@ def test_options_are_as_before_where_they_were_being_stored_for_files_that_were_
 
     with agent(place) as running:
         capacity = running.channels["c2"].channel.put_options().transaction_capacity
-        monkeypatch.setattr(stored_options, "_StoreOptions", Hangs)
+        monkeypatch.setattr(option_change, "_StoreOptions", Hangs)
         write(place, CONFIGURATION + f"a1.channels.c2.transactionCapacity = {capacity - 1}\n")
         reloading = threading.Thread(target=running.reload)
         reloading.start()
