@@ -17,7 +17,7 @@ from spillable_stream.errors import (
     DataLossError,
     StorageError,
 )
-from spillable_stream.integrity import inspection
+from spillable_stream.integrity import inspection, tier_replay
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log import head as head_module
@@ -80,7 +80,7 @@ def test_verify_says_after_a_reboot_that_a_repair_keeps_what_an_open_gives_up(
     channel.checkpoint()  # which begins a new file
     put(channel, *numbered(3, 4))
     kill(channel)
-    for module in (head_module, inspection):
+    for module in (head_module, inspection, tier_replay):
         monkeypatch.setattr(module, "boot_id", lambda: bytes(16))
     sorted(memory_of(path).glob("memory-*"))[-1].unlink()
     assert any("an open gives up all that is in memory" in f.text for f in verify(path).findings)
