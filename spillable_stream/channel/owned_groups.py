@@ -26,7 +26,7 @@ class OwnedGroups:
 
     Args:
         path: the channel.
-        mutex: the handle's, of who becomes an owner, or closes the handle.
+        mutex: the handle's, which is held while it becomes an owner, and while it is closed.
 
     Attributes:
         consumers: the consumers by their groups.

@@ -54,7 +54,7 @@ class PutBuffer:
         self._rows: list[dict[str, Any]] = []
         self._events: EventColumns | None = None
         self._ttl_us = self._due_ms = 0  # of what waits
-        self._frames_bytes = 0
+        self._held_bytes = 0  # the size of `frames`
         self._frame_bytes = engine.follower.frame_bytes
         self._compression = engine.follower.state.options.compression
 
@@ -112,9 +112,9 @@ class PutBuffer:
         """Keep frames for the commit, staged where it is too much for the log."""
         self.has_dues = self.has_dues or has_dues
         self.frames += frames
-        self._frames_bytes += total_size(frames)
+        self._held_bytes += total_size(frames)
         most_bytes = self._engine.follower.state.options.max_inline_bytes
-        if self._frames_bytes > most_bytes and self._frames_bytes > self._inline_bytes():
+        if self._held_bytes > most_bytes and self._held_bytes > self._inline_bytes():
             self._stage()
 
     def _inline_bytes(self) -> int:
@@ -130,7 +130,7 @@ class PutBuffer:
         except DiskSpaceError:  # nothing of them was written
             self._engine.make_room()
             self._write_segment()
-        self.frames, self._frames_bytes = [], 0
+        self.frames, self._held_bytes = [], 0
 
     def _write_segment(self) -> None:
         if self.segment is None:

@@ -44,7 +44,7 @@ def _current() -> _Block | None:
 def one_look() -> Iterator[None]:
     """Let one look at each log serve all that is done in the block, and in blocks inside of it.
 
-    It goes for this thread, and for those that run in a copy of its context.
+    It holds for this thread, and for those that run in a copy of its context.
     """
     if _current() is not None:
         yield

@@ -58,7 +58,7 @@ class PartRoom:
                 except SpillableError:  # it is away: the put is refused, too, and counted
                     continue
 
-    def divide(self, parts: dict[str, pa.RecordBatch], *, except_for: str) -> list[Rejected]:
+    def reject_too_large(self, parts: dict[str, pa.RecordBatch], *, except_for: str) -> list[Rejected]:
         """Take events that their channel can never hold out of its part, and return them as rejected by the channel.
 
         Args:

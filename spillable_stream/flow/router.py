@@ -109,7 +109,7 @@ class Router:
             required = select_each(passed, routes.required)
             optional = select_each(passed, routes.optional)
         if self._dead_letter is not None:
-            rejected += self._room.divide(required, except_for=self._dead_letter)
+            rejected += self._room.reject_too_large(required, except_for=self._dead_letter)
         times = self._take_times(required, optional, rejected, batch_id)
         if rejected and (name := self._dead_letter) is not None:
             dead = self._as_dead_letters(rejected, batch_id)

@@ -27,7 +27,7 @@ __all__ = ["Collector"]
 
 _MOST_SAMPLES = 1_000
 _UNPROVEN = 32  # objects that are deleted without another question whether the channel is there
-_PROVEN_SECONDS = 5.0  # and how long after it
+_PROVEN_SECONDS = 5.0  # and for how long
 _CUT_SECONDS = 2.0  # what is lost of the difference of two times that stores cut to seconds
 
 
@@ -44,7 +44,7 @@ class Collector:
 
     Attributes:
         gc_delay_seconds: how long slow readers may still read what was taken.
-        sample_seconds: how much time there is between two notes of the newest slot, at least.
+        sample_seconds: how much time there is between two samples of the newest slot, at least.
         deleted_through: every slot up to this one is gone, as far as this process knows; -1 if it knows none.
     """
 
@@ -80,7 +80,7 @@ class Collector:
             self._tails.append((now, number))
 
     def births(self, staging_seconds: float) -> int:
-        """Return the slot that was the newest so long ago, or an older one, as far as that is known; 0 if it is not."""
+        """Return the slot that was the newest ``staging_seconds`` ago, or an older one, as far as known; 0 if not."""
         before, found = self._monotonic() - staging_seconds, 0
         for at, number in self._tails:
             if at > before:
@@ -91,9 +91,9 @@ class Collector:
         return max(found, self._births_before or 0)
 
     def _newest_before(self, seconds: float) -> int:
-        """Return the newest slot that the store had written so long before the last one; 0 if none is there."""
+        """Return the newest slot that the store wrote at least ``seconds`` before the last one; 0 if none is there."""
         found = ((number_in(info.key, LOG), info.modified_seconds) for info in self._store.list(LOG))
-        return _newest_of({number: at for number, at in found if number is not None}, seconds) or 0
+        return _newest_before_last({number: at for number, at in found if number is not None}, seconds) or 0
 
     def add_left(self, keys: MutableSequence[str]) -> None:
         """Add segments that are not needed any more, as far as this process knows; takes them off the list."""
@@ -167,7 +167,7 @@ class Collector:
         """
         # The time of a later one says nothing: a handle of a channel that was in this place may have left it.
         times = {number: at for number, at in self._checkpoints.times().items() if number <= newest_checkpoint}
-        number = _newest_of(times, self.gc_delay_seconds)
+        number = _newest_before_last(times, self.gc_delay_seconds)
         found = None if number is None else self._checkpoints.at(number)
         if found is None or number is None:
             return True
@@ -251,7 +251,7 @@ class Collector:
         return self._monotonic() - at >= _PROVEN_SECONDS
 
 
-def _newest_of(times: Mapping[int, float], seconds: float) -> int | None:
-    """Return the greatest number whose time is so long before that of the greatest of all; None without one."""
+def _newest_before_last(times: Mapping[int, float], seconds: float) -> int | None:
+    """Return the greatest number whose time is at least ``seconds`` before that of the last one; None without one."""
     last = times[max(times)] if times else 0.0
     return max((number for number, at in times.items() if last - at >= seconds + _CUT_SECONDS), default=None)

@@ -117,7 +117,7 @@ class LockQueue:
 
 
 def open_lock_queue(file: File) -> LockQueue | None:
-    """Return the table in a file; None on a full disk, where processes then get the lock in no particular order."""
+    """Return the queue in a file; None on a full disk, where processes then get the lock in no particular order."""
     try:
         return LockQueue(file)
     except StorageError:

@@ -41,7 +41,7 @@ def test_a_part_must_fit_its_channel_by_events_and_by_bytes(channels: dict[str, 
 
 def test_only_events_that_never_fit_are_taken_out_of_a_part(channels: dict[str, Channel]) -> None:
     parts = {"disk": as_event_batch([LARGE]), "memory": as_event_batch([SMALL, LARGE, HALF, HALF])}
-    rejected = PartRoom(channels).divide(parts, except_for="")
+    rejected = PartRoom(channels).reject_too_large(parts, except_for="")
     assert [(r.interceptor, r.error.split(":")[0], r.event.num_rows) for r in rejected] == [
         ("memory", "PutTooLargeError", 1)
     ]
@@ -53,8 +53,8 @@ def test_a_part_whose_events_all_never_fit_is_removed_but_not_that_of_the_except
     channels: dict[str, Channel],
 ) -> None:
     room, parts = PartRoom(channels), {"memory": as_event_batch([LARGE] * 2)}
-    assert room.divide(parts, except_for="memory") == [] and list(parts) == ["memory"]
-    assert len(room.divide(parts, except_for="disk")) == 2
+    assert room.reject_too_large(parts, except_for="memory") == [] and list(parts) == ["memory"]
+    assert len(room.reject_too_large(parts, except_for="disk")) == 2
     assert parts == {}
 
 

@@ -59,7 +59,7 @@ def _plan_events(query: StreamQuery, begin: int, ended: Offset) -> list[InputPar
         told = query.tell_missed(state, begin, RangeSet())
     query.lease.keep()
     taken = query.finished.takes.take(begin + 1, ended.event_id)
-    query.finished.is_planned()
+    query.finished.planned()
     with port.snapshot() as state:  # events may have left before the take was in the log, which holds them back
         missed = query.tell_missed(state, begin, told)  # a take that was written before may have them
         absent = missed.union(state.passing(group))

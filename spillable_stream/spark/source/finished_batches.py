@@ -44,8 +44,8 @@ class FinishedBatches:
         """Begin with the takes that a new owner finds, or one whose group was moved."""
         self.takes = BatchTakes(consumer)
 
-    def is_planned(self) -> None:
-        """Forget the clock of a commit that went with the take of the batch that was planned."""
+    def planned(self) -> None:
+        """Cancel the late commit if it went with the take of the batch that was just planned."""
         if not self.takes.due_id:
             self._late.cancel()
 
