@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from threading import get_ident
-from typing import TypeVar, TypeVarTuple
+from typing import NamedTuple, TypeVar, TypeVarTuple
 
 from spillable_stream.arguments import flag, function, seconds, text, whole_number
 from spillable_stream.channel.claims import Claims
@@ -35,7 +35,7 @@ from spillable_stream.names import check_group
 from spillable_stream.quantities import Duration
 from spillable_stream.state.ranges import Range, count_of
 
-__all__ = ["Consumer"]
+__all__ = ["Consumer", "TakeToCommit"]
 
 _log = log_of(__name__)
 
@@ -43,6 +43,18 @@ _OWNER_SECONDS = 10.0
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
+
+
+class TakeToCommit(NamedTuple):
+    """A take that `Consumer.commit_all` commits with others.
+
+    Args:
+        ranges: its events.
+        prepared: the transaction's ID if `Consumer.prepare` wrote it, else 0.
+    """
+
+    ranges: list[Range]
+    prepared: int = 0
 
 
 class Consumer:
@@ -249,15 +261,15 @@ class Consumer:
             e.advise(self._engine.path)
             raise
 
-    def prepare(self, ranges: list[Range], commit: Iterable[tuple[list[Range], int]] = (), *, after: int = 0) -> int:
+    def prepare(self, ranges: list[Range], commit: Iterable[TakeToCommit] = (), *, after: int = 0) -> int:
         """Write that the ranges are being taken and return the transaction's ID.
 
         Those that were not claimed are judged now: which of them have expired is written, too.
 
         Args:
             ranges: the events.
-            commit: takes to commit in the same append, as `commit_all` takes them. On a disk, a crash may leave some of
-                the first of them committed, and nothing prepared.
+            commit: takes to commit in the same append. On a disk, a crash may leave some of the first of them
+                committed, and nothing prepared.
             after: the transaction's ID is greater than this one.
 
         Raises what `commit` does.
@@ -322,18 +334,18 @@ class Consumer:
             self.claims.hold_while(is_committing, [r for take in takes for r in take.ranges])
         return is_in_doubt
 
-    def commit_all(self, takes: Iterable[tuple[list[Range], int]]) -> None:
+    def commit_all(self, takes: Iterable[TakeToCommit]) -> None:
         """Commit several takes in one append: a crash leaves some of the first of them committed, and undoes none.
 
         Args:
-            takes: of each the ranges, and the transaction's ID if `prepare` wrote it, else 0.
+            takes: the takes.
 
         Raises what `commit` does.
         """
         if request := self._takes(takes):
             self._call("a commit", self._engine.commit, request)
 
-    def _takes(self, takes: Iterable[tuple[list[Range], int]]) -> Takes | None:
+    def _takes(self, takes: Iterable[TakeToCommit]) -> Takes | None:
         requests = [
             Take(self.group, r, tx, self._ownership.position, partial(self._require_unmoved, self.claims.moved_at, tx))
             for r, tx in takes

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel, Event, StorageError, TransactionStateError
+from spillable_stream.channel.consumer import TakeToCommit
 from spillable_stream.engine.group_commit import Ticket
 from tests.support.events import numbered, peek, put, take
 from tests.support.expiry import WallClock
@@ -136,7 +137,7 @@ def test_a_take_whose_prepare_is_in_doubt_is_prepared_once(channel: Channel, dis
 def test_takes_whose_commit_is_in_doubt_are_committed_once(channel: Channel, disk: HangingDisk) -> None:
     put(channel, *numbered(0, 4))
     consumer = channel.consumer("g")
-    takes = [([(1, 2)], consumer.prepare([(1, 2)]))]
+    takes = [TakeToCommit([(1, 2)], consumer.prepare([(1, 2)]))]
     with in_doubt(channel, disk, lambda: consumer.commit_all(takes)):
         pass
     written = channel.engine().log.position()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spillable_stream.channel.consumer import Consumer
+from spillable_stream.channel.consumer import Consumer, TakeToCommit
 from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["BatchTakes"]
@@ -24,8 +24,8 @@ class BatchTakes:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self.due_id: int = 0
-        self._taking: dict[Range, tuple[int, list[Range]]] = {  # batch → take transaction, events
-            (ranges[0][0], ranges[-1][1]): (tx, ranges) for tx, ranges in consumer.prepared().items()
+        self._taking: dict[Range, TakeToCommit] = {  # by batch
+            (ranges[0][0], ranges[-1][1]): TakeToCommit(ranges, tx) for tx, ranges in consumer.prepared().items()
         }
 
     def take(self, first: int, last: int) -> list[Range]:
@@ -39,8 +39,8 @@ class BatchTakes:
             if written is not None:
                 self._taking[first, last] = self._taking.pop(written)
             else:
-                self._taking[first, last] = (self._prepare(ranges) if ranges else 0, ranges)
-        return self._taking[first, last][1]
+                self._taking[first, last] = TakeToCommit(ranges, self._prepare(ranges) if ranges else 0)
+        return self._taking[first, last].ranges
 
     def _prepare(self, ranges: list[Range]) -> int:
         takes, done = self._takes_up_to(self.due_id) if self.due_id else ([], [])
@@ -51,7 +51,7 @@ class BatchTakes:
 
     def _written(self, first: int, last: int, ranges: list[Range]) -> Range | None:
         """Return the former owner's batch that has all events in ``ranges``; None without one."""
-        for batch, (_, taken) in self._taking.items():
+        for batch, (taken, _) in self._taking.items():
             if first <= batch[0] and batch[1] <= last and _is_within(ranges, taken):
                 return batch
         return None
@@ -61,7 +61,7 @@ class BatchTakes:
 
         Spark's checkpoint may have lost such a batch although the sink has stored it.
         """
-        for (first, end), (_, ranges) in reversed(self._taking.items()):
+        for (first, end), (ranges, _) in reversed(self._taking.items()):
             if first == begin + 1 or (first > begin and not self._consumer.untaken(begin + 1, first - 1) and ranges):
                 return end
         return None
@@ -96,7 +96,7 @@ class BatchTakes:
         if last >= self.due_id:
             self.due_id = 0
 
-    def _takes_up_to(self, last: int) -> tuple[list[tuple[list[Range], int]], list[Range]]:
+    def _takes_up_to(self, last: int) -> tuple[list[TakeToCommit], list[Range]]:
         """Return what a commit of everything up to an event consists of, and which batches are done then."""
         first = self._consumer.position() + 1
         done = [batch for batch in self._taking if batch[1] <= last]
@@ -104,9 +104,9 @@ class BatchTakes:
             return [], []
         # Events that are gone count as taken, so the position does not say whether a listener has committed a batch.
         pending = self._consumer.prepared() if done else {}
-        prepared = [(ranges, tx) for tx, ranges in map(self._taking.__getitem__, done) if tx in pending]
-        rest = list(RangeSet(r for ranges, _ in prepared for r in ranges).gaps(first, last))
-        return [*prepared, *([(rest, 0)] if rest else [])], done
+        prepared = [take for take in map(self._taking.__getitem__, done) if take.prepared in pending]
+        rest = list(RangeSet(r for take in prepared for r in take.ranges).gaps(first, last))
+        return [*prepared, *([TakeToCommit(rest)] if rest else [])], done
 
     def _forget(self, done: list[Range]) -> None:
         for batch in done:
