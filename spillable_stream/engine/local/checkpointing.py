@@ -251,21 +251,27 @@ class Checkpointing:
         self._log.directories.require_in_place(checkpoint=True)
         self._drained.leave_newest()
         try:
-            self._write()
+            self._write(spares=spares)
         except DiskSpaceError:
             with self._appender.committing():  # what frees the disk must not need room on it
                 self._free(spares=False)
-            self._write()
+            self._write(spares=False)
         with self._appender.committing():
             self._log.directories.require_in_place(checkpoint=True)
             self._log.lock.record_checkpoint()
             self._free(spares=spares)
         self.after_each()
 
-    def _write(self) -> None:
+    def _write(self, *, spares: bool) -> None:
         with self._follower.snapshot as state:
             image, position = state.image(), self._follower.positions.disk
+        self._quietly(lambda: self._free_taken_segments(spares=spares))  # the image does not know them any more
         self._log.checkpoints.write(position, image)
+
+    def _free_taken_segments(self, *, spares: bool) -> None:
+        with self._appender.committing():
+            self._log.directories.require_in_place(checkpoint=True)
+            self._drained.free_taken_segments(spares=spares)
 
     def _free(self, *, spares: bool) -> None:
         """Free the files that nothing needs; the commit lock is held."""

@@ -8,6 +8,7 @@ The newest file is never freed: if it holds only taken events, a checkpoint make
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from spillable_stream.engine.appender import Appender
@@ -18,6 +19,7 @@ from spillable_stream.format.file_names import disk_segment
 from spillable_stream.log.abandoned_segments import remove_abandoned_segments
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.disk_space import lacking_bytes
+from spillable_stream.log.spare_segments import LeavingSegments
 from spillable_stream.log.spares import Spares
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.state.channel_state import ChannelState
@@ -55,8 +57,10 @@ class DrainedFiles:
             return True
         with follower.snapshot as state:
             first_needed, live = self._first_needed(state), state.segments()
-            gone = [name for name in state.blocks.disk.emptied if isinstance(name, str) and name not in live]
-        return bool(gone) or any(i < first_needed for i in log.layout.log_files(self._fs))
+            taken = [name for name in state.blocks.disk.emptied if isinstance(name, str) and name not in live]
+        if any(self._fs.exists(log.layout.segment_file(name)) for name in taken):  # others free them, too
+            return True
+        return any(i < first_needed for i in log.layout.log_files(self._fs))
 
     def are_known_to_be_small(self) -> bool:
         """Tell whether `are_worth_using_again` has judged the same files before, and found them too small."""
@@ -95,6 +99,28 @@ class DrainedFiles:
         except StorageError as e:
             _log.warning(otherwise, self._log.path, e, extra=fields(self._log.path))
 
+    def free_taken_segments(self, *, spares: bool) -> None:
+        """Free the segments whose last event this process saw leave; the caller holds the commit lock.
+
+        No replay needs them, so they go before a checkpoint is written without them: whoever loads that takes what is
+        left for staged files that a write may yet commit.
+
+        Args:
+            spares: as in `free`.
+        """
+        log, follower = self._log, self._follower
+        with follower.snapshot as state:
+            disk = state.blocks.disk
+            taken = [name for name in disk.emptied if isinstance(name, str) and name not in disk.files]
+        if not taken:
+            return
+        with LeavingSegments(self._fs, log.layout, self._most_spare_bytes() if spares else 0) as leaving:
+            for name in taken:
+                with contextlib.suppress(FileNotFoundError):  # another process was faster
+                    leaving.add(log.layout.segment_file(name))
+        with follower.snapshot as state:
+            state.blocks.disk.emptied.difference_update(taken)
+
     def free(self, *, spares: bool) -> None:
         """Free the files and segments that nothing needs; the caller holds the commit lock.
 
@@ -104,6 +130,7 @@ class DrainedFiles:
         Args:
             spares: whether to keep some of the others to be used again, as far as the options and the disk let it.
         """
+        self.free_taken_segments(spares=spares)
         log, follower = self._log, self._follower
         with follower.snapshot as state:
             first_needed = self._first_needed(state)

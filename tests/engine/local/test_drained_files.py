@@ -10,12 +10,18 @@ from unittest import mock
 
 import pytest
 
-from spillable_stream import Channel, StorageError
+from spillable_stream import Channel, Event, StorageError
+from spillable_stream.channel.event_columns import batch_from_events
 from spillable_stream.engine.local import checkpointing
+from spillable_stream.engine.local.drained_files import DrainedFiles
 from spillable_stream.engine.local.memory_tier import MemoryTier
+from spillable_stream.engine.put_request import Put
+from spillable_stream.format.batch import encode_batch
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.file_names import Tier
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log import disk_space
+from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.support.damage import kill, log_file, reboot
@@ -330,6 +336,86 @@ def test_big_transactions_are_staged_in_what_was_taken(open_channel: Open, path:
     assert len(inodes) == 1
     channel.checkpoint()
     assert list((path / "data").glob("*segment.*")) == []
+
+
+def put_staged(channel: Channel, owner: str, *bodies: bytes) -> str:
+    """Put bodies as a task of Spark's sink stages them and its commit adopts them, and return the segment's name."""
+    port = channel.port()
+    plan = port.plan_stage()
+    file = plan.begin(owner, 0)
+    file.write(encode_batch(batch_from_events([Event(body) for body in bodies]), plan.schema_id))
+    found = file.finish()
+    file.close()
+    assert isinstance(found, SegmentRef)
+    assert port.publish(Put([], [found]), 0)
+    return found.name
+
+
+# Of a batch write, and of a stream by shards, the channel does not remember under the name that they stage with.
+OWNERS = pytest.mark.parametrize("owner", ["batch-0123", "query"])
+
+
+@OWNERS
+@pytest.mark.parametrize("spare_bytes", [0, MIB])
+def test_what_any_write_had_staged_is_gone_once_it_is_taken(
+    open_channel: Open, path: Path, owner: str, spare_bytes: int
+) -> None:
+    channel, other = open_channel(spare_bytes=spare_bytes, checkpoint_interval=1 << 40), open_channel()
+    put_staged(channel, owner, b"a", b"b")
+    kept = put_staged(channel, owner, b"c")
+    assert take(channel, 2) == [b"a", b"b"]
+    other.checkpoint()  # another process knows it, too
+    assert channel.engine().layout.segments(FileSystem()) == [kept]
+    assert take(channel) == [b"c"]
+    channel.checkpoint()
+    assert list((path / "data").glob("*segment*")) == []
+
+
+def test_what_a_batch_write_had_staged_is_staged_in_again(open_channel: Open, path: Path) -> None:
+    channel, inodes = open_channel(checkpoint_interval=1, **FILES), set[int]()
+    for i in range(4):
+        segment = path / "data" / put_staged(channel, f"batch-{i}", bytes(2 * MIB))
+        inodes.add(segment.stat().st_ino)
+        assert len(take(channel)) == 1
+    assert len(inodes) == 1
+
+
+@pytest.mark.parametrize(("part", "step"), [(Checkpoints, "write"), (DrainedFiles, "free")])
+def test_a_checkpoint_that_is_killed_leaves_no_segment_that_was_taken(
+    open_channel: Open, path: Path, part: type, step: str
+) -> None:
+    channel = open_channel(checkpoint_interval=1 << 40)
+    put_staged(channel, "batch-0123", b"a")
+    assert take(channel) == [b"a"]
+    with mock.patch.object(part, step, side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        channel.checkpoint()
+    kill(channel)
+    reboot(path)
+    open_channel().checkpoint()
+    assert list((path / "data").glob("*segment*")) == []
+
+
+def test_a_segment_that_is_gone_asks_for_no_checkpoint(open_channel: Open) -> None:
+    channel, other = open_channel(checkpoint_interval=1 << 40), open_channel()
+    put_staged(channel, "batch-0123", b"a")
+    assert take(channel) == [b"a"]
+    other.engine().follow()
+    assert other.engine().drained.are_any()
+    channel.checkpoint()
+    assert not other.engine().drained.are_any()
+
+
+def test_a_segment_that_cannot_be_removed_keeps_no_checkpoint_from_being_written(path: Path) -> None:
+    fs = FaultyFileSystem()
+    with Channel(path, fs=fs, spare_bytes=0, checkpoint_interval=1 << 40) as channel:
+        put_staged(channel, "batch-0123", b"a")
+        assert take(channel) == [b"a"]
+        failing = fs.failing(lambda call: call.name == "remove" and call.file.startswith("segment."))
+        with failing, pytest.raises(StorageError):
+            channel.checkpoint()
+        assert list((path / "checkpoint").glob("checkpoint-*")) != []
+        channel.checkpoint()
+        assert list((path / "data").glob("*segment*")) == []
 
 
 def test_a_data_file_whose_sync_failed_at_the_last_close_gets_nothing_more(path: Path) -> None:
