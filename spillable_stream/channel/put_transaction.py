@@ -40,6 +40,7 @@ from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import MAX_COUNT
 from spillable_stream.format.numbered_batch import MAX_NOTE_BYTES, NumberedBatch
 from spillable_stream.format.row_values import row_reader
+from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.option_names import named
 from spillable_stream.quantities import Duration
 
@@ -378,6 +379,7 @@ class PutTransaction(Transaction):
             follows=self.follows,
             delayed=None if self._delayed is None else self._waiting(self._delayed),
             is_extended=self._buffer.has_dues,
+            writer=self._buffer.segment if isinstance(self._buffer.segment, StagedFileWriter) else None,
             require=None if self.claim is None else self.claim.require,
         )
         try:

@@ -22,6 +22,7 @@ from spillable_stream.format.file_names import DISK, MEMORY, Tier, in_memory
 from spillable_stream.format.frame import MAX_COUNT, Frame, frame_size
 from spillable_stream.format.named_tuple import new_tuple
 from spillable_stream.format.numbered_batch import NumberedBatch
+from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.option_names import named
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.producer_history import Answer
@@ -63,6 +64,7 @@ class Put(Request):
         follows: the producer's last number in the channel, on which the batch was cut; None for any.
         delayed: events that wait until they are due; all of the put goes to the disk tier with them.
         is_extended: whether a staged file has what earlier versions can't read, though its row does not say so.
+        writer: the writer of the only staged file, which has it locked; None where the files are not locked.
         require: proves that the producer's ID is still its own (`ProducerClaim.require`); None without a claim.
 
     Attributes:
@@ -78,6 +80,7 @@ class Put(Request):
     follows: int | None = None
     delayed: Delayed | None = None
     is_extended: bool = False
+    writer: StagedFileWriter | None = None
     require: Callable[[ChannelState], None] | None = None
     _spilled: str = ""
     _payload_bytes: int = 0  # of the frames

@@ -172,6 +172,20 @@ class StagedFileWriter:
             memory.close()
             self._fs.remove(memory_path)
 
+    def keep_on_disk(self) -> None:
+        """Move a file that is finished from memory to disk, durably, and hold its lock there; the commit lock is held.
+
+        Raises:
+            StorageError: the file system refused; it is in memory, as it was.
+        """
+        memory, memory_path = self._lock, self.path
+        name, _ = copy_to_disk(self._fs, self._layout, self.name)
+        lock = FileLock.open(self._fs, self._layout.segment_file(name), create=False)
+        lock.try_acquire()  # nobody else knows of it
+        self.name, self.path, self._lock, self._file, self._memory_bytes = name, lock.path, lock, lock.file, 0
+        memory.close()
+        self._fs.remove(memory_path)
+
     def finish(self) -> SegmentRef:
         """Sync the file and its directory, if it is on disk, and return what a COMMIT needs to adopt it.
 

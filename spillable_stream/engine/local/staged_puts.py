@@ -12,7 +12,7 @@ from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.file_names import DISK, disk_segment, in_memory
 from spillable_stream.log.disk_space import DiskSpace, kept_bytes, require_space
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.staged_file import copy_to_disk
+from spillable_stream.log.staged_file import StagedFileWriter, copy_to_disk
 from spillable_stream.log.wal import WriteAheadLog
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -74,7 +74,7 @@ class StagedPuts:
 
     def _move_to_disk(self, request: Put) -> None:
         try:
-            request.segments = [self._on_disk(s) for s in request.segments]
+            request.segments = [self._on_disk(s, request.writer) for s in request.segments]
         except StorageError as e:
             request.not_staged = e
             raise
@@ -92,12 +92,15 @@ class StagedPuts:
         on_disk = replace(segment, name=disk_segment(segment.name))
         return on_disk if self._fs.exists(self._layout.segment_file(on_disk.name)) else segment
 
-    def _on_disk(self, segment: SegmentRef) -> SegmentRef:
-        """Move a segment that was staged in memory to disk."""
+    def _on_disk(self, segment: SegmentRef, writer: StagedFileWriter | None) -> SegmentRef:
+        """Move a segment that was staged in memory to disk; a writer keeps it from being taken for an abandoned one."""
         if not in_memory(segment.name):
             return segment
         source = self._layout.segment_file(segment.name)
         if self._fs.size_bytes(source) >= segment.end:
-            copy_to_disk(self._fs, self._layout, segment.name)
-            self._fs.remove(source)
+            if writer is not None:
+                writer.keep_on_disk()
+            else:
+                copy_to_disk(self._fs, self._layout, segment.name)
+                self._fs.remove(source)
         return replace(segment, name=disk_segment(segment.name))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, DiskSpaceError, Event, StorageError
+from spillable_stream.channel import put_buffer
 from spillable_stream.channel.event_columns import batch_from_events
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.delayed_chunk import DelayedChunk
@@ -111,6 +112,26 @@ def test_a_move_to_disk_that_fails_is_told_apart_from_a_failed_append(open_chann
     assert request.not_staged is caught.value
     assert request.segments == [segment]
     assert channel.engine().layout.segment_file(segment.name).exists()
+
+
+def test_a_put_that_spilled_and_failed_can_be_committed_again_after_a_checkpoint(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint took what it had moved to disk for abandoned: also the one by which a full disk gets room for it."""
+    monkeypatch.setattr(put_buffer, "_INLINE_MEMORY_BYTES", 1000)
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs, overflow_timeout=0.0, max_inline_bytes=1000, **MEMORY)
+    put(channel, *[b"first"] * 1000)
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(bytes(5000))])
+        tx._buffer.flush()
+        assert tx._buffer.segment is not None and in_memory(tx._buffer.segment.name)
+        failing = fs.failing(lambda call: call.name == "write" and call.file.startswith("log-"))
+        with failing, pytest.raises(StorageError):
+            tx.commit()
+        channel.checkpoint()
+        tx.commit()
+    assert peek(channel)[1000:] == [bytes(5000)]
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut"])
