@@ -15,7 +15,7 @@ from tests.lab.keeping_check import History, kept
 from tests.lab.ledger import LedgerLines
 from tests.lab.mutants import broken
 from tests.lab.size import sized
-from tests.lab.subject import KEEPING, subject
+from tests.lab.subject import KEEPING, SINKING, subject
 from tests.lab.workload import OPTIONS, put
 
 CONFIGURATIONS = [f"{KEEPING}disk", f"{KEEPING}tiny memory"]
@@ -32,7 +32,7 @@ _FATES = [*map(FATES.__getitem__, ["", "", "reboot", "memory is lost"]), _lose_m
 
 
 @pytest.mark.parametrize("seed", range(1, 1 + sized(ci=4, full=200)))
-@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+@pytest.mark.parametrize("configuration", [*CONFIGURATIONS, f"{SINKING}disk", f"{SINKING}tiny memory"])
 def test_after_every_step_the_channel_is_what_the_ledger_says(
     shared_memory: Path, configuration: str, seed: int
 ) -> None:

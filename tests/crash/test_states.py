@@ -8,7 +8,7 @@ import pytest
 
 from tests.lab.size import sized
 from tests.lab.states import CrashStates
-from tests.lab.subject import DELAYING, KEEPING, SPREAD
+from tests.lab.subject import DELAYING, KEEPING, SINKING, SPREAD
 
 SEEDS = range(1, 1 + sized(ci=1, full=40))
 CONFIGURATIONS = pytest.mark.parametrize(
@@ -21,13 +21,14 @@ CONFIGURATIONS = pytest.mark.parametrize(
         f"{DELAYING}disk",
         f"{DELAYING}tiny memory",
         f"{SPREAD}{DELAYING}disk",
+        f"{SPREAD}{SINKING}disk",
     ],
 )
 
 
 def is_long(configuration: str) -> bool:
     """Tell whether the program of a configuration keeps what was taken, or delays."""
-    return KEEPING in configuration or DELAYING in configuration
+    return any(kind in configuration for kind in (KEEPING, DELAYING, SINKING))
 
 
 def many(configuration: str) -> int:

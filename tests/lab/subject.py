@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from spillable_stream import Channel, Event
+from spillable_stream.engine.requests import Control
+from spillable_stream.format.frame import FrameType
+from spillable_stream.integrity.verify import verify
 from spillable_stream.storage.filesystem import FileSystem
 from tests.lab.contents import CONSUMERS, contents
 from tests.lab.delaying import Delaying, all_delivered
 from tests.lab.keeping import STREAM, Keeping, let_go, set_retention
 from tests.lab.keeping_check import History, Kept, kept
-from tests.lab.ledger import Found, Ledger, Outcome, check
+from tests.lab.ledger import Found, Ledger, Outcome, all_events, check
+from tests.lab.sinking import QUERY, Sinking, Sunk, is_stored_again, sunk
 from tests.lab.workload import CONFIGURATIONS, Program
 
-__all__ = ["DELAYING", "KEEPING", "SPREAD", "Subject", "Verdict", "subject"]
+__all__ = ["DELAYING", "KEEPING", "SINKING", "SPREAD", "Subject", "Verdict", "subject"]
 
 F = TypeVar("F")
 KEEPING = "keeping, "
@@ -23,6 +27,9 @@ KEEPING = "keeping, "
 
 DELAYING = "delaying, "
 """What the names of configurations begin with in whose program events wait."""
+
+SINKING = "sinking, "
+"""What the names of configurations begin with whose program writes as Spark's sink does, and keeps what was taken."""
 
 SPREAD = "spread, "
 """What the names of configurations begin with, before the others, whose program has two data directories."""
@@ -57,11 +64,13 @@ class Subject(Protocol[F]):
 
 
 def subject(configuration: str) -> Subject[Any]:
-    """Return what a configuration stands for: one of `CONFIGURATIONS`, also after `KEEPING`, `DELAYING` or `SPREAD`."""
+    """Return what a configuration stands for: one of `CONFIGURATIONS`, also after one of the others here."""
     if configuration.startswith(SPREAD):
         return _SpreadSubject(subject(configuration.removeprefix(SPREAD)))
     if configuration.startswith(KEEPING):
         return _KeepingSubject(configuration.removeprefix(KEEPING))
+    if configuration.startswith(SINKING):
+        return _SinkingSubject(configuration.removeprefix(SINKING))
     if configuration.startswith(DELAYING):
         return _DelayingSubject(configuration.removeprefix(DELAYING))
     return _PlainSubject(configuration)
@@ -171,6 +180,53 @@ class _KeepingVerdict:
         if left := kept(channel).bodies:
             yield f"{sorted(left)} are there, though all expired"
         set_retention(channel, 0)
+
+
+class _SinkingSubject(_PlainSubject):
+    def program(
+        self, path: Path, ledger: Ledger, rounds: int, seed: int, fs: FileSystem | None = None, **options: Any
+    ) -> Program:
+        return Sinking(path, ledger, self._configuration, rounds, seed, fs, **options)
+
+    def contents(self, channel: Channel) -> Any:
+        return sunk(channel)
+
+    def verdict(self, ledgers: Iterable[Iterable[str]]) -> Verdict[Any]:
+        return _SinkingVerdict([list(lines) for lines in ledgers], durable=not self.options["memory_capacity"])
+
+
+class _SinkingVerdict:
+    """Judges as `_KeepingVerdict` does; and a batch must be remembered if, and only if, it was stored."""
+
+    def __init__(self, ledgers: list[list[str]], *, durable: bool) -> None:
+        self._history = History(ledgers, durable=durable)
+        self._kept = _KeepingVerdict(self._history)
+        last = next((line for lines in reversed(ledgers) for line in reversed(lines)), "")
+        self._is_put_in_doubt = last.startswith("put ")  # nothing of it can have left
+
+    def wrong(self, found: Sunk) -> list[str]:
+        return [*self._kept.wrong(found.kept), *self._wrong_batches(found)]
+
+    def _wrong_batches(self, found: Sunk) -> Iterator[str]:
+        if found.kept.lost or found.kept.doubtful:
+            return
+        outcome = self._history.outcome
+        events, _ = all_events(outcome, found.kept.bodies)
+        stored = {*outcome.acknowledged, *(said[:2] for said in events.values())}
+        for query in {name for name, _ in outcome.started if name.endswith(QUERY)}:
+            last = max((number for name, number in stored if name == query), default=-1)
+            known = found.batches.get(query, -1)
+            if known < last or (known > last and self._is_put_in_doubt):
+                yield f"the batch {known} of {query} is remembered, and {last} is there"
+
+    def goes_on(self, channel: Channel, found: Sunk) -> Iterator[str]:
+        if not (report := verify(channel.path)).healthy:
+            yield f"verify says {report}"
+        for name, batch in found.batches.items():
+            if is_stored_again(channel, name, batch):
+                yield f"the batch {batch} of {name} is stored again"
+        yield from self._kept.goes_on(channel, found.kept)
+        channel.engine().commit(Control(FrameType.OPTIONS, {"staging_ttl": 0}))  # what was staged for later batches
 
 
 def _put(channel: Channel) -> int:
