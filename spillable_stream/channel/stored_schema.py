@@ -34,7 +34,10 @@ def widened(path: object, schemas: Sequence[pa.Schema], schema: pa.Schema, *, ty
     merged = merge_schemas(schemas[-1], schema)
     if not merged.equals(schemas[-1]):
         if not typed:
-            raise SchemaError(f"{path} is an event channel (headers, body) and can't have other columns")
+            raise SchemaError(
+                f"{path} is an event channel (headers, body) and can't have other columns: leave them out, or put "
+                "such rows into a typed channel at another path"
+            )
         if len(schemas) == MAX_SCHEMAS:
             raise SchemaError(f"{path} has had {MAX_SCHEMAS:,} schemas, the most it can have; create a new channel")
     return merged

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 import spillable_stream as ss
-from spillable_stream.channel.open_channel import OpenChannel
+from spillable_stream.channel import stored_schema
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.spark import explain
@@ -278,8 +278,8 @@ def test_write_checks_its_schema_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schema: str
 ) -> None:
     checked: list[pa.Schema] = []
-    evolve = OpenChannel.evolve
-    monkeypatch.setattr(OpenChannel, "evolve", lambda channel, new: checked.append(new) or evolve(channel, new))
+    merge = stored_schema.merge_schemas
+    monkeypatch.setattr(stored_schema, "merge_schemas", lambda had, new: checked.append(new) or merge(had, new))
     source = SpillableDataSource({"path": str(tmp_path / "c"), "minimumRequiredSpace": "0"})
     rows = spark.createDataFrame([], schema).schema
     for times in (1, 2):

@@ -33,15 +33,16 @@ def stream(spark: SparkSession, path: Path, **options: Any) -> DataFrame:
     return reader.load(str(path))
 
 
-def run(df: DataFrame, checkpoint: Path, target: Path) -> list[Any]:
+def run(df: DataFrame, checkpoint: Path, target: Path, **options: Any) -> list[Any]:
     """Run a query into a channel until the source is exhausted and return the reports of its batches."""
-    return drain(lambda: once(df, checkpoint, target))
+    return drain(lambda: once(df, checkpoint, target, **options))
 
 
-def once(df: DataFrame, checkpoint: Path, target: Path) -> Any:
+def once(df: DataFrame, checkpoint: Path, target: Path, **options: Any) -> Any:
     """Start one run of a query into a channel that ends by itself."""
     return (
         df.writeStream.format("spillable")
+        .options(**options)
         .option("checkpointLocation", str(checkpoint))
         .option("minimumRequiredSpace", "0")
         .trigger(availableNow=True)

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 import spillable_stream as ss
+from spillable_stream.spark import explain
 from tests.spark.test_stream import run, stream
 from tests.support.spark.versions import SPARK, needs
 
@@ -165,10 +166,33 @@ def test_empty_dataframe_creates_the_channel_and_puts_nothing(spark: SparkSessio
 
 
 def test_later_writes_may_reorder_columns_and_add_nullable_ones(spark: SparkSession, tmp_path: Path) -> None:
-    round_trip(spark.createDataFrame([(1, "x")], "a INT, b STRING").coalesce(1), tmp_path / "c")
-    found = round_trip(spark.createDataFrame([("y", 2.5, 2)], "b STRING, c DOUBLE, a INT"), tmp_path / "c")
+    path = tmp_path / "c"
+    round_trip(spark.createDataFrame([(1, "x")], "a INT, b STRING").coalesce(1), path)
+    wider = spark.createDataFrame([("y", 2.5, 2)], "b STRING, c DOUBLE, a INT")
+    with pytest.raises(PySparkException) as e:
+        round_trip(wider, path)
+    assert explain(e.value).startswith(f"{path} does not fit the rows: it has no column 'c': leave it out, or set the ")
+    wider.write.format("spillable").mode("append").option("mergeSchema", "true").save(str(path))
+    found = spark.read.format("spillable").load(str(path))
     expected = spark.createDataFrame([(1, "x", None), (2, "y", 2.5)], "a INT, b STRING, c DOUBLE")
     assert_df_equality(found, expected, ignore_row_order=True)
+
+
+def test_query_that_gets_a_column_is_refused_and_stores_its_batch_once_when_it_may_add_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, target, checkpoint = tmp_path / "s", tmp_path / "t", tmp_path / "ck"
+    round_trip(spark.createDataFrame([(1,)], "a INT"), source)
+    ids = stream(spark, source)
+    run(ids, checkpoint, target)
+    round_trip(spark.createDataFrame([(2,)], "a INT"), source)
+    doubled = ids.selectExpr("a", "a * 2 AS twice")
+    with pytest.raises(PySparkException) as e:
+        run(doubled, checkpoint, target)
+    assert explain(e.value).startswith(f"{target} does not fit the rows: it has no column 'twice': leave it out, or ")
+    run(doubled, checkpoint, target, mergeSchema=True)
+    found = spark.read.format("spillable").load(str(target))
+    assert sorted(tuple(row) for row in found.collect()) == [(1, None), (2, 4)]
 
 
 def test_a_column_of_another_type_is_refused_with_both_schemas(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
-"""The channels of a sharded write: created or widened for its rows, or refused; and how to write them into all."""
+"""The channels of a sharded write: opened or created for its rows, or refused; and how to write them into all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.known_uuid import uuid_at
 from spillable_stream.channel.several_channels import PlannedChannel, enter_together
 from spillable_stream.engine.port import one_look
-from spillable_stream.errors import NotAChannelError, SchemaError
+from spillable_stream.errors import NotAChannelError
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.local_path import absolute
 from spillable_stream.spark.schema import arrow_schema
@@ -36,9 +35,9 @@ __all__ = ["plan_sharded_sink", "shard_path"]
 
 @one_look()
 def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> ShardedPlan:
-    """Create or widen the channels for rows, and return how to write them.
+    """Open or create the channels for rows, and return how to write them.
 
-    None is created or widened before the rows are known to fit those that are there. None is created before these are
+    None is created, or gets columns, before the rows are known to fit those that are there. None is created before these are
     open, and all of the others can be created. Options are stored in all of them, or in none.
 
     Args:
@@ -56,7 +55,7 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
     def open_one(number: int, create: bool) -> AbstractContextManager[Channel | StoredBatches]:
         if number == shards.count:  # beside them, what is beyond them
             return nullcontext(_look_beyond(base, shards.count, options))
-        return _shard(shard_path(base, number), options, schema, create=create)
+        return sink_channel(shard_path(base, number), options, schema, create=create)
 
     def check(number: int) -> PlannedChannel:
         return check_sink_channel(shard_path(base, number), options, schema)
@@ -64,7 +63,7 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
     def plan(number: int, channel: Channel) -> SinkPlan:
         return plan_for(channel, shard_path(base, number), options, schema)
 
-    side_by_side([partial(_require_fit, shard_path(base, n), options, schema) for n in range(shards.count)])
+    side_by_side([partial(require_fit, shard_path(base, n), options, schema) for n in range(shards.count)])
     with ExitStack() as stack:
         opened: list[Any] = enter_together(stack, range(shards.count + 1), open_one, check, side_by_side)
         *channels, beyond = opened
@@ -88,28 +87,6 @@ def shard_path(base: str, shard: int) -> str:
         shard: the shard's number, from 0.
     """
     return f"{base}-{shard}"
-
-
-@contextmanager
-def _shard(path: str, options: SinkOptions, schema: StructType, *, create: bool) -> Iterator[Channel]:
-    with ExitStack() as stack:
-        try:
-            channel = stack.enter_context(sink_channel(path, options, schema, create=create))
-        except SchemaError as e:
-            raise _names(path, e) from e
-        yield channel
-
-
-def _require_fit(path: str, options: SinkOptions, schema: StructType) -> None:
-    try:
-        require_fit(path, options, schema)
-    except SchemaError as e:
-        raise _names(path, e) from e
-
-
-def _names(path: str, error: SchemaError) -> SchemaError:
-    """Return an error that shows schemas as one that says whose."""
-    return SchemaError(f"{path} does not fit the rows: {error}")
 
 
 def _look_beyond(base: str, count: int, options: SinkOptions) -> StoredBatches:

@@ -1,10 +1,9 @@
-"""The channel of a write: created or widened for its rows, or refused; and how to write them into it."""
+"""The channel of a write: created for its rows, widened if they may add columns, or refused; and how to write them."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +15,8 @@ from spillable_stream.channel.due_time import require_delays, require_orderable
 from spillable_stream.channel.several_channels import PlannedChannel, check_channel
 from spillable_stream.channel.stored_schema import widened
 from spillable_stream.engine.port import one_look
-from spillable_stream.errors import NotAChannelError
-from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.errors import NotAChannelError, SchemaError
+from spillable_stream.format.batch import EVENT_SCHEMA, mismatch
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.schema import creation_schema
 from spillable_stream.spark.sink.division import StoredBatches, of_query, stored_batches
@@ -40,7 +39,7 @@ TASK_INLINE_BYTES = 256 << 10
 
 @one_look()
 def plan_sink(path: str, options: SinkOptions, schema: StructType) -> SinkPlan:
-    """Create or widen a channel for rows, and return how to write them.
+    """Open or create a channel for rows, and return how to write them.
 
     Args:
         path: the channel's directory.
@@ -56,20 +55,64 @@ def plan_sink(path: str, options: SinkOptions, schema: StructType) -> SinkPlan:
         return plan if options.is_stream else replace(plan, known=channel.port().known_state())
 
 
-def sink_channel(
-    path: str, options: SinkOptions, schema: StructType, *, create: bool = True
-) -> AbstractContextManager[Channel]:
-    """Open the channel of a write, which may get new columns.
+@contextlib.contextmanager
+def sink_channel(path: str, options: SinkOptions, schema: StructType, *, create: bool = True) -> Iterator[Channel]:
+    """Open the channel of a write, which gets new columns if it may.
 
     Args:
         path: the channel's directory.
         options: the write's options.
         schema: the schema of the rows; it has columns.
         create: whether to create it if it is missing.
+
+    Raises:
+        OptionError: the channel does not allow the rows' times.
+        SchemaError: the columns do not fit the channel's; the message names it.
     """
     if options.times.may_delay:
         _require_delays(path, options.of_channel)
-    return visit(path, create=create, schema=_stored(options, schema), **options.of_channel)
+    stored = _stored(options, schema)
+    with contextlib.ExitStack() as stack:
+        try:
+            channel = stack.enter_context(_open(path, options, stored))
+        except NotAChannelError:
+            if not create:
+                raise
+            channel = stack.enter_context(visit(path, schema=stored, **options.of_channel))
+        yield channel
+
+
+@contextlib.contextmanager
+def _open(path: str, options: SinkOptions, stored: pa.Schema) -> Iterator[Channel]:
+    """Open the channel that is there."""
+    added = stored if options.merge_schema else None
+    with contextlib.ExitStack() as stack:
+        try:
+            channel = stack.enter_context(visit(path, create=False, schema=added, **options.of_channel))
+            if added is None:
+                _require_columns(channel, path, options, stored)
+        except SchemaError as e:
+            raise _naming(path, e) from e
+        yield channel
+
+
+def _require_columns(channel: Channel, path: str, options: SinkOptions, stored: pa.Schema) -> None:
+    """Refuse rows whose columns do not fit the channel's, or are new to it, unless the write may add them."""
+    schemas = channel.port().schemas()
+    merged = widened(path, schemas, stored, typed=channel.typed)
+    new = merged.names[len(schemas[-1]) :]
+    if new and not options.merge_schema:
+        columns, them = ("column", "it") if len(new) == 1 else ("columns", "them")
+        why = (
+            f"it has no {columns} {', '.join(map(repr, new))}: leave {them} out, or set the option mergeSchema to "
+            f"true, which adds {them} for good"
+        )
+        raise mismatch(why, schemas[-1], stored)
+
+
+def _naming(path: str, error: SchemaError) -> SchemaError:
+    """Return an error that shows schemas as one that says whose."""
+    return error if str(error).startswith(path) else SchemaError(f"{path} does not fit the rows: {error}")
 
 
 def check_sink_channel(path: str, options: SinkOptions, schema: StructType) -> PlannedChannel:
@@ -85,9 +128,12 @@ def require_fit(path: str, options: SinkOptions, schema: StructType) -> None:
 
     The arguments are those of `plan_sink`, and it raises what that raises.
     """
+    stored = _stored(options, schema)
     try:
         with visit(path, create=False) as channel:
-            widened(channel.path, channel.port().schemas(), _stored(options, schema), typed=channel.typed)
+            _require_columns(channel, path, options, stored)
+    except SchemaError as e:
+        raise _naming(path, e) from e
     except NotAChannelError as e:
         if not e.is_missing:
             raise

@@ -29,6 +29,7 @@ class SinkOptions:
         max_inline_bytes: what one task may send through the driver; None if the channel says it.
         transaction: by what a batch write is remembered (``txnAppId`` and ``txnVersion``); None if they were not given.
         of_channel: the options of the channel, by keyword name.
+        merge_schema: whether a channel gets the columns of the rows that it does not have.
         shards: how many channels share the rows; None if a single one has them.
         shard_by: the columns whose values choose a row's channel.
         flow: the configuration file, the agent and the source through which a stream goes; None for none.
@@ -40,6 +41,7 @@ class SinkOptions:
     max_inline_bytes: int | None
     transaction: SinkBatch | None
     of_channel: Mapping[str, Any]
+    merge_schema: bool = False
     shards: int | None = None
     shard_by: tuple[str, ...] = ()
     flow: tuple[str, str, str] | None = None
@@ -70,10 +72,11 @@ class SinkOptions:
         if (sink["shards"] is None) != (sink["shard_by"] is None):
             raise OptionError("shards and shardBy belong together; give both, or neither for a single channel")
         flow, times = _flow(sink["flow"], sink["agent"], sink["source"]), _times(sink)
-        if flow is not None and (sink["shards"] is not None or options or not stream or times != SinkTimes()):
+        described = sink["shards"] is not None or sink["merge_schema"] or options or times != SinkTimes()
+        if flow is not None and (described or not stream):
             raise OptionError(
                 "flow is for a stream, and its file describes the channels and the events' times: leave out shards, "
-                "shardBy, ttl and delays, and the options of channels, and use writeStream"
+                "shardBy, mergeSchema, ttl and delays, and the options of channels, and use writeStream"
             )
         if sink["shards"] is not None:
             _refuse_directories(options)
@@ -82,6 +85,7 @@ class SinkOptions:
             max_inline_bytes=sink["max_inline_bytes"],
             transaction=None if application is None else SinkBatch(_APPLICATION + application, version),
             of_channel=options,
+            merge_schema=sink["merge_schema"],
             shards=sink["shards"],
             shard_by=tuple(sink["shard_by"] or ()),
             flow=flow,

@@ -122,6 +122,7 @@ def test_rows_that_are_not_events_are_refused(tmp_path: Path) -> None:
         ({"flow": "f"}, True, "flow, agent and source belong together"),
         ({"flow": "f", "agent": "a", "source": "r"}, False, "flow is for a stream"),
         ({"flow": "f", "agent": "a", "source": "r", "memoryCapacity": "1"}, True, "its file describes the channels"),
+        ({"flow": "f", "agent": "a", "source": "r", "mergeSchema": "true"}, True, "leave out shards, shardBy, mergeS"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(given: dict[str, str], stream: bool, says: str) -> None:

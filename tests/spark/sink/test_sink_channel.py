@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import LongType, StructField, StructType
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import spillable_stream as ss
 from spillable_stream.engine.port import Put, SinkBatch
@@ -16,12 +17,37 @@ from spillable_stream.spark.sink.sink_channel import TASK_INLINE_BYTES
 from tests.spark.sink.test_sink_plan import IDS, sink_plan
 
 
-def test_channel_is_created_for_the_rows_and_widened_by_the_next_plan(tmp_path: Path) -> None:
-    wide = StructType([*IDS.fields, StructField("more", LongType())])
-    plans = [sink_plan(tmp_path / "c"), sink_plan(tmp_path / "c", wide), sink_plan(tmp_path / "c")]
+WIDE = StructType([*IDS.fields, StructField("more", LongType()), StructField("note", LongType())])
+
+
+def test_channel_is_created_for_the_rows_and_gets_columns_where_the_write_merges_schemas(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    plans = [sink_plan(path), sink_plan(path, WIDE, mergeSchema=True), sink_plan(path)]
     assert [plan.stage.schema_id for plan in plans] == [0, 1, 1]
     with ss.Channel(tmp_path / "c", create=False) as channel:
-        assert channel.schema.names == ["id", "more"]
+        assert channel.schema.names == ["id", "more", "note"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_columns_that_the_channel_does_not_have_are_refused_with_what_to_do(tmp_path: Path, stream: bool) -> None:
+    path = tmp_path / "c"
+    sink_plan(path)
+    for columns, names, them in ((2, "column 'more'", "it"), (3, "columns 'more', 'note'", "them")):
+        with pytest.raises(ss.SchemaError) as e:
+            sink_plan(path, StructType(WIDE.fields[:columns]), stream=stream)
+        assert str(e.value).startswith(
+            f"{path} does not fit the rows: it has no {names}: leave {them} out, or set the option mergeSchema to "
+            f"true, which adds {them} for good. The channel has (id: int64); what is given has (id: int64, more: "
+        )
+    with ss.Channel(path, create=False) as channel:
+        assert channel.schema.names == ["id"]
+
+
+def test_rows_that_do_not_fit_are_refused_with_the_channels_path(tmp_path: Path) -> None:
+    sink_plan(tmp_path / "c")
+    for merge in (False, True):
+        with pytest.raises(ss.SchemaError, match=f"^{tmp_path}/c does not fit the rows: .*'id'.*another type"):
+            sink_plan(tmp_path / "c", StructType([StructField("id", StringType())]), mergeSchema=merge)
 
 
 def test_task_sends_what_the_sinks_option_says_or_else_the_channels_if_that_is_less(tmp_path: Path) -> None:
