@@ -214,13 +214,14 @@ def merge_schemas(current: pa.Schema, incoming: pa.Schema) -> pa.Schema:
     """
     merged, incoming = current, stored_schema(incoming)
     names = set(current.names)  # Arrow makes the list anew each time
-    lowered = {name.lower() for name in names}
+    by_lowered = {name.lower(): name for name in names}
     for field in incoming:
         if field.name not in names:
             if not field.nullable:
                 raise mismatch(f"the new column {field.name!r} is not nullable", current, incoming)
-            if field.name.lower() in lowered:
-                raise mismatch(f"the new column {field.name!r} differs from another in case only", current, incoming)
+            if (known := by_lowered.get(field.name.lower())) is not None:
+                why = f"the new column {field.name!r} differs from {known!r} in case only: call it {known!r}"
+                raise mismatch(why, current, incoming)
             check_field(field)
             merged = merged.append(field)
     check_columns(incoming, merged, shown=current)

@@ -24,7 +24,7 @@ from spillable_stream.options import BATCH, SOURCE, parse_options
 from spillable_stream.shown_value import shown
 from spillable_stream.spark.local_path import is_file_uri, local_path
 from spillable_stream.spark.metadata import metadata_types, with_metadata
-from spillable_stream.spark.schema import struct_type
+from spillable_stream.spark.schema import naming, struct_type
 from spillable_stream.spark.source.load_identity import load_name
 from spillable_stream.spark.source.read_options import BatchOptions, StreamOptions
 from spillable_stream.spark.spark_errors import short_traces
@@ -76,17 +76,17 @@ class SpillableDataSource(DataSource):
         self._refuse_table()
         given, place = self._read_options(SOURCE, BATCH), self._place()
         creates = bool(given.get("create_if_missing"))
+        of_metadata = metadata_types(is_wanted=bool(given.get("metadata")), of_set=isinstance(place, ChannelSet))
         try:
-            with visit_to_read(_first_of(place, others_may_be_missing=creates)) as channel:
-                schema = struct_type(channel.schema)
+            path = _first_of(place, others_may_be_missing=creates)
+            with visit_to_read(path) as channel, naming(path):
+                return with_metadata(struct_type(channel.schema), of_metadata)
         except NotAChannelError as e:
             if not (e.is_missing and creates):
                 from spillable_stream.spark.source.source_channel import start_first
 
                 raise start_first(e) from None
-            schema = struct_type(EVENT_SCHEMA)
-        is_wanted = bool(given.get("metadata"))
-        return with_metadata(schema, metadata_types(is_wanted=is_wanted, of_set=isinstance(place, ChannelSet)))
+            return with_metadata(struct_type(EVENT_SCHEMA), of_metadata)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for ``spark.read``."""

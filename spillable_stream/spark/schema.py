@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -14,7 +15,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA, shown_schema
 from spillable_stream.spark.metadata import METADATA_TYPES, check_names_are_free, without_metadata
 from spillable_stream.spark.types import misread, type_in_spark
 
-__all__ = ["arrow_schema", "check_read_schema", "creation_schema", "naming_member", "struct_type"]
+__all__ = ["arrow_schema", "check_read_schema", "creation_schema", "naming", "of_set_member", "struct_type"]
 
 # What marks the structs of a variant, geometry or geography, among the metadata of a part. No part is ever null, and
 # pyarrow before 20 can't cast a struct back once its parts were nullable.
@@ -131,9 +132,18 @@ def check_read_schema(schema: StructType, channel: pa.Schema, columns: Mapping[s
             raise SchemaError(f"{why}. The channel has ({shown_schema(channel)}); the read wants ({shown_schema(own)})")
 
 
-def naming_member(path: str, error: SchemaError) -> SchemaError:
-    """Return the error of a channel of a set whose columns are not those of the read, which names the channel."""
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Let an error of a channel's columns say which channel it is: a query may read several."""
+    try:
+        yield
+    except SchemaError as e:
+        raise SchemaError(f"{path}: {e}") from None
+
+
+def of_set_member(error: SchemaError) -> SchemaError:
+    """Return the error of a channel of a set whose columns are not those of the read, with what to do."""
     return SchemaError(
-        f"{path}: {error}. All channels of a set have to have the columns of the read: give it a schema of those that "
+        f"{error}. All channels of a set have to have the columns of the read: give it a schema of those that "
         "they share, or read the channel by itself"
     )

@@ -34,6 +34,43 @@ def stream(spark: SparkSession, path: Path, schema: str = "", **options: Any) ->
 # ── a channel that is missing ───────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("inside", ["logs", "data"])
+def test_where_the_error_says_what_to_do_nobody_is_told_to_create_a_channel(tmp_path: Path, inside: str) -> None:
+    path = tmp_path / "c"
+    ss.Channel(path, minimum_required_space=0).close()
+    (path / inside).mkdir(exist_ok=True)
+    with pytest.raises(NotAChannelError) as raised:
+        SpillableDataSource({"path": str(path / inside)}).schema()
+    assert str(raised.value).endswith(f": give {path}")
+
+
+def test_where_no_channel_is_the_path_is_to_be_checked_first(tmp_path: Path) -> None:
+    (tmp_path / "orders").mkdir()
+    for path, why in ((tmp_path / "none", "it is missing"), (tmp_path / "orders", "it has no channel.json")):
+        with pytest.raises(NotAChannelError) as raised:
+            SpillableDataSource({"path": str(path)}).schema()
+        assert str(raised.value) == f"{path} is not a channel: {why}. {START_FIRST}"
+
+
+@pytest.mark.parametrize("by", ["columns", "schema of a batch", "schema of a stream"])
+def test_an_error_of_the_columns_says_which_channel_it_is(tmp_path: Path, by: str) -> None:
+    path = tmp_path / "c"
+    ss.Channel(path, schema=pa.schema([("put_time", pa.int64())]), minimum_required_space=0).close()
+    given = {"path": str(path), "metadata": "true"}
+    wanted = StructType([StructField("n", LongType())])
+    what = "the channel has a column 'put_time' of its own"
+    if by != "columns":
+        given, what = {"path": str(path)}, "the channel has no column 'n'"
+    source = SpillableDataSource(given)
+    with pytest.raises(SchemaError, match=f"^{path}: {what}"):
+        if by == "columns":
+            source.schema()
+        elif by == "schema of a batch":
+            source.reader(wanted).partitions()
+        else:
+            source.streamReader(wanted).initialOffset()
+
+
 @pytest.mark.parametrize("creates", ["false", "true"])
 @pytest.mark.parametrize("kind", ["of objects", "of a disk", "file"])
 def test_where_something_else_is_nobody_is_told_to_create_a_channel(tmp_path: Path, kind: str, creates: str) -> None:

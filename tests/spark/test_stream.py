@@ -446,7 +446,7 @@ def test_what_a_batch_read_cannot_do_is_refused(
 def test_a_column_that_differs_in_case_only_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     write = spark.range(3).selectExpr("id AS amount").write.format("spillable").option("minimumRequiredSpace", 0)
     write.mode("append").save(str(tmp_path / "c"))
-    with pytest.raises(PySparkException, match="'Amount' differs from another in case only"):
+    with pytest.raises(PySparkException, match="'Amount' differs from 'amount' in case only"):
         spark.range(3).selectExpr("id AS Amount").write.format("spillable").mode("append").save(str(tmp_path / "c"))
 
 

@@ -17,7 +17,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import ChannelPort, one_look
 from spillable_stream.errors import OptionError
 from spillable_stream.spark.channel_pool import visit_to_read
-from spillable_stream.spark.schema import check_read_schema
+from spillable_stream.spark.schema import check_read_schema, naming
 from spillable_stream.spark.source.offset import ending_id, starting_id
 from spillable_stream.spark.source.partition import TaskSource, check_loss, plan_partitions
 from spillable_stream.spark.source.read_options import BatchOptions
@@ -66,7 +66,8 @@ class SpillableBatchReader(TaskSource[BatchOptions], DataSourceReader):
             SchemaError: the channel has no such column.
         """
         with visit_to_read(self._path) as channel:
-            check_read_schema(self._schema, channel.schema, self._options.metadata_types)
+            with naming(self._path):
+                check_read_schema(self._schema, channel.schema, self._options.metadata_types)
             starting, last = self._span(channel)
             port = channel.port()
             with port.snapshot() as state:  # in which the first event is looked for too: it may not leave in between

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel_set import ChannelSet, none_fits
 from spillable_stream.errors import OptionError, SchemaError
-from spillable_stream.spark.schema import naming_member
+from spillable_stream.spark.schema import of_set_member
 from spillable_stream.spark.side_by_side import side_by_side
 from spillable_stream.spark.source.batch_reader import SpillableBatchReader
 from spillable_stream.spark.source.partition import TaskSource
@@ -61,4 +61,4 @@ class SpillableSetBatchReader(TaskSource[BatchOptions], DataSourceReader):
         try:
             return SpillableBatchReader(path, self._options, self._schema).partitions()
         except SchemaError as e:
-            raise naming_member(path, e) from None
+            raise of_set_member(e) from None

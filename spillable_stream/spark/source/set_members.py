@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from spillable_stream.channel.channel_set import ChannelSet
 from spillable_stream.errors import ChannelClosedError, DataLossError, NotAChannelError, SchemaError
 from spillable_stream.log_records import fields, log_of
-from spillable_stream.spark.schema import naming_member
+from spillable_stream.spark.schema import of_set_member
 from spillable_stream.spark.side_by_side import MOST_SIDE_BY_SIDE, side_by_side
 from spillable_stream.spark.source.offset import OffsetJson
 from spillable_stream.spark.source.read_options import StreamOptions
@@ -56,11 +56,11 @@ class Member:
     committed: OffsetJson | None = None
 
     def call(self, what: Callable[[SpillableStreamReader], T]) -> T:
-        """Call the reader; an error of its columns names the channel."""
+        """Call the reader; an error of its columns says what a set needs."""
         try:
             return what(self.reader)
         except SchemaError as e:
-            raise naming_member(self.path, e) from None
+            raise of_set_member(e) from None
 
 
 class SetMembers(Mapping[str, Member]):
@@ -144,7 +144,7 @@ class SetMembers(Mapping[str, Member]):
         try:
             require_fit(path, self._schema, self._options)
         except SchemaError as e:
-            raise naming_member(path, e) from None
+            raise of_set_member(e) from None
 
     def _create(self, path: str) -> None:
         make_channel(path, self._schema, self._options).close()

@@ -9,7 +9,7 @@ from spillable_stream.channel.consumer import Consumer
 from spillable_stream.errors import CheckpointMismatchError, NotAChannelError, StorageError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.metadata import without_metadata
-from spillable_stream.spark.schema import check_read_schema, creation_schema
+from spillable_stream.spark.schema import check_read_schema, creation_schema, naming
 from spillable_stream.spark.source.checkpoint_check import check_end, check_new_group, not_the_default
 from spillable_stream.spark.source.first_batch import high_water_of
 from spillable_stream.spark.source.load_identity import LoadIdentity
@@ -22,12 +22,15 @@ __all__ = ["START_FIRST", "SourceChannel", "make_channel", "require_fit", "start
 
 _log = log_of(__name__)
 
-START_FIRST = "Start what puts to it first; or let a stream create it, with the option createIfMissing"
+START_FIRST = "Check the path; start what puts to it first, or let a stream create it, with the option createIfMissing"
+_SAYS_NO_MORE = ("it is missing", "it has no channel.json")  # how an error ends that does not say what to do
 
 
 def start_first(error: NotAChannelError) -> NotAChannelError:
     """Return the error for a source without a channel: with what to do, where one can be created."""
-    return NotAChannelError(f"{error}. {START_FIRST}", is_missing=True) if error.is_missing else error
+    if not (error.is_missing and str(error).endswith(_SAYS_NO_MORE)):
+        return error
+    return NotAChannelError(f"{error}. {START_FIRST}", is_missing=True)
 
 
 def make_channel(path: str, schema: StructType, options: StreamOptions) -> Channel:
@@ -49,7 +52,7 @@ def require_fit(path: str, schema: StructType, options: StreamOptions) -> None:
     Raises:
         SchemaError: it has not.
     """
-    with Channel(path, create=False, readonly=True) as channel:
+    with Channel(path, create=False, readonly=True) as channel, naming(path):
         check_read_schema(schema, channel.schema, options.metadata_types)
 
 
@@ -91,7 +94,8 @@ class SourceChannel:
         """
         channel = self._open_or_create()
         try:
-            check_read_schema(self._schema, channel.schema, self._options.metadata_types)
+            with naming(self._path):
+                check_read_schema(self._schema, channel.schema, self._options.metadata_types)
         except BaseException:
             channel.close(checkpoint=False, flush=False)
             raise

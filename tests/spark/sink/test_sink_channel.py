@@ -43,6 +43,13 @@ def test_columns_that_the_channel_does_not_have_are_refused_with_what_to_do(tmp_
         assert channel.schema.names == ["id"]
 
 
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_column_that_differs_in_case_only_is_refused_with_the_channels_name_of_it(tmp_path: Path, merge: bool) -> None:
+    sink_plan(tmp_path / "c")
+    with pytest.raises(ss.SchemaError, match="the new column 'ID' differs from 'id' in case only: call it 'id'"):
+        sink_plan(tmp_path / "c", StructType([StructField("ID", LongType())]), mergeSchema=merge)
+
+
 def test_rows_that_do_not_fit_are_refused_with_the_channels_path(tmp_path: Path) -> None:
     sink_plan(tmp_path / "c")
     for merge in (False, True):
