@@ -287,7 +287,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("txnVersion", (SINK,), None, integer(0), _EVENTS_OR_NONE,
            "The version, which must grow, such as the batch ID in `foreachBatch`."),
     Option("mergeSchema", (SINK,), False, boolean, _BOOLEAN,
-           "Whether columns that the channel does not have are added to it, for good. Otherwise such rows are refused."),
+           "Whether a channel gets the columns of the rows that it does not have, for good. Otherwise the rows are "
+           "refused."),
     Option("ttl", (SINK, PRODUCER), None, duration_above_zero, f"{DURATION_RANGE}; more than 0",
            "For how long events count after their commit: takes pass over them after that. Default: forever."),
     Option("ttlColumn", (SINK,), None, not_empty, "the name of a column",

@@ -44,7 +44,7 @@ def test_where_the_error_says_what_to_do_nobody_is_told_to_create_a_channel(tmp_
     assert str(raised.value).endswith(f": give {path}")
 
 
-def test_where_no_channel_is_the_path_is_to_be_checked_first(tmp_path: Path) -> None:
+def test_where_no_channel_is_a_user_is_told_to_check_the_path_first(tmp_path: Path) -> None:
     (tmp_path / "orders").mkdir()
     for path, why in ((tmp_path / "none", "it is missing"), (tmp_path / "orders", "it has no channel.json")):
         with pytest.raises(NotAChannelError) as raised:

@@ -37,8 +37,8 @@ __all__ = ["plan_sharded_sink", "shard_path"]
 def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> ShardedPlan:
     """Open or create the channels for rows, and return how to write them.
 
-    None is created, or gets columns, before the rows are known to fit those that are there. None is created before these are
-    open, and all of the others can be created. Options are stored in all of them, or in none.
+    None is created, or gets columns, before the rows are known to fit those that are there. None is created before
+    these are open, and all of the others can be created. Options are stored in all of them, or in none.
 
     Args:
         path: the path that the channels' paths begin with.

@@ -16,7 +16,6 @@ from spillable_stream.format.batch import encode_batch
 from spillable_stream.spark.sink.sink_channel import TASK_INLINE_BYTES
 from tests.spark.sink.test_sink_plan import IDS, sink_plan
 
-
 WIDE = StructType([*IDS.fields, StructField("more", LongType()), StructField("note", LongType())])
 
 
@@ -44,7 +43,9 @@ def test_columns_that_the_channel_does_not_have_are_refused_with_what_to_do(tmp_
 
 
 @pytest.mark.parametrize("merge", [False, True])
-def test_a_column_that_differs_in_case_only_is_refused_with_the_channels_name_of_it(tmp_path: Path, merge: bool) -> None:
+def test_a_column_that_differs_in_case_only_is_refused_with_the_channels_name_of_it(
+    tmp_path: Path, merge: bool
+) -> None:
     sink_plan(tmp_path / "c")
     with pytest.raises(ss.SchemaError, match="the new column 'ID' differs from 'id' in case only: call it 'id'"):
         sink_plan(tmp_path / "c", StructType([StructField("ID", LongType())]), mergeSchema=merge)
