@@ -276,8 +276,8 @@ OPTIONS: tuple[Option, ...] = (
            "Whether to add the columns `write_order_id`, `transaction_id` and `put_time`; for several channels also "
            "`channel`."),
     Option("createIfMissing", (SOURCE,), False, boolean, _BOOLEAN,
-           "Whether a stream creates a channel that is missing: with the schema it is given, that of its set, or for "
-           "events."),
+           "Whether a stream with a new checkpoint creates a channel that is missing: with the schema it is given, "
+           "that of its set, or for events."),
     Option("asyncProgressTrackingEnabled", (SOURCE,), False, boolean, _BOOLEAN,
            "Set it if the query has Spark's option of this name: then only its own commit ends a batch."),
     Option("ownerTimeout", (SOURCE,), 10.0, duration, _SECONDS,

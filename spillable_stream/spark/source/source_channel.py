@@ -23,6 +23,7 @@ __all__ = ["START_FIRST", "SourceChannel", "make_channel", "require_fit", "start
 _log = log_of(__name__)
 
 START_FIRST = "Check the path; start what puts to it first, or let a stream create it, with the option createIfMissing"
+_PUT_BACK = "The query has a checkpoint of a channel that was there: put that back, or use a new checkpointLocation"
 _SAYS_NO_MORE = ("it is missing", "it has no channel.json")  # how an error ends that does not say what to do
 
 
@@ -66,6 +67,9 @@ class SourceChannel:
         group: the query's group.
         start: where the query begins if it is new.
         load: for which ``load()`` the source reads.
+
+    Attributes:
+        query_is_new: whether the query has no checkpoint; None if that is not known. Only then a channel is created.
     """
 
     def __init__(
@@ -83,10 +87,11 @@ class SourceChannel:
         self._group = group
         self._start = start
         self._load = load
+        self.query_is_new: bool | None = None
         self._is_lacking = False  # the checkpoint's group, which the query has yet to continue without
 
     def open(self) -> Channel:
-        """Open the channel; create it if that is missing and the options say so.
+        """Open the channel; create it if that is missing, the query is new, and the options say so.
 
         Raises:
             NotAChannelError: there is none.
@@ -105,7 +110,9 @@ class SourceChannel:
         try:
             return Channel(self._path, create=False)
         except NotAChannelError as e:
-            if not (e.is_missing and self._options.create_if_missing):
+            if e.is_missing and self.query_is_new is False:
+                raise NotAChannelError(f"{e}. {_PUT_BACK}", is_missing=True) from None
+            if not (e.is_missing and self.query_is_new and self._options.create_if_missing):
                 raise start_first(e) from None
             return make_channel(self._path, self._schema, self._options)
         except StorageError as e:

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spillable_stream.engine.port import ChannelPort, QueryNote, one_look
+from spillable_stream.errors import NotAChannelError
 from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.progress.offset_report import OffsetReport
 from spillable_stream.spark.source.batch_plan import plan_batch
@@ -88,7 +89,9 @@ class SpillableStreamReader(TaskSource[StreamOptions], DataSourceStreamReader, S
         A group that the options name is created if it is missing. It has no owner until Spark asks where the first
         batch ends.
         """
-        query, channel = self._query, self._query.channel()
+        query = self._query
+        query.source.query_is_new = True
+        channel = query.channel()
         begin = query.start.position(channel)
         query.position.begin(begin)
         return query.to_json(Offset(channel.uuid, begin, group=query.group.label, reset=query.start.reset))
@@ -112,8 +115,14 @@ class SpillableStreamReader(TaskSource[StreamOptions], DataSourceStreamReader, S
 
     @_held
     def prepareForTriggerAvailableNow(self) -> None:
-        """Record where the channel ends now: the query stops there."""
-        self._query.port().deliver()
+        """Record where the channel ends now: the query stops there. One that is yet to be created has no events."""
+        try:
+            self._query.port().deliver()
+        except NotAChannelError as e:
+            if not (e.is_missing and self._options.create_if_missing):
+                raise
+            self._target = 0
+            return
         with self._query.port().snapshot() as state:
             self._target = state.last_id
 
@@ -142,6 +151,7 @@ class SpillableStreamReader(TaskSource[StreamOptions], DataSourceStreamReader, S
             CheckpointMismatchError: the query can't continue from there (`checkpoint_check`).
         """
         query = self._query
+        query.source.query_is_new = start is None and query.position.phase is Phase.UNHEARD
         query.port().deliver()  # also of an idle query: nobody else may come
         given = None if start is None else query.parse(start)
         if given is not None:
@@ -204,12 +214,14 @@ class SpillableStreamReader(TaskSource[StreamOptions], DataSourceStreamReader, S
             DataLossError: events in the range were lost or removed, and ``failOnDataLoss`` is set.
         """
         self._idle.are_over()
+        self._query.source.query_is_new = False
         return plan_batch(self._query, self._query.parse(start), self._query.parse(end))
 
     @_held
     def commit(self, end: OffsetJson) -> None:
         """Commit the take of everything up to ``end``, which Spark has committed."""
         self._idle.are_over()
+        self._query.source.query_is_new = False
         query, done = self._query, self._query.parse(end)
         query.check_history(done, done.event_id)
         query.hear(done, done.event_id)

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 import spillable_stream as ss
-from spillable_stream.errors import DataLossError, OptionError, SchemaError
+from spillable_stream.errors import DataLossError, NotAChannelError, OptionError, SchemaError
+from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.source.idle_polls import IdlePolls
 from spillable_stream.spark.source.read_limits import ReadAllAvailable
@@ -386,3 +387,40 @@ def test_query_continues_with_its_columns_when_the_channel_gets_more(tmp_path: P
         (part,) = source(channel, group="new").partitions(start, reader.latestOffset(start))
         (batch,) = source(channel, group="new").read(part)
         assert batch.to_pylist() == [{"a": 1, "b": "x", "c": None}, {"a": 2, "b": "y", "c": 0.5}]
+
+
+# ── a channel that is missing ───────────────────────────────────────────────────────────────
+
+
+def creating(path: Path) -> SpillableStreamReader:
+    return SpillableStreamReader(str(path), StreamOptions.of({"create_if_missing": True}), struct_type(EVENT_SCHEMA))
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+@pytest.mark.parametrize("call", ["latestOffset", "partitions", "commit"])
+def test_query_with_a_checkpoint_creates_no_channel_in_the_place_of_its_own(
+    tmp_path: Path, call: str, available_now: bool
+) -> None:
+    path = tmp_path / "c"
+    first = creating(path)
+    start = first.initialOffset()
+    first.stop()
+    path.rename(tmp_path / "elsewhere")
+    again = creating(path)
+    if available_now:
+        again.prepareForTriggerAvailableNow()
+    with pytest.raises(NotAChannelError, match=r"it is missing\. .* put that back, or use a new checkpointLocation"):
+        getattr(again, call)(*[start] * (2 if call == "partitions" else 1))
+    assert not path.exists()
+
+
+def test_query_that_creates_its_channel_ends_there_with_available_now(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    reader = creating(path)
+    reader.prepareForTriggerAvailableNow()
+    assert not path.exists()
+    start = reader.initialOffset()
+    with ss.Channel(path, create=False) as channel:
+        put(channel, 1)
+    assert reader.latestOffset(start) == start
+    reader.stop()
