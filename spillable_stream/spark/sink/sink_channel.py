@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.due_time import require_delays, require_orderable
 from spillable_stream.channel.several_channels import PlannedChannel, check_channel
+from spillable_stream.channel.stored_options import stored_together
 from spillable_stream.channel.stored_schema import widened
 from spillable_stream.engine.port import one_look
 from spillable_stream.errors import NotAChannelError, SchemaError
@@ -88,9 +89,10 @@ def _open(path: str, options: SinkOptions, stored: pa.Schema) -> Iterator[Channe
     added = stored if options.merge_schema else None
     with contextlib.ExitStack() as stack:
         try:
-            channel = stack.enter_context(visit(path, create=False, schema=added, **options.of_channel))
-            if added is None:
-                _require_columns(channel, path, options, stored)
+            with stored_together():  # a write that is refused leaves the options as they were
+                channel = stack.enter_context(visit(path, create=False, schema=added, **options.of_channel))
+                if added is None:
+                    _require_columns(channel, path, options, stored)
         except SchemaError as e:
             raise _naming(path, e) from e
         yield channel

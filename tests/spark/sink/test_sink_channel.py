@@ -58,6 +58,19 @@ def test_rows_that_do_not_fit_are_refused_with_the_channels_path(tmp_path: Path)
             sink_plan(tmp_path / "c", StructType([StructField("id", StringType())]), mergeSchema=merge)
 
 
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_write_that_is_refused_leaves_the_channels_options_as_they_were(tmp_path: Path, merge: bool) -> None:
+    sink_plan(tmp_path / "c", transactionCapacity=5)
+    for schema in (StructType([StructField("id", StringType())]), *([] if merge else [WIDE])):
+        with pytest.raises(ss.SchemaError):
+            sink_plan(tmp_path / "c", schema, mergeSchema=merge, transactionCapacity=7)
+    with ss.Channel(tmp_path / "c", create=False) as channel:
+        assert channel.options["transaction_capacity"] == 5
+    sink_plan(tmp_path / "c", WIDE, mergeSchema=True, transactionCapacity=7)
+    with ss.Channel(tmp_path / "c", create=False) as channel:
+        assert channel.options["transaction_capacity"] == 7
+
+
 def test_task_sends_what_the_sinks_option_says_or_else_the_channels_if_that_is_less(tmp_path: Path) -> None:
     path = tmp_path / "c"
     assert sink_plan(path).max_inline_bytes == TASK_INLINE_BYTES
