@@ -51,9 +51,10 @@ def out_of_place(layout: Layout, directory: Path) -> ChannelClosedError:
         layout: the channel's files.
         directory: the directory.
     """
+    what = "it" if directory == layout.path else f"the channel {layout.path}"
     return ChannelClosedError(
-        f"{directory} was moved, removed or replaced, or its disk unmounted, while the channel {layout.path} was open; "
-        "close the handle, and open the channel where it is now"
+        f"{directory} was moved, removed or replaced, or its disk unmounted, while {what} was open; close the handle, "
+        "and open the channel where it is now"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream.engine.local import local_plans
-from spillable_stream.errors import CorruptionError, DataLossError, UnsafeStoreError
+from spillable_stream.errors import ChannelClosedError, CorruptionError, DataLossError, UnsafeStoreError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.log.salvage import salvage
 from spillable_stream.objects.slots import slot_key
@@ -157,6 +158,18 @@ def test_a_batch_read_misses_exactly_what_was_taken_before_memory_moved(
     assert lenient() == [*numbered(1, 5), *numbered(16, 30)]  # the file of the first five is still there
     missed = re.findall(r"the events (\d+) to (\d+) are gone .*; the read continues without them", caplog.text)
     assert [i for first, last in missed for i in range(int(first), int(last) + 1)] == [*range(6, 16)]
+
+
+def test_a_task_under_which_the_channel_was_moved_fails_and_misses_nothing_silently(tmp_path: Path) -> None:
+    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        put(channel, *numbered(1, 5))
+        schema = struct_type(channel.schema)
+    (part,) = SpillableBatchReader(str(tmp_path / "c"), BatchOptions.of({}), schema).partitions()
+    with contextlib.closing(part.plan.open()) as events:
+        (tmp_path / "c").rename(tmp_path / "elsewhere")
+        task = TaskReader(events, None, BatchOptions.of({"fail_on_data_loss": False}))
+        with pytest.raises(ChannelClosedError, match="was moved, removed or replaced"):
+            list(task.read(*part.plan.extents))
 
 
 def test_a_micro_batch_keeps_its_events_though_others_left_and_memory_moved(channel: ss.Channel) -> None:
