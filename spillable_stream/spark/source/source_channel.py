@@ -69,7 +69,8 @@ class SourceChannel:
         load: for which ``load()`` the source reads.
 
     Attributes:
-        query_is_new: whether the query has no checkpoint; None if that is not known. Only then a channel is created.
+        query_is_new: whether the query has no checkpoint, as far as Spark tells: one of whose first batch it has no
+            commit looks new. None if it has not told yet. A channel is created only for a new one.
     """
 
     def __init__(
