@@ -15,7 +15,7 @@ from spillable_stream.channel.group_reader import GroupReader
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.groups import create_group
+from spillable_stream.engine.groups import create_group, record_owner
 from spillable_stream.engine.process_owners import timeout_for
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.seeking import Choose, Seek, checked_position
@@ -120,7 +120,7 @@ class Consumer:
             raise
 
     def _take_over(self, create: Callable[[], object], resume: bool) -> None:
-        """Create the group, or roll back what a former owner left in flight.
+        """Create the group; or roll back what a former owner left in flight, and record that an owner came.
 
         Every commit of the group's takes proves under the commit lock that its owner still is the owner. So once this
         owner has held the lock, those of a former owner, or on its behalf, are done or will be refused.
@@ -128,11 +128,15 @@ class Consumer:
         with self._engine.committing():
             self._ownership.require()
         with self._known as state:  # as it was found under the lock
-            known, orphans = self.group in state.groups, state.open_takes(self.group)
-        if not known:
+            known, orphans = state.groups.get(self.group), state.open_takes(self.group)
+            idle_ms = 0 if known is None else known.idle_ms
+        if known is None:
             create()
         elif orphans and not resume:
             self._engine.commit(Rollback(orphans))
+        if idle_ms:
+            with suppress(*REFUSALS):  # then upkeep may see it
+                record_owner(self._engine, self.group)
 
     def __repr__(self) -> str:
         return f"Consumer({self.group!r})"

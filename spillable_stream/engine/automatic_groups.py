@@ -10,7 +10,8 @@ has had no owner for `autoGroupTtl`. Only time counts in which somebody had the 
              its owner is gone
 
 How long it has been idle is counted in memory and recorded in the log now and then, so that the count outlives the
-process. A crash costs it what was not recorded yet, never more than a hundredth of the time or a minute.
+process. A crash costs it what was not recorded yet, never more than a hundredth of the time or a minute. An owner that
+comes records that it came: it may go, as a query that finds nothing does, before anybody looks.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ __all__ = [
     "existing_group",
     "has_stayed",
     "have_left",
+    "record_owner",
     "record_plan",
     "starting_position",
 ]
@@ -76,6 +77,19 @@ def create_group(
         engine.upkeep.ensure()
     with engine.follower.as_known as state:  # it was just committed
         return state.groups[group].position if group in state.groups else position  # it was dropped meanwhile
+
+
+def record_owner(engine: Engine, group: str) -> None:
+    """Record that an automatic group has an owner: one that goes soon may go before any upkeep looks at the group.
+
+    Args:
+        engine: the channel.
+        group: the group, owned by the caller.
+
+    Raises:
+        StorageError: the file system refused.
+    """
+    engine.commit(Control(FrameType.GROUP, GroupRecord(group=group, idle=0)))
 
 
 def record_plan(engine: Engine, group: str) -> None:

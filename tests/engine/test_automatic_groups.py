@@ -9,10 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from spillable_stream import Channel
+from spillable_stream import Channel, DiskSpaceError
+from spillable_stream.channel import consumer
 from spillable_stream.engine import automatic_groups
 from spillable_stream.engine.automatic_groups import UNPLANNED_SECONDS
 from spillable_stream.engine.group_owners import OwnerSeen
@@ -98,6 +100,23 @@ def test_an_owner_that_comes_and_goes_between_two_looks_is_noticed(channel: Chan
     give_up(channel, "auto-a")
     pass_time(groups, DAY_MS - LOOK_MS)
     assert names(channel) == {"auto-a"}
+
+
+def test_an_owner_that_comes_and_goes_while_nobody_looks_is_noticed(channel: Channel) -> None:
+    """So does a query that finds no events, if it ends within a second, and no other process has the channel open."""
+    make_automatic(channel, "auto-a")
+    pass_time(look_after(channel), DAY_MS // 2)
+    channel.consumer("auto-a")
+    give_up(channel, "auto-a")
+    pass_time(look_after(channel), DAY_MS - LOOK_MS)  # another process, which knows what the log says
+    assert names(channel) == {"auto-a"}
+
+
+def test_an_owner_comes_though_the_disk_has_no_room_to_note_it(channel: Channel) -> None:
+    make_automatic(channel, "auto-a")
+    pass_time(look_after(channel), DAY_MS // 2)
+    with mock.patch.object(consumer, "record_owner", side_effect=DiskSpaceError("full")):
+        assert channel.consumer("auto-a").available()
 
 
 def test_a_batch_that_is_planned_between_two_looks_is_noticed(channel: Channel) -> None:

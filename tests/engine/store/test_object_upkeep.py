@@ -112,6 +112,19 @@ def test_an_owner_that_comes_and_goes_between_two_looks_is_seen(open_handle: Ope
         time.now += 60
 
 
+def test_an_owner_that_comes_and_goes_while_nobody_looks_is_seen(open_handle: Open, time: FakeTime) -> None:
+    channel = open_handle(auto_group_ttl=36_000)
+    make_automatic(channel, "auto-a")
+    for _ in range(6):
+        upkeep_of(channel).run_once()
+        time.now += 600
+    channel.close()
+    other = open_handle()
+    assert other.engine().follow().groups["auto-a"].idle_ms > 0
+    Consumer(other.engine(), "auto-a", resume=True).close()
+    assert other.engine().follow().groups["auto-a"].idle_ms == 0
+
+
 def test_the_time_without_an_owner_adds_up_over_handles_that_are_open_for_a_short_time_each(
     open_handle: Open, time: FakeTime
 ) -> None:
