@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,13 @@ def _lose_memory_and_hints(path: Path) -> None:
 _FATES = [*map(FATES.__getitem__, ["", "", "reboot", "memory is lost"]), _lose_memory_and_hints]
 
 
-@pytest.mark.parametrize("seed", range(1, 1 + sized(ci=4, full=200)))
-@pytest.mark.parametrize("configuration", [*CONFIGURATIONS, f"{SINKING}disk", f"{SINKING}tiny memory"])
+@pytest.mark.parametrize(
+    ("configuration", "seed"),
+    [
+        *product(CONFIGURATIONS, range(1, 1 + sized(ci=4, full=200))),
+        *product([f"{SINKING}disk", f"{SINKING}tiny memory"], range(1, 1 + sized(ci=2, full=200))),
+    ],
+)
 def test_after_every_step_the_channel_is_what_the_ledger_says(
     shared_memory: Path, configuration: str, seed: int
 ) -> None:
