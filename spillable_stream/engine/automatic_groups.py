@@ -27,6 +27,7 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_changes import GroupChanges, drop_of
 from spillable_stream.engine.group_owners import GroupHold, GroupOwners, OwnerSeen
 from spillable_stream.engine.log_port import Log
+from spillable_stream.engine.one_look import one_look
 from spillable_stream.errors import GroupOwnedError, OptionError, SpillableError, StorageError
 from spillable_stream.format.record import GroupRecord
 from spillable_stream.log_records import fields, log_of
@@ -177,9 +178,10 @@ class AutomaticGroups:
             return []
         self._log.require_in_place()
         looked_at = nsmallest(most, due, key=self._looked_at)
-        for name in looked_at:
-            with contextlib.suppress(StorageError):  # nobody knows whether it has an owner
-                self._look_at(name, *groups[name])
+        with one_look():  # in a store, each look is some requests
+            for name in looked_at:
+                with contextlib.suppress(StorageError):  # nobody knows whether it has an owner
+                    self._look_at(name, *groups[name])
         return looked_at
 
     def _looked_at(self, name: str) -> int:

@@ -112,6 +112,24 @@ def test_an_owner_that_comes_and_goes_between_two_looks_is_seen(open_handle: Ope
         time.now += 60
 
 
+def test_looks_at_many_groups_ask_the_store_as_little_as_at_one(open_handle: Open, time: FakeTime) -> None:
+    asked = []
+    channel = open_handle()
+    for i in range(20):
+        make_automatic(channel, f"auto-{i}")
+        if i in (0, 19):
+            upkeep_of(channel).run_once()
+            time.now += 60
+            requests = store_of(channel).requests
+            before = len(requests)
+            upkeep_of(channel).run_once()
+            time.now += 30
+            channel.close(checkpoint=False)
+            asked.append(len(requests) - before)
+            channel = open_handle()
+    assert asked[1] <= asked[0] + 5
+
+
 def test_an_owner_that_comes_and_goes_while_nobody_looks_is_seen(open_handle: Open, time: FakeTime) -> None:
     channel = open_handle(auto_group_ttl=36_000)
     make_automatic(channel, "auto-a")
