@@ -268,13 +268,14 @@ class Exec(EventSource):
             What is left, and whether the rest is stored: not where a channel refuses and the source is being stopped.
         """
         lines = split_lines(data, drop_cr=True)
-        count, done = len(lines.starts), 0
-        while count - done >= self._batch_size or (everything and done < count):
-            last = min(done + self._batch_size, count)
-            batch = event_batch(lines.bodies.slice(done, last - done))
+        count = len(lines.starts) if everything else len(lines.starts) // self._batch_size * self._batch_size
+        if not count:
+            return data, is_stored
+        events = event_batch(lines.bodies.slice(0, count))  # at once: each small batch by itself would cost as much
+        for first in range(0, count, self._batch_size):
+            batch = events.slice(first, self._batch_size)
             is_stored = put_held(self, processor, batch, self._stopping, is_behind=not is_stored)
-            done = last
-        return data[lines.end_of(done) :], is_stored
+        return data[lines.end_of(count) :], is_stored
 
     def _cut_off(self, process: subprocess.Popen[bytes]) -> None:
         """End the command before its end."""

@@ -11,6 +11,7 @@ import pytest
 
 from spillable_stream.errors import ChannelFullError, OptionError, StorageError
 from spillable_stream.flow.sources import exec as exec_module
+from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.exec import Exec
 from spillable_stream.flow.sources.held import lose_unstored
 from tests.support.flow_processors import KeptBatches, Routed
@@ -31,6 +32,21 @@ def test_each_line_is_an_event_in_batches() -> None:
     kept = run("seq 45", batch_timeout=60_000)
     assert kept.bodies() == [str(i).encode() for i in range(1, 46)]
     assert [b.num_rows for b in kept.batches[0]] == [20, 20, 5]
+
+
+def test_small_batches_of_one_read_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made each by itself, those that were read behind a full channel held up a stop for half a minute."""
+    made: list[int] = []
+
+    def make(bodies: Any) -> Any:
+        made.append(len(bodies))
+        return event_batch(bodies)
+
+    monkeypatch.setattr(exec_module, "event_batch", make)
+    kept = run("seq 1001", batch_size=2)
+    assert [b.num_rows for b in kept.batches[0]] == [2] * 500 + [1]
+    assert kept.bodies() == [str(i).encode() for i in range(1, 1002)]
+    assert sum(made) == 1001 and len(made) < 50
 
 
 def test_without_a_shell_quotes_mean_nothing_and_with_one_they_do() -> None:
