@@ -141,7 +141,8 @@ class TapServer:
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._socket = None
-        self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # what is left there is removed by the next agent that starts
+            self._path.unlink()
         if self._accepting is not None:
             self._accepting.join()
         for thread in self._showing:

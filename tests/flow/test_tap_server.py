@@ -158,6 +158,19 @@ def test_a_directory_that_takes_no_socket_is_named(
     server.stop()
 
 
+def test_taps_end_though_their_socket_cannot_be_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", os.path.relpath(tmp_path))
+    server = TapServer(flow.Agent(sources=[], sinks=[], name="a2"))
+    server.start()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    server.stop()
+    assert server._accepting is not None and not server._accepting.is_alive()
+
+
 def test_an_agent_that_starts_removes_the_sockets_of_those_that_were_killed(source: Given, tmp_path: Path) -> None:
     directory = socket_directory()
     (running,) = directory.iterdir()
