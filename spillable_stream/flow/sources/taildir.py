@@ -200,14 +200,22 @@ class TailDir(NumberedSource[_FileBatch]):
         return _FileBatch(batch=batch, note=note, is_repeated=True, file=None, after=after)
 
     def _read_span(self, span: Span, after: Mark) -> bytes | None:
-        """Return the bytes of a batch, from its file or from the copy that was created before it was truncated."""
+        """Return the bytes of a batch, from its file or from the copy that was created before it was truncated.
+
+        None if they are gone; raises StorageError where the disk can't read its file, which may have them.
+        """
         own = [f for f in self._files if f.mark.inode == span.inode]
         for file in [*own, *self._files]:
             try:
-                if file.continues(after):
-                    return os.pread(file.open(), span.end - span.start, span.start)
-            except (FileNotFoundError, StorageError):
+                is_found = file.continues(after)
+            except FileNotFoundError:
                 continue
+            except StorageError:
+                if file in own:
+                    raise
+                continue
+            if is_found:
+                return file.read_at(span.start, span.end - span.start)
         return None
 
     def close(self) -> None:

@@ -148,7 +148,7 @@ class TailedFile:
             return None
         start = 0 if mark.position < HEAD_BYTES else mark.position - TAIL_BYTES
         before_bytes = mark.position - start
-        found = self._read_at(start, before_bytes + size_bytes)
+        found = self.read_at(start, before_bytes + size_bytes)
         before, data = found[:before_bytes], found[before_bytes:]
         if len(before) < before_bytes:
             return None
@@ -158,7 +158,7 @@ class TailedFile:
         if start == 0:
             first = found[:HEAD_BYTES]
         elif mark.head_bytes < HEAD_BYTES:  # Flume's position file does not have them
-            first = self._read_at(0, HEAD_BYTES)
+            first = self.read_at(0, HEAD_BYTES)
         return Chunk(mark, first, before, data)
 
     def mark_at(self, position: int) -> Mark:
@@ -168,7 +168,7 @@ class TailedFile:
             FileNotFoundError, StorageError: as `open`.
         """
         start = max(0, position - TAIL_BYTES)
-        head, tail = self._read_at(0, min(HEAD_BYTES, position)), self._read_at(start, position - start)
+        head, tail = self.read_at(0, min(HEAD_BYTES, position)), self.read_at(start, position - start)
         return Mark(self.mark.inode, position, len(head), crc32(head), len(tail), crc32(tail))
 
     def continues(self, mark: Mark) -> bool:
@@ -181,7 +181,7 @@ class TailedFile:
             return False
         if not mark.tail_bytes:  # an old position file: there is nothing to compare
             return False
-        tail = self._read_at(mark.position - mark.tail_bytes, mark.tail_bytes)
+        tail = self.read_at(mark.position - mark.tail_bytes, mark.tail_bytes)
         return crc32(tail) == mark.tail and self.begins_as(mark)
 
     def begins_as(self, mark: Mark) -> bool:
@@ -190,7 +190,7 @@ class TailedFile:
         Raises:
             FileNotFoundError, StorageError: as `open`.
         """
-        head = self._read_at(0, mark.head_bytes)
+        head = self.read_at(0, mark.head_bytes)
         return len(head) == mark.head_bytes and crc32(head) == mark.head
 
     def is_part_of(self, other: TailedFile) -> bool:
@@ -202,11 +202,17 @@ class TailedFile:
         size = os.fstat(self.open()).st_size
         start = max(0, size - TAIL_BYTES)
         return all(
-            self._read_at(at, length) == other._read_at(at, length)
+            self.read_at(at, length) == other.read_at(at, length)
             for at, length in ((0, min(size, HEAD_BYTES)), (start, size - start))
         )
 
-    def _read_at(self, offset: int, size_bytes: int) -> bytes:
+    def read_at(self, offset: int, size_bytes: int) -> bytes:
+        """Return bytes of the file, fewer at its end.
+
+        Raises:
+            FileNotFoundError: as `open`.
+            StorageError: it can't be opened or read.
+        """
         try:
             return os.pread(self.open(), size_bytes, offset)
         except FileNotFoundError:

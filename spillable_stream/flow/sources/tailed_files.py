@@ -227,7 +227,7 @@ class TailedFiles:
         heads = {f.mark.head_bytes for f in self._files.values() if f.mark.tail_bytes}
         if not heads:
             return None
-        first = os.pread(file.open(), HEAD_BYTES, 0)
+        first = file.read_at(0, HEAD_BYTES)
         sums = {(size, crc32(first[:size])) for size in heads if size <= len(first)}
         alike = (f for f in self._others(file) if (f.mark.head_bytes, f.mark.head) in sums)
         return next((f for f in alike if file.continues(f.mark)), None)
@@ -247,9 +247,11 @@ class TailedFiles:
         if found is None:
             was_open = file.is_open
             try:
-                found = os.pread(file.open(), HEAD_BYTES, 0)
+                file.open()
             except (FileNotFoundError, StorageError):
                 found = b""
+            else:
+                found = file.read_at(0, HEAD_BYTES)
             if not was_open:
                 file.close()
             self._firsts[file.mark.inode] = found

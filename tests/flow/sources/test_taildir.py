@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,33 @@ def test_a_batch_that_is_gone_after_a_crash_is_named(logs: Path, caplog: pytest.
     again = opened(source(logs), kept)
     assert "the bytes 0 to 2 of" in caplog.text and "may be in some channels only, and are gone" in caplog.text
     assert list(again.missed) == [f"{logs}/app.log is gone, and some channels have not got its bytes 0 to 2"]
+
+
+@pytest.mark.parametrize("reads", [0, 1, 2])
+def test_a_batch_that_a_disk_cannot_read_after_a_crash_is_not_gone_and_its_file_is_named(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, reads: int
+) -> None:
+    append(logs / "app.log", "1\n")
+    kept = KeptBatches(2)
+    kept.full = {1}
+    with pytest.raises(DeliveryError):
+        opened(source(logs), kept).poll(kept)
+    kept.full = set()
+    calls, pread = count(), os.pread
+
+    def refuse(descriptor: int, size: int, offset: int) -> bytes:
+        if next(calls) >= reads:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(descriptor, size, offset)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "pread", refuse)
+        with pytest.raises(StorageError, match=rf"can't read {logs}/app\.log at 0 .Input/output error"):
+            opened(source(logs), kept)
+    again = opened(source(logs), kept)
+    read_all(again, kept)
+    assert kept.bodies(0) == kept.bodies(1) == [b"1"]
+    assert not again.missed
 
 
 def test_a_file_that_cannot_be_read_is_missed_and_the_others_are_read(
