@@ -243,7 +243,14 @@ class Export:
         except ChannelBusyError:
             self._write_plan()
             raise
-        _rename_durably(temporary, self._out)
+        os.replace(temporary, self._out)
+        try:
+            sync_directory(self._out.parent)
+        except OSError as e:
+            raise StorageError(
+                f"{self._out} is whole, but the disk could not sync its name ({e.strerror}), so a power cut may take "
+                "it away: check the disk, and export once more with --yes"
+            ) from e
         self._clear()
         with suppress(OSError):  # something else is there, too
             self._directory.rmdir()

@@ -237,6 +237,29 @@ def test_an_export_that_a_full_disk_refuses_leaves_no_half_of_a_file_there(
     assert len(bodies(tmp_path / "f.jsonl")) == 20
 
 
+def test_a_file_whose_name_the_disk_could_not_sync_is_said_to_be_whole(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was to be run again, which asked whether to replace the file."""
+    out, synced = tmp_path / "f.jsonl", export_file.sync_directory
+
+    def refuse(directory: Path) -> None:
+        if directory == out.parent:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        synced(directory)
+
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, *numbered(1, 20))
+        work = Export(channel, out, plan(channel))
+        with monkeypatch.context() as failing:
+            failing.setattr(export_file, "sync_directory", refuse)
+            with pytest.raises(StorageError, match=r"is whole, but .*Input/output.*export once more with --yes"):
+                work.run()
+        assert work.is_whole and len(bodies(out)) == 20
+        assert Export(channel, out, plan(channel)).run(any_file=True) == 20
+    assert not out.with_name("f.jsonl.partial").exists()
+
+
 def test_a_directory_that_refuses_is_named(path: Path, tmp_path: Path) -> None:
     with Channel(path, minimum_required_space=0) as channel:
         put(channel, *numbered(1, 20))
