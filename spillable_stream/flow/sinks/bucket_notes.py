@@ -74,10 +74,9 @@ class BucketNotes:
             try:
                 whole = cut_back(Path(in_use), length)
             except FileNotFoundError:
-                if self._files.exists(
-                    str(Path(in_use).parent)
-                ):  # it has its name, which is not yet durable if the process was killed
-                    sync_directory(Path(in_use).parent)
+                parent = Path(in_use).parent
+                if self._files.exists(str(parent)):  # it has its name, which a kill may have left without a sync
+                    sync_directory(parent)
                 continue
             if not whole:
                 _log.error(
