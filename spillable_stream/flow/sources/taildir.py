@@ -215,7 +215,8 @@ class TailDir(NumberedSource[_FileBatch]):
                     raise
                 continue
             if is_found:
-                return file.read_at(span.start, span.end - span.start)
+                found: bytes = file.read_at(span.start, span.end - span.start)
+                return found
         return None
 
     def close(self) -> None:
