@@ -288,7 +288,7 @@ def test_what_is_found_behind_a_damaged_owner_file_of_the_backup_is_in_the_loss(
     (backup / OWNER_FILE).write_bytes(b"{")
     report = repair(path)
     ((first, last),) = report.loss.doubtful
-    assert first == 2 and last > 1000
+    assert report.loss.lost == ((2, 3),) and first == 4 and last > 1000, "a checkpoint that is found says what was put"
     assert report.quarantine is not None and [*(path / "quarantine").iterdir()] == [report.quarantine]
     assert {found.name for found in (report.quarantine / "files" / "backup").glob("checkpoint-*")}
     with Channel(path, create=False) as channel:
