@@ -23,6 +23,7 @@ from spillable_stream.log.unproven_directories import unowned_directories
 from spillable_stream.log.wal import Position
 from spillable_stream.progress import UNTOLD, Meter
 from spillable_stream.state.block import Block
+from spillable_stream.state.blocks import Blocks
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import image_of
 from spillable_stream.state.ranges import Range
@@ -155,9 +156,12 @@ class _Inspector:
         return replay
 
     def _add_checkpointed(self, state: ChannelState) -> None:
-        """Add the events that the newest checkpoint has and the replay lacks: of files before its first one."""
+        """Add the events that the newest checkpoint has and the replay lacks: damage or missing first files hide them.
+
+        Those in memory are not: a tier that is gone took them along, and its loss is told elsewhere.
+        """
         for checkpoint in self._inventory.checkpoints[-1:]:
-            for block in (Block(*row) for row in image_of(checkpoint.image)["blocks"]):
+            for block in Blocks(Block(*row) for row in image_of(checkpoint.image)["blocks"]).disk:
                 events = max(block.first_id, state.first_kept), block.last_id
                 if any(state.gone().gaps(*events)) and not any(True for _ in state.blocks.between(*events)):
                     state.blocks.disk.insert(block)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from tests.support.channels import check_outcome, contents, contents_of_copy, fill, first_bytes, repaired, three_puts
-from tests.support.damage import age_head, flip, kill, log_file, memory_of, offsets
+from tests.support.damage import age_head, flip, kill, log_file, lose_memory, memory_of, offsets, reboot
 from tests.support.delays import clock_of, deliver_all, put_late
 from tests.support.events import put, take
 
@@ -123,6 +124,27 @@ def test_kept_events_of_a_missing_first_file_are_named_where_there_ever_was_a_me
     assert (report.loss.lost, report.loss.kept) == ((), ((1, 3),))
     assert (log_file(path, 1), ((1, 3),)) in [(found.path, found.events) for found in report.findings]
     assert first_bytes(path) == [b"4", b"5", b"6"]
+
+
+@pytest.mark.parametrize("happened", [reboot, age_head])
+def test_what_was_taken_ahead_from_a_lost_memory_tier_is_not_missing_though_a_checkpoint_has_it(
+    path: Path, happened: Callable[[Path], None]
+) -> None:
+    """`verify` called each such channel damaged after a boot, though nothing is lost."""
+    channel = Channel(path, minimum_required_space=0, memory_capacity=2, overflow_timeout=0)
+    put(channel, b"1", b"2", b"3")  # to disk
+    put(channel, b"4")
+    channel.checkpoint()
+    slow = channel.take_transaction()
+    slow.begin()
+    slow.take_many(3)
+    assert take(channel) == [b"4"]
+    kill(channel)
+    happened(path)
+    lose_memory(path)
+    report = verify(path)
+    assert report.healthy and report.loss.count == 0
+    assert first_bytes(path) == [b"1", b"2", b"3"]
 
 
 def test_a_put_to_memory_bounds_no_take_that_the_data_files_hide(path: Path) -> None:
