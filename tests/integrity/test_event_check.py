@@ -62,6 +62,21 @@ def test_events_behind_a_frame_that_is_missing_keep_their_ids(path: Path, open_c
         assert ids(channel) == [1, 2, 5, 6, 7] and peek(channel) == [b"1", b"1", b"3", b"3", b"in memory"]
 
 
+def test_a_segment_whose_commit_is_damaged_is_where_a_later_checkpoint_says(path: Path) -> None:
+    """Its events were given up: the next data file says which events there are, and not where."""
+    with Channel(path, minimum_required_space=0, max_inline_bytes=100, checkpoint_on_close=False) as channel:
+        put(channel, b"1")
+        put(channel, b"2" * 200)
+        with channel.engine().committing():
+            channel.engine().log.tiers.disk.roll(channel.engine().state.small)
+        channel.checkpoint()
+    flip(log_file(path), offsets(path, FrameType.COMMIT)[-1] + 25)
+    report = repaired(path)
+    assert report.damaged and report.loss.count == 0
+    with Channel(path, create=False, minimum_required_space=0) as channel:
+        assert peek(channel) == [b"1", b"2" * 200]
+
+
 def test_a_cut_segment_is_named_with_the_events_behind_the_cut(path: Path) -> None:
     with Channel(path, minimum_required_space=0, max_inline_bytes=100) as channel, channel.put_transaction() as tx:
         for body in (b"a" * 200, b"b" * 200, b"c" * 200):
