@@ -336,7 +336,7 @@ class TolerantReplay:
         except MALFORMED:
             return
         if any(True for events in new.lost for _ in old.blocks.disk.between(*events)):
-            return  # a repair went on where these events were away, as on a disk that is back: they are not given up
+            return  # a repair continued while these events were away, as on a disk that is back: they are not given up
         disk = new.blocks.disk if "blocks" in image else old.blocks.disk
         new.blocks = Blocks([*disk, *old.blocks.memory])
         for block in old.blocks.memory:
