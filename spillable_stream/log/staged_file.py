@@ -102,7 +102,7 @@ class StagedFileWriter:
 
         Until then a checkpoint may take it for an abandoned one and remove it, or a reader may come late to the spare.
         """
-        self.name = name
+        self.name: str = name
         self.path: Path = self._layout.segment_file(name)
         if not in_memory(name):
             use_spare_segment(self._fs, self._layout, self.path)
