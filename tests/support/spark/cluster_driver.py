@@ -86,6 +86,7 @@ def stream(spark: SparkSession, source: str, target: str, checkpoint: str, **opt
         .withColumn("mover", executor())
         .writeStream.format("spillable")
         .option("checkpointLocation", checkpoint)
+        .option("mergeSchema", True)
         .options(**of(target))
         .trigger(availableNow=True)
         .start(target)
