@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import spillable_stream as ss
-from spillable_stream.channel import stored_options
+from spillable_stream.channel import option_change
 from spillable_stream.channel.stored_options import stored_together
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.flow import assembling
@@ -79,7 +79,7 @@ def test_a_try_that_was_given_up_while_it_stored_options_restores_them(
     for path in paths:
         ss.Channel(path, transaction_capacity=10).close()
 
-    class Hangs(stored_options._StoreOptions):
+    class Hangs(option_change._StoreOptions):
         def plan(self, plan: AppendPlan) -> CommitResult:
             begun.set()
             go_on.wait()
@@ -91,7 +91,7 @@ def test_a_try_that_was_given_up_while_it_stored_options_restores_them(
                 stack.enter_context(ss.Channel(path, transaction_capacity=5))
         return Wired()
 
-    monkeypatch.setattr(stored_options, "_StoreOptions", Hangs)
+    monkeypatch.setattr(option_change, "_StoreOptions", Hangs)
     attempt = assembling.Assembling("a1", "the configuration is still being assembled", Wired(), assemble)
     assert begun.wait(60)
     attempt.give_up()

@@ -6,19 +6,17 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from spillable_stream import Channel, CorruptionError, MemoryLossWarning
+from spillable_stream import Channel
 from spillable_stream.format.frame import FrameType
-from spillable_stream.integrity.findings import Loss, Severity
+from spillable_stream.integrity.findings import Severity
 from spillable_stream.integrity.inspection import Inspection, inspect
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.owner_file import OWNER_FILE
-from spillable_stream.log.rolling import Rolling
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import (
     Contents,
@@ -28,10 +26,9 @@ from tests.support.channels import (
     damage_of,
     fill,
     repaired,
-    snapshot,
     three_puts,
 )
-from tests.support.damage import age_head, flip, frames, kill, log_file, lose_memory, memory_of, offsets, reboot
+from tests.support.damage import age_head, flip, frames, kill, log_file, offsets, reboot
 from tests.support.events import numbered, peek, put, take
 
 Open = Callable[..., Channel]
@@ -71,69 +68,6 @@ def test_events_behind_the_cut_of_a_file_are_lost_though_the_next_header_is_dama
     check_outcome(before, contents(path), report)
 
 
-def test_a_memory_tier_that_is_gone_is_damage_with_the_events_that_went(path: Path, open_channel: Open) -> None:
-    channel = open_channel(**MEMORY)
-    put(channel, *numbered(0, 10))
-    take(channel, 4)
-    kill(channel)
-    lose_memory(path)
-    report = verify(path)
-    assert (damage_of(report).path, report.loss.lost) == (path / "memory", ((5, 10),))
-
-
-def test_what_a_checkpoint_knows_of_a_memory_tier_that_is_gone_is_told_as_the_next_open_tells_it(
-    path: Path, open_channel: Open
-) -> None:
-    channel = open_channel(**MEMORY)
-    put(channel, *numbered(0, 10))
-    take(channel, 5)
-    channel.checkpoint()
-    kill(channel)
-    lose_memory(path)
-    (path / "groups" / "default.position").unlink()
-    reboot(path)
-    loss = verify(path).loss
-    with pytest.warns(MemoryLossWarning), Channel(path) as channel:
-        stats = channel.stats()
-    assert (loss.lost, loss.doubtful) == (stats.lost, stats.doubtful)
-    assert loss.lost == ((6, 10),)
-
-
-@pytest.mark.parametrize("left", ["no file", "an empty file"])
-def test_a_memory_tier_that_never_held_anything_is_not_a_loss(
-    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch, left: str
-) -> None:
-    channel = open_channel(**MEMORY)
-
-    def killed(*_: object) -> NoReturn:
-        raise SystemExit
-
-    with monkeypatch.context() as patch, pytest.raises(SystemExit):
-        patch.setattr(Rolling, "roll_from", killed)
-        put(channel, b"never acknowledged")
-    kill(channel)
-    if left == "an empty file":
-        (memory_of(path) / "memory-000001-000001").touch()
-    report = verify(path)
-    assert (report.healthy, report.loss) == (True, Loss())
-    with Channel(path, create=False) as channel:
-        assert (channel.stats().lost, channel.stats().doubtful) == ((), ())
-
-
-def test_what_may_be_missing_of_memory_on_a_disk_is_told_as_the_next_open_tells_it(
-    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(FileSystem, "is_in_memory", lambda self, path: False)
-    channel = open_channel(**MEMORY)
-    put(channel, *numbered(0, 10))
-    kill(channel)
-    loss = verify(path).loss
-    with pytest.warns(MemoryLossWarning), Channel(path) as channel:
-        stats = channel.stats()
-    assert (loss.lost, loss.doubtful) == (stats.lost, stats.doubtful)
-    assert loss.doubtful
-
-
 def test_a_missing_newest_file_that_only_a_checkpoint_names_leaves_its_ids_unused(path: Path) -> None:
     fill(path)
     with Channel(path, create=False, checkpoint_on_close=True):
@@ -145,27 +79,6 @@ def test_a_missing_newest_file_that_only_a_checkpoint_names_leaves_its_ids_unuse
     assert first == 41 and last > 1 << 32
     with Channel(path, create=False) as channel:
         assert put(channel, b"next") == (last + 1, last + 1)
-
-
-def test_an_event_channel_without_a_header_is_known_by_its_frames(path: Path) -> None:
-    three_puts(path)
-    before = contents_of_copy(path)
-    flip(log_file(path), 100)
-    report = repaired(path)
-    assert any("nothing but the damaged header" in f.text for f in report.findings)
-    check_outcome(before, contents(path), report)
-
-
-def test_a_typed_channel_without_a_header_is_not_guessed_at(path: Path) -> None:
-    schema = pa.schema([("n", pa.int64())])
-    with Channel(path, schema=schema, minimum_required_space=0) as channel, channel.put_transaction() as tx:
-        tx.put_batch(pa.table({"n": [1, 2]}, schema=schema))
-    shutil.rmtree(path / "checkpoint")
-    flip(log_file(path), 100)
-    before = snapshot(path)
-    with pytest.raises(CorruptionError, match="can't be repaired: the header of log-000001 is damaged"):
-        repair(path)
-    assert snapshot(path) == before and verify(path).unrepairable
 
 
 FS = FileSystem()
@@ -227,35 +140,6 @@ def test_no_id_is_used_again_that_the_head_says_was_used(path: Path) -> None:
     assert (found.last_id, found.state.next_id, found.loss.lost) == (3, 4, ((2, 3),))
 
 
-def test_a_memory_tier_that_is_gone_with_nothing_in_it_is_a_note(path: Path, open_channel: Open) -> None:
-    channel = open_channel(**MEMORY)
-    put(channel, *numbered(0, 10))
-    take(channel, 10)
-    kill(channel)
-    lose_memory(path)
-    found = inspect(FS, path)
-    assert [(f.severity, f.path) for f in found.findings.all()] == [(Severity.NOTE, path / "memory")]
-    assert found.loss.lost == ()
-
-
-def test_a_memory_tier_that_knows_of_more_than_the_disk_has_is_damage(path: Path, open_channel: Open) -> None:
-    channel = open_channel(**MEMORY)
-    put(channel, *numbered(0, 10))
-    with channel.engine().committing():
-        channel.engine().log.tiers.disk.roll(channel.engine().state.small)
-    put(channel, *numbered(10, 2))
-    with channel.engine().committing():
-        channel.engine().log.tiers.memory.roll(partial(channel.engine().log.memory_image, channel.engine().follower))
-    disk = tuple(channel.engine().positions.disk)
-    kill(channel)
-    reboot(path)
-    for file in (log_file(path, 2), *(path / "checkpoint").glob("checkpoint-*")):
-        file.unlink()
-    found = inspect(FS, path)
-    text = f"the memory tier knows of the disk tier's log up to {disk}, beyond its end"
-    assert text in [text for _, text in damages(found)]
-
-
 @pytest.mark.parametrize("has_head", [True, False])
 def test_the_end_of_a_file_whose_successor_is_missing_is_damage_and_no_torn_tail(
     path: Path, open_channel: Open, has_head: bool
@@ -282,21 +166,3 @@ def test_the_end_of_a_file_whose_successor_is_missing_is_damage_and_no_torn_tail
     repair(path)
     assert verify(path).healthy
     check_outcome(before, contents(path), report)
-
-
-def test_a_missing_file_behind_the_place_that_the_memory_tier_names_is_damage_that_a_repair_mends(
-    path: Path, open_channel: Open
-) -> None:
-    channel = open_channel(**MEMORY)
-    put(channel, *numbered(0, 10))
-    for _ in range(2):
-        with channel.engine().committing():
-            channel.engine().log.tiers.disk.roll(channel.engine().state.small)
-    kill(channel)
-    log_file(path, 2).unlink()
-    report = verify(path)
-    assert (damage_of(report).path, report.loss.lost) == (log_file(path, 2), ())
-    repair(path)
-    assert verify(path).healthy
-    with open_channel() as channel:
-        assert peek(channel) == numbered(0, 10)

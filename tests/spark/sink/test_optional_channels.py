@@ -11,15 +11,13 @@ from typing import Any
 
 import pytest
 
-import spillable_stream as ss
-from spillable_stream import Event
 from spillable_stream.engine.local.local_plans import LocalStagePlan
 from spillable_stream.engine.local.local_port import LocalPort
-from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.errors import StorageError
 from spillable_stream.flow import bulkhead as module
 from spillable_stream.flow.bulkhead import Bulkhead
 from spillable_stream.log.staged_file import StagedFileWriter
-from spillable_stream.spark.sink import channel_commit, optional_channel, optional_channels, optional_commit
+from spillable_stream.spark.sink import optional_channel, optional_channels
 from spillable_stream.spark.sink.flow_writer import FlowStreamWriter
 from tests.spark.sink.test_flow_plan import plan
 from tests.spark.sink.test_flow_writer import staged, stored
@@ -175,35 +173,6 @@ def fill_disk_of_may(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StagedFileWriter, "write", fail)
 
 
-@pytest.mark.parametrize("step", ["open", "commit"])
-def test_of_a_micro_batch_that_an_optional_channel_refuses_no_staged_file_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    writer = FlowStreamWriter(plan(tmp_path))
-    found, publish, visit = staged(writer, [LARGE]), LocalPort.publish, channel_commit.visit
-    failing = [step]
-
-    def fail(port: LocalPort, *arguments: Any) -> bool:
-        if Path(port._engine.path).name == "may":
-            raise StorageError("the disk failed")
-        return publish(port, *arguments)
-
-    def fail_once(path: str, **options: Any) -> Any:
-        if Path(path).name == "may" and failing:
-            raise StorageError(f"the {failing.pop()} failed")
-        return visit(path, **options)
-
-    if step == "commit":
-        monkeypatch.setattr(LocalPort, "publish", fail)
-    else:
-        monkeypatch.setattr(channel_commit, "visit", fail_once)
-    assert len(staged_of_may(tmp_path)) == 1
-    writer.commit(found, 1)
-    assert "the optional channel may does not get the batch 1 (1 event): the " in caplog.text
-    assert (stored(tmp_path)["ok"], stored(tmp_path)["may"]) == ([LARGE], [])
-    assert staged_of_may(tmp_path) == []
-
-
 @pytest.mark.parametrize("step", ["ask", "finish"])
 def test_what_is_staged_after_it_was_waited_for_is_removed_when_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Gate, step: str
@@ -258,30 +227,3 @@ def test_a_step_into_a_channel_that_was_slow_is_waited_for(
     writer = FlowStreamWriter(plan(tmp_path))
     writer.commit(staged(writer, [LARGE]), 1)
     assert gate.met and stored(tmp_path)["may"] == [LARGE]
-
-
-def test_a_query_that_reads_an_optional_channel_of_its_flow_is_refused_before_any_channel_has_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = FlowStreamWriter(plan(tmp_path))
-    found = staged(writer, [b"ERROR b"])
-    for part in found[0].of_shards.values():
-        part.query = "query"
-
-    def refuse(channel: ss.Channel, query: str | None) -> None:
-        if Path(str(channel.path)).name == "may":
-            raise OptionError(f"the query {query} reads it")
-
-    monkeypatch.setattr(optional_commit, "refuse_self_read", refuse)
-    with pytest.raises(OptionError, match="the query query reads it"):
-        writer.commit(found, 1)
-    assert stored(tmp_path) == {"ok": [], "errors": [], "may": [], "dead": []}
-
-
-def test_a_repeated_micro_batch_is_once_in_an_optional_channel(tmp_path: Path) -> None:
-    for _ in range(2):
-        writer = FlowStreamWriter(plan(tmp_path))
-        writer.commit(staged(writer, [b"INFO a"]), 1)
-    assert stored(tmp_path)["may"] == [b"INFO a"]
-    with ss.Channel(tmp_path / "may") as may, may.put_transaction() as tx:
-        tx.put(Event(b"open to others"))
