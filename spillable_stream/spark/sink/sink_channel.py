@@ -104,10 +104,10 @@ def _require_columns(channel: Channel, path: str, options: SinkOptions, stored: 
     merged = widened(path, schemas, stored, typed=channel.typed)
     new = merged.names[len(schemas[-1]) :]
     if new and not options.merge_schema:
-        columns, them = ("column", "it") if len(new) == 1 else ("columns", "them")
+        columns, names, them = ("column", "name", "it") if len(new) == 1 else ("columns", "names", "them")
         why = (
-            f"it has no {columns} {', '.join(map(repr, new))}: leave {them} out, or set the option mergeSchema to "
-            f"true, which adds {them} for good"
+            f"it has no {columns} {', '.join(map(repr, new))}: check the {names}, leave {them} out, or set the option "
+            f"mergeSchema to true, which adds {them} for good"
         )
         raise mismatch(why, schemas[-1], stored)
 

@@ -31,12 +31,13 @@ def test_channel_is_created_for_the_rows_and_gets_columns_where_the_write_merges
 def test_columns_that_the_channel_does_not_have_are_refused_with_what_to_do(tmp_path: Path, stream: bool) -> None:
     path = tmp_path / "c"
     sink_plan(path)
-    for columns, names, them in ((2, "column 'more'", "it"), (3, "columns 'more', 'note'", "them")):
+    found = (2, "column 'more'", "name, leave it"), (3, "columns 'more', 'note'", "names, leave them")
+    for columns, names, advice in found:
         with pytest.raises(ss.SchemaError) as e:
             sink_plan(path, StructType(WIDE.fields[:columns]), stream=stream)
         assert str(e.value).startswith(
-            f"{path} does not fit the rows: it has no {names}: leave {them} out, or set the option mergeSchema to "
-            f"true, which adds {them} for good. The channel has (id: int64); what is given has (id: int64, more: "
+            f"{path} does not fit the rows: it has no {names}: check the {advice} out, or set the option mergeSchema "
+            f"to true, which adds {advice.split()[-1]} for good. The channel has (id: int64); what is given has (id: "
         )
     with ss.Channel(path, create=False) as channel:
         assert channel.schema.names == ["id"]
