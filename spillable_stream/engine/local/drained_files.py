@@ -56,8 +56,7 @@ class DrainedFiles:
         if self._is_newest_drained():
             return True
         with follower.snapshot as state:
-            first_needed, live = self._first_needed(state), state.segments()
-            taken = [name for name in state.blocks.disk.emptied if isinstance(name, str) and name not in live]
+            first_needed, taken = self._first_needed(state), _taken_segments(state)
         if any(self._fs.exists(log.layout.segment_file(name)) for name in taken):  # others free them, too
             return True
         return any(i < first_needed for i in log.layout.log_files(self._fs))
@@ -110,8 +109,7 @@ class DrainedFiles:
         """
         log, follower = self._log, self._follower
         with follower.snapshot as state:
-            disk = state.blocks.disk
-            taken = [name for name in disk.emptied if isinstance(name, str) and name not in disk.files]
+            taken = _taken_segments(state)
         if not taken:
             return
         with LeavingSegments(self._fs, log.layout, self._most_spare_bytes() if spares else 0) as leaving:
@@ -220,3 +218,9 @@ class DrainedFiles:
                 return end.offset - log.first_frame_end(end.file_id) >= _WORTH_A_FILE_BYTES
             except FileNotFoundError:  # the log continued in a new file, and another process removed this one
                 return False
+
+
+def _taken_segments(state: ChannelState) -> list[str]:
+    """Return the segments whose last event this process saw leave."""
+    disk = state.blocks.disk
+    return [name for name in disk.emptied if isinstance(name, str) and name not in disk.files]
