@@ -11,9 +11,9 @@ as long again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -45,7 +45,7 @@ from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["EventReader", "ReadBatch", "events_of"]
+__all__ = ["EventReader", "ReadBatch", "events_of", "frames_in_order", "missing_event"]
 
 _FIRST_WINDOW_BYTES = 64 << 10
 _BETWEEN_BYTES = 4 << 10  # allowance for the frames up to the next PUT: a COMMIT, and takes
@@ -122,6 +122,44 @@ def events_of(
     return new_tuple(ReadBatch, fields)
 
 
+def frames_in_order(
+    found: Iterable[tuple[FrameHeader, pa.Buffer, *tuple[Any, ...]]], extent: Extent, path: str, offset: int
+) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
+    """Yield the header and the payload of each frame that an extent covers.
+
+    Args:
+        found: the PUT frames from that of the first event on, each with its header and its payload first.
+        extent: the extent.
+        path: where the frames are, for errors.
+        offset: where they begin there.
+
+    Raises:
+        CorruptionError: one is missing.
+    """
+    expected = extent.first_id
+    for header, payload, *_ in found:
+        first_id = header.write_order_id + extent.base_id
+        if first_id > expected:
+            raise missing_event(expected, path, offset)
+        if first_id + header.count <= expected:
+            continue
+        yield header, payload
+        expected = first_id + header.count
+        if expected > extent.last_id:
+            return
+
+
+def missing_event(event_id: int, path: str, offset: int) -> CorruptionError:
+    """Return what is said of an event that is not where the channel's state says.
+
+    Args:
+        event_id: its write-order ID.
+        path: where it should be.
+        offset: from where on there.
+    """
+    return CorruptionError(f"event {event_id} is not where the channel's state says", path, offset)
+
+
 class EventReader:
     """Reads the events of extents.
 
@@ -193,32 +231,19 @@ class EventReader:
                 self._release()
             if self._last is not None and 0 < self._last[1] - begin <= _LARGEST_WINDOW_BYTES:
                 self._window_bytes = self._last[1] - begin + _BETWEEN_BYTES  # the next read is mostly as long
-        raise self._missing(extent, expected, offset)
+        raise missing_event(expected, str(self.layout.file(extent.file)), offset)
 
     def frames(self, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
         """Yield the header and the undecoded payload of each frame that an extent covers, in order.
 
         Raises what `read` raises.
         """
-        expected = extent.first_id
-        offset = self._begin(extent, expected)
+        offset = self._begin(extent, extent.first_id)
         try:
-            for header, payload, _ in self._frames(extent, offset, expected):
-                first_id = header.write_order_id + extent.base_id
-                if first_id > expected:
-                    raise self._missing(extent, expected, offset)
-                if first_id + header.count <= expected:
-                    continue
-                yield header, payload
-                expected = first_id + header.count
-                if expected > extent.last_id:
-                    return
+            found = self._frames(extent, offset, extent.first_id)
+            yield from frames_in_order(found, extent, str(self.layout.file(extent.file)), offset)
         finally:
             self._release()
-
-    def _missing(self, extent: Extent, event_id: int, offset: int) -> CorruptionError:
-        text = f"event {event_id} is not where the channel's state says"
-        return CorruptionError(text, str(self.layout.file(extent.file)), offset)
 
     def _begin(self, extent: Extent, first_id: int) -> int:
         """Return where to look for an event: behind the frame before it, if it is known, or behind the last one."""

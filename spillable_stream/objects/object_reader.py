@@ -29,7 +29,7 @@ from spillable_stream.format.frame import (
     parse_header,
     payload_matches,
 )
-from spillable_stream.log.event_reader import ReadBatch, events_of
+from spillable_stream.log.event_reader import ReadBatch, events_of, frames_in_order, missing_event
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.chain import NO_TOKENS, SlotTokens
 from spillable_stream.objects.disk_cache import DiskCache
@@ -163,11 +163,7 @@ class ObjectReader:
                 if expected > extent.last_id:
                     self._keep_rest(extent, found)
                     return
-        raise self._missing(key, extent, expected)
-
-    def _missing(self, key: str, extent: Extent, event_id: int) -> CorruptionError:
-        text = f"event {event_id} is not where the channel's state says"
-        return CorruptionError(text, self._where(key), extent.offset)
+        raise missing_event(expected, self._where(key), extent.offset)
 
     def _forget(self, key: str) -> bool:
         """Let go of what is kept of an object, and tell whether some had been in the disk's cache before."""
@@ -224,18 +220,8 @@ class ObjectReader:
         self._fetch_ahead()
 
     def _covered(self, key: str, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
-        expected = extent.first_id
         with self._naming(key, extent):
-            for header, payload, *_ in self._frames(key, extent):
-                first_id = header.write_order_id + extent.base_id
-                if first_id > expected:
-                    raise self._missing(key, extent, expected)
-                if first_id + header.count <= expected:
-                    continue
-                yield header, payload
-                expected = first_id + header.count
-                if expected > extent.last_id:
-                    return
+            yield from frames_in_order(self._frames(key, extent), extent, self._where(key), extent.offset)
 
     @contextlib.contextmanager
     def _naming(self, key: str, extent: Extent) -> Iterator[None]:
