@@ -108,6 +108,21 @@ class _Log(logging.Logger):
         super().__init__(name)
         self._log_of_program = logging.getLogger(name)
 
+    def of(
+        self,
+        component: str,
+        *,
+        count: int | None = None,
+        file: object = None,
+        offset: int | None = None,
+        seconds: float | None = None,
+    ) -> logging.LoggerAdapter[logging.Logger]:
+        """Return what logs about a component: its messages begin with the name, and have it and the rest as fields.
+
+        The arguments are those of `fields`.
+        """
+        return _ComponentLog(self, fields(component=component, count=count, file=file, offset=offset, seconds=seconds))
+
     def isEnabledFor(self, level: int) -> bool:
         return self._log_of_program.isEnabledFor(level)
 
@@ -141,8 +156,17 @@ class _Log(logging.Logger):
                 raise
             _say_plainly(record, e)
 
-    def __reduce__(self) -> tuple[Callable[[str], logging.Logger], tuple[str]]:
+    def __reduce__(self) -> tuple[Callable[[str], _Log], tuple[str]]:
         return log_of, (self.name,)
+
+
+class _ComponentLog(logging.LoggerAdapter[logging.Logger]):
+    """Logs about one component; it says the name itself, as the first argument of each message."""
+
+    def log(self, level: int, msg: object, *args: object, **keywords: Any) -> None:
+        assert self.extra is not None
+        name = self.extra["component"]
+        self.logger.log(level, f"%s: {msg}", name, *args, extra=self.extra, stacklevel=2, **keywords)  # not this call
 
 
 def _say_plainly(record: logging.LogRecord, fault: BaseException) -> None:
@@ -157,7 +181,7 @@ def _say_plainly(record: logging.LogRecord, fault: BaseException) -> None:
             raise
 
 
-def log_of(name: str) -> logging.Logger:
+def log_of(name: str) -> _Log:
     """Return the logger of a name, whose calls raise what a signal raises and nothing else, whatever a handler does.
 
     Args:

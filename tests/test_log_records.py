@@ -142,8 +142,16 @@ def log_calls() -> Iterator[tuple[str, ast.Call]]:
             if not isinstance(node, ast.Call):
                 continue
             receiver, _, method = ast.unparse(node.func).rpartition(".")
-            if method in LEVELS and receiver in ("_log", "tree", "logging"):
+            if method in LEVELS and (receiver in ("_log", "tree", "logging") or receiver.startswith("_log.of(")):
                 yield f"{path.relative_to(PACKAGE)}:{node.lineno}", node
+
+
+def fields_of(call: ast.Call) -> ast.Call | None:
+    """Return the call that makes the fields of a record; None if it has none, or it can't be told."""
+    on = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if isinstance(on, ast.Call):  # `_log.of(component, ...)`
+        return ast.Call(on.func, [], [*on.keywords, ast.keyword("component", on.args[0])])
+    return next((k.value for k in call.keywords if k.arg == "extra" and isinstance(k.value, ast.Call)), None)
 
 
 def message_of(call: ast.Call) -> str | None:
@@ -159,11 +167,11 @@ def test_every_record_has_the_fields_that_its_message_names() -> None:
         message = message_of(call)
         if ast.unparse(call.args[0]) == "format":
             continue  # it passes on what it is given
-        given = next((k.value for k in call.keywords if k.arg == "extra"), None)
-        if given is None:
+        given = fields_of(call)
+        if given is None and not any(k.arg == "extra" for k in call.keywords):
             unused.discard(message or "")
             lacking += [] if message in NAMING_NOTHING else [f"{place} has no fields: {message}"]
-        elif isinstance(given, ast.Call) and ast.unparse(given.func) == "fields" and message is not None:
+        elif given is not None and ast.unparse(given.func) in ("fields", "_log.of") and message is not None:
             has = {k.arg for k in given.keywords} | ({"channel"} if given.args else set())
             wanted = {name for pattern, names in NAMED.items() if re.search(pattern, message) for name in names}
             lacking += [f"{place} lacks {name}: {message}" for name in sorted(wanted - has)]
@@ -182,6 +190,19 @@ def test_every_record_has_as_many_arguments_as_its_message_shows() -> None:
         if len(re.findall(r"%[^%]", message.replace("%%", ""))) != len(given):
             wrong.append(f"{place}: {message}")
     assert not wrong
+
+
+def test_a_log_of_a_component_names_it_first_and_where_it_was_called(program: logging.Logger) -> None:
+    program.addHandler(keeping := Keeping())
+    log_of(program.name).of("a1.r1", file=Path("/f"), count=2).warning("%d lines of %s", 2, "/f")
+    log_of(program.name).of("100%").exception("it failed")
+    program.setLevel(logging.INFO)
+    log_of(program.name).of("a1.r1").debug("nobody reads it")
+    first, second = keeping.records
+    assert first.getMessage() == "a1.r1: 2 lines of /f" and first.msg == "%s: %d lines of %s"
+    assert (first.component, first.file, first.count) == ("a1.r1", "/f", 2)  # type: ignore[attr-defined]
+    assert first.funcName == second.funcName == "test_a_log_of_a_component_names_it_first_and_where_it_was_called"
+    assert second.getMessage() == "100%: it failed" and second.exc_info is not None
 
 
 # ── a log that raises ───────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from spillable_stream.flow.event_batch import Header, add_headers
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 from spillable_stream.workers.letter_headers import FLOW_COMPONENT, FLOW_ERROR, FLOW_ID, FLOW_TIME
 
 __all__ = ["Stuck", "as_dead_letters"]
@@ -75,12 +75,10 @@ class Stuck:
             if self._said_ms is not None and 0 <= now - self._said_ms < _PAUSE_MS:
                 return
             self._said_ms = now
-        _log.error(
-            "%s: %s. It is tried again and again, and what is after it waits; give the component a deadLetter channel "
-            "to pass over such events",
-            self._component,
+        _log.of(self._component).error(
+            "%s. It is tried again and again, and what is after it waits; give the component a deadLetter channel to "
+            "pass over such events",
             self.why,
-            extra=fields(component=self._component),
         )
 
     def passed(self) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from spillable_stream.counted import counted
 from spillable_stream.errors import ChannelFullError, PutTooLargeError
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 from spillable_stream.own_thread import NoThreadError, start_thread
 
 __all__ = ["LeftOut"]
@@ -96,11 +96,6 @@ class LeftOut:
     def _say(self, channel: str, now: int) -> None:
         self._said_ms[channel] = now
         count = self._unsaid.pop(channel)
-        _log.warning(
-            "%s: the optional channel %s did not get %s: %s",
-            self._source,
-            channel,
-            counted(count, "event"),
-            self._whys[channel],
-            extra=fields(component=self._source, count=count),
+        _log.of(self._source, count=count).warning(
+            "the optional channel %s did not get %s: %s", channel, counted(count, "event"), self._whys[channel]
         )

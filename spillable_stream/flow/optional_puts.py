@@ -12,7 +12,7 @@ from spillable_stream.counted import counted
 from spillable_stream.flow.bulkhead import Bulkhead, BulkheadCall, LateCallError, call_in_time
 from spillable_stream.flow.left_out import LeftOut
 from spillable_stream.flow.part_puts import PartPuts
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 
 __all__ = ["OptionalPuts"]
 
@@ -66,13 +66,11 @@ class OptionalPuts:
         if name in self._told_late:
             return
         self._told_late.add(name)
-        _log.warning(
-            "%s: the optional channel %s has not answered within a second, and is not waited for: whether it gets %s "
+        _log.of(self._source, count=events).warning(
+            "the optional channel %s has not answered within a second, and is not waited for: whether it gets %s "
             "shows later, and what comes before it answers is left out and counted; check its disk or its store",
-            self._source,
             name,
             counted(events, "event"),
-            extra=fields(component=self._source, count=events),
         )
 
     def under_way(self) -> list[str]:
@@ -85,9 +83,7 @@ class OptionalPuts:
         for bulkhead in self._bulkheads.values():
             bulkhead.close(end)
         for name in self.under_way():
-            _log.warning(
-                "%s: a put into the optional channel %s has not ended, so it is not known whether that gets the events",
-                self._source,
+            _log.of(self._source).warning(
+                "a put into the optional channel %s has not ended, so it is not known whether that gets the events",
                 name,
-                extra=fields(component=self._source),
             )

@@ -9,7 +9,7 @@ from typing import Protocol
 from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.failures import FAILURES
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 from spillable_stream.own_thread import start_thread
 
 __all__ = ["Backoff", "RoundsRunner", "Runner", "StartWaitsError", "doubled_seconds"]
@@ -176,7 +176,7 @@ class RoundsRunner:
                 self._close()
         except FAILURES as e:
             self._fails(e)
-            _log.exception("%s: its thread ends", self.name, extra=fields(component=self.name))
+            _log.of(self.name).exception("its thread ends")
 
     def _rest_or_wait(self, seconds: float) -> None:
         """Rest after a round that worked; where that raises, it is trouble, and the next round comes when it would."""
@@ -192,11 +192,8 @@ class RoundsRunner:
         except FAILURES as e:
             if not self._is_rest_told:
                 self._is_rest_told = True
-                _log.warning(
-                    "%s: its rest between two rounds fails, and it waits for the whole time: %s",
-                    self.name,
-                    text_of(e),
-                    extra=fields(component=self.name),
+                _log.of(self.name).warning(
+                    "its rest between two rounds fails, and it waits for the whole time: %s", text_of(e)
                 )
             self.rest_failure = type_and_text(e)
             self._stopping.wait(max(0.0, end - time.monotonic()))

@@ -263,7 +263,7 @@ class RunningFlow:
             elif name in self._away_since:
                 missed.append((name, "this channel was away at the end, and may keep events for its sinks"))
         for name, what in missed:
-            _log.error("%s: %s", name, what, extra=fields(component=name))
+            _log.of(name).error("%s", what)
         return bool(missed)
 
 
@@ -277,7 +277,7 @@ def _is_finished(runner: PolledRunner | EventRunner) -> bool:
         return runner.finished
     except Exception:  # a class of the user's may raise anything
         name = runner.name
-        _log.exception("%s: it can't be told whether it is finished", name, extra=fields(component=name))
+        _log.of(name).exception("it can't be told whether it is finished")
         return False
 
 
@@ -286,9 +286,7 @@ def _succeed(sink: Sink, before: Sink) -> None:
     try:
         sink.succeed(before)
     except Exception:  # a class of the user's may raise anything
-        _log.exception(
-            "%s: it starts without what the sink before it knew", sink.name, extra=fields(component=sink.name)
-        )
+        _log.of(sink.name).exception("it starts without what the sink before it knew")
 
 
 def _takes_over(source: SourceBase, before: SourceBase, *, is_at_end: bool) -> bool:
@@ -297,5 +295,5 @@ def _takes_over(source: SourceBase, before: SourceBase, *, is_at_end: bool) -> b
         return source.succeed(before, is_at_end=is_at_end)
     except Exception:  # a class of the user's may raise anything
         name = source.name
-        _log.exception("%s: it can't take over from the source before it", name, extra=fields(component=name))
+        _log.of(name).exception("it can't take over from the source before it")
         return False

@@ -18,7 +18,7 @@ from spillable_stream.flow.runner import Backoff, RoundsRunner, StartWaitsError,
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.sources.base import Status
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 
 __all__ = ["SinkRunner"]
 
@@ -257,12 +257,12 @@ class SinkRunner(RoundsRunner):
         except FAILURES as e:
             self._drained = False
             if not self.failure or (self._is_away and not isinstance(e, ChannelAwayError)):
-                _log.log(
+                _log.of(self.name).log(
                     logging.WARNING if isinstance(e, SpillableError) else logging.ERROR,
-                    "%s: the events are back in the channel, and are tried again: %s", self.name, text_of(e),
+                    "the events are back in the channel, and are tried again: %s",
+                    text_of(e),
                     exc_info=None if isinstance(e, SpillableError) else e,
-                    extra=fields(component=self.name),
-                )  # fmt: skip
+                )
             self._fails(e)
             return _FAILED_SECONDS
         self._works()
@@ -311,4 +311,4 @@ def _close_sink(sink: Sink) -> None:
     except FAILURES as e:
         if may_be_of_a_signal(e):
             raise
-        _log.exception("%s: the sink could not be closed", sink.name, extra=fields(component=sink.name))
+        _log.of(sink.name).exception("the sink could not be closed")

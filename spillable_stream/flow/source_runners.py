@@ -10,7 +10,7 @@ from spillable_stream.errors import SpillableError
 from spillable_stream.flow.failures import FAILURES
 from spillable_stream.flow.runner import Backoff, RoundsRunner
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, PolledSource, SourceBase, Status
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 from spillable_stream.own_thread import NoThreadError, start_thread
 
 __all__ = ["EventRunner", "PolledRunner", "source_runner"]
@@ -64,11 +64,8 @@ class PolledRunner(RoundsRunner):
         except FAILURES as e:
             wait_seconds = self.source.max_backoff_sleep / 1000
             if not self.failure:
-                _log.exception(
-                    "%s: the source failed; it is asked again in %g s",
-                    self.name,
-                    wait_seconds,
-                    extra=fields(component=self.name, seconds=wait_seconds),
+                _log.of(self.name, seconds=wait_seconds).exception(
+                    "the source failed; it is asked again in %g s", wait_seconds
                 )
             self._fails(e)
             return wait_seconds
@@ -82,7 +79,7 @@ class PolledRunner(RoundsRunner):
 
     def _say(self, e: Exception) -> None:
         if not self.failure:
-            _log.warning("%s: a batch waits: %s", self.name, text_of(e), extra=fields(component=self.name))
+            _log.of(self.name).warning("a batch waits: %s", text_of(e))
         self._fails(e)
 
     def _rest(self, seconds: float) -> None:
@@ -158,7 +155,7 @@ class EventRunner:
             start_thread(stopper)
         except NoThreadError as e:  # `stop` tries again: others end, and their threads with them
             if not was_asked:
-                _log.warning("%s: it can't be stopped yet: %s", self.name, e, extra=fields(component=self.name))
+                _log.of(self.name).warning("it can't be stopped yet: %s", e)
             return
         self._stopper = stopper
 

@@ -218,7 +218,7 @@ class Supervisor:
         except Exception as e:  # a source of the user's own: the others are still watched
             if not watched.doubt:
                 name = runner.name
-                _log.exception("%s: it can't be told whether it works", name, extra=fields(component=name))
+                _log.of(name).exception("it can't be told whether it works")
             watched.doubt = f"it can't be told whether it works: {type_and_text(e)}"
             return False
         watched.doubt = ""

@@ -24,7 +24,7 @@ from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.tap import Chosen, shown_row, tap
 from spillable_stream.flow.tap_point import TapPoint
 from spillable_stream.format.packing import NONSENSE
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 from spillable_stream.own_thread import NoThreadError, start_thread
 from spillable_stream.readiness import has_input
 from spillable_stream.shown_value import command, shown
@@ -155,7 +155,7 @@ class TapServer:
                 client, _ = listening.accept()
             except OSError as e:  # this process has no descriptor left, say; or it was closed
                 if not (self._ended.is_set() or is_refused):
-                    _log.warning("%s: no tap can be begun now: %s", name, e, extra=fields(component=name))
+                    _log.of(name).warning("no tap can be begun now: %s", e)
                 is_refused = True
                 self._ended.wait(_LOOK_SECONDS)
                 continue
@@ -165,7 +165,7 @@ class TapServer:
             except NoThreadError as e:
                 with client, suppress(OSError):
                     client.sendall(_line({"error": f"the agent has no thread for another tap: {e}"}))
-                _log.warning("%s: a tap is refused: %s", name, e, extra=fields(component=name))
+                _log.of(name).warning("a tap is refused: %s", e)
             else:
                 self._showing = [*(t for t in self._showing if t.is_alive()), thread]
 

@@ -229,7 +229,7 @@ class Shutdown:
                 f"have failed with them; {unknown_events:,} of them were being committed, or tried before, and may be "
                 "stored"
             )
-        _log.error("%s: %s", self._name, what, extra=fields(component=self._name, count=events))
+        _log.of(self._name, count=events).error("%s", what)
 
     def abandon(self) -> None:
         """Let futures have what is known though callbacks are not through, and keep nobody waiting any more."""
@@ -275,7 +275,7 @@ class Shutdown:
             self._withdraw()
             batches, running = list(self._buffer.batches), self._schedule.running()
             self._errors.append((f"the producer failed, and with it all that was not stored: {code}: {message}", error))
-        _log.critical("%s: %s", self._name, message, exc_info=error, extra=fields(component=self._name))
+        _log.of(self._name).critical("%s", message, exc_info=error)
         for batch in batches:
             reason = Attempt(False, time.time(), code, message)
             batch.seal()

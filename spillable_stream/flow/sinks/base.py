@@ -19,7 +19,7 @@ from spillable_stream.flow.sinks.letter_box import LetterBox
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.tap_point import TapPoint
-from spillable_stream.log_records import Seldom, fields, log_of
+from spillable_stream.log_records import Seldom, log_of
 from spillable_stream.state.ranges import Range, events_in
 
 __all__ = ["BatchSink", "Sink", "Taken"]
@@ -212,7 +212,7 @@ class Sink:
         """Say once a minute that an event can't be written, and keep it for the health of the agent."""
         self.trouble = text
         if self._warning.is_due():
-            _log.error("%s: %s", self.name, text, extra=fields(component=self.name))
+            _log.of(self.name).error("%s", text)
 
     def bury(self, batch: pa.RecordBatch, ids: pa.Array, reason: str) -> bool:
         """Put events that can never be written into the dead-letter channel, once though they come again, or name them.

@@ -13,7 +13,7 @@ from spillable_stream.flow.sinks.naming import rename
 from spillable_stream.flow.sinks.open_file import OpenFile
 from spillable_stream.flow.sinks.output_file import cut_back
 from spillable_stream.flow.sinks.written import Note, NotedEvents, NoteFile, WrittenEvents
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 from spillable_stream.state.ranges import Range
 
 __all__ = ["BucketNotes"]
@@ -79,12 +79,8 @@ class BucketNotes:
                     sync_directory(parent)
                 continue
             if not whole:
-                _log.error(
-                    "%s: %s is shorter than the %d bytes that were written; it was changed",
-                    self._sink,
-                    in_use,
-                    length,
-                    extra=fields(component=self._sink, file=in_use),
+                _log.of(self._sink, file=in_use).error(
+                    "%s is shorter than the %d bytes that were written; it was changed", in_use, length
                 )
             if length == 0:
                 Path(in_use).unlink()

@@ -33,7 +33,7 @@ from spillable_stream.flow.sinks.open_files import OpenFiles
 from spillable_stream.flow.sinks.output_directory import OutputDirectory
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of, without
 from spillable_stream.flow.sources.base import Status
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 from spillable_stream.state.ranges import Range, count_of
 
 __all__ = ["BucketSink"]
@@ -250,7 +250,7 @@ class BucketSink(BatchSink):
             try:
                 self._undo_failed()
             except SpillableError as e:
-                _log.error("%s: %s; it is tried again", self.name, e, extra=fields(component=self.name))
+                _log.of(self.name).error("%s; it is tried again", e)
             raise
         self._finish_ending()
         self._finish_surplus()

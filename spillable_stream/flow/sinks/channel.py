@@ -14,7 +14,7 @@ from spillable_stream.flow.checked_arguments import Count, checked
 from spillable_stream.flow.pieces import put_in_pieces
 from spillable_stream.flow.sinks.base import BatchSink, Sink, Taken
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 
 __all__ = ["ChannelSink"]
 
@@ -79,7 +79,7 @@ class ChannelSink(BatchSink):
         try:
             failed.close()
         except SpillableError as e:
-            _log.warning("%s: %s could not be closed: %s", self.name, failed.path, e, extra=fields(component=self.name))
+            _log.of(self.name).warning("%s could not be closed: %s", failed.path, e)
         return self._target
 
     def write(self, taken: Taken) -> None:

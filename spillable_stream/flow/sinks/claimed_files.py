@@ -22,7 +22,7 @@ from spillable_stream.flow.sinks.bucket_notes import BucketNotes
 from spillable_stream.flow.sinks.open_file import OpenFile
 from spillable_stream.flow.sinks.open_files import OpenFiles
 from spillable_stream.format.batch import fit_batch
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 from spillable_stream.state.ranges import Range
 
 __all__ = ["ClaimedFiles"]
@@ -224,4 +224,4 @@ class ClaimedFiles:
             file.ranges = []
 
     def _warn_of_failed(self, text: str, path: str) -> None:
-        _log.warning("%s: %s", self._sink.name, text, extra=fields(component=self._sink.name, file=path))
+        _log.of(self._sink.name, file=path).warning("%s", text)

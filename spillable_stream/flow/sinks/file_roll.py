@@ -17,7 +17,7 @@ from spillable_stream.flow.sinks.output_file import OutputFile, cut_back
 from spillable_stream.flow.sinks.serializers import Serializer
 from spillable_stream.flow.sinks.serializers import serializer as serializer_of
 from spillable_stream.flow.sinks.written import Note, NotedEvents, NoteFile, WrittenEvents
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 from spillable_stream.shown_value import shown
 from spillable_stream.state.ranges import Range
 
@@ -109,15 +109,11 @@ class FileRoll(BatchSink):
     def _recover(self, path: Path, length: int) -> None:
         try:
             if not cut_back(path, length):
-                _log.error(
-                    "%s: %s is shorter than the %d bytes that were written; it was changed",
-                    self.name,
-                    path,
-                    length,
-                    extra=fields(component=self.name, file=path),
+                _log.of(self.name, file=path).error(
+                    "%s is shorter than the %d bytes that were written; it was changed", path, length
                 )
         except FileNotFoundError:
-            _log.warning("%s: %s is gone", self.name, path, extra=fields(component=self.name, file=path))
+            _log.of(self.name, file=path).warning("%s is gone", path)
 
     def write(self, taken: Taken) -> None:
         """Write a batch; see `BatchSink.write`."""
@@ -153,7 +149,7 @@ class FileRoll(BatchSink):
         try:
             self._cut_failed()
         except SpillableError as e:
-            _log.error("%s: %s; it is tried again", self.name, e, extra=fields(component=self.name))
+            _log.of(self.name).error("%s; it is tried again", e)
         finally:
             file.close()
 

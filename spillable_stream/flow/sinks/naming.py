@@ -11,7 +11,7 @@ from spillable_stream.counted import counted
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.durable_file import is_there, sync_directory
 from spillable_stream.flow.sinks.open_file import OpenFile
-from spillable_stream.log_records import Seldom, fields, log_of
+from spillable_stream.log_records import Seldom, log_of
 from spillable_stream.system_errors import storage_error
 
 __all__ = ["Naming", "rename"]
@@ -87,24 +87,13 @@ class Naming:
             rename(file.in_use, file.final)
         except StorageError as e:
             if self._tries and tries >= self._tries:
-                _log.error(
-                    "%s: %s; it keeps the name %s",
-                    self._sink,
-                    e,
-                    file.in_use,
-                    extra=fields(component=self._sink, file=file.in_use),
-                )
+                _log.of(self._sink, file=file.in_use).error("%s; it keeps the name %s", e, file.in_use)
                 return
             self._unnamed[file.in_use] = _Unnamed(file, tries, time.monotonic() + self._retry_seconds)
             self._why = str(e)
             if self._warning.is_due():
-                _log.warning(
-                    "%s: %s; %s tried again in %g s",
-                    self._sink,
-                    e,
-                    counted(len(self._unnamed), "file", "are"),
-                    self._retry_seconds,
-                    extra=fields(component=self._sink, file=file.in_use, seconds=self._retry_seconds),
+                _log.of(self._sink, file=file.in_use, seconds=self._retry_seconds).warning(
+                    "%s; %s tried again in %g s", e, counted(len(self._unnamed), "file", "are"), self._retry_seconds
                 )
 
     def again(self, *, at_end: bool = False) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spillable_stream.counted import counted
 from spillable_stream.flow.checked_arguments import Count, checked
 from spillable_stream.flow.sinks.base import BatchSink, Taken
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 
 __all__ = ["Null"]
 
@@ -31,9 +31,4 @@ class Null(BatchSink):
         """Forget a batch; see `BatchSink.write`."""
         before, self._count = self._count, self._count + len(taken.ids)
         if before // self._every != self._count // self._every:
-            _log.info(
-                "%s: took %s",
-                self.name,
-                counted(self._count, "event"),
-                extra=fields(component=self.name, count=self._count),
-            )
+            _log.of(self.name, count=self._count).info("took %s", counted(self._count, "event"))

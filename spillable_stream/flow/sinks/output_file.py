@@ -10,7 +10,7 @@ import pyarrow as pa
 from spillable_stream.counted import counted
 from spillable_stream.flow.descriptor import Descriptor
 from spillable_stream.flow.durable_file import make_directory, sync_directory
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 from spillable_stream.system_errors import storage_error
 
 __all__ = ["OutputFile", "cut_back"]
@@ -73,12 +73,7 @@ class OutputFile:
                 return True
         except OSError as e:
             raise storage_error(f"can't look at {self.path}", e, "check the disk") from e
-        _log.warning(
-            "%s: %s is gone, and later events go to a new file",
-            sink,
-            self.path,
-            extra=fields(component=sink, file=self.path),
-        )
+        _log.of(sink, file=self.path).warning("%s is gone, and later events go to a new file", self.path)
         return False
 
     @property

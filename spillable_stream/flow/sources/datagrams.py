@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from spillable_stream.flow.sources.network import NetworkSource, bound_socket
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 
 __all__ = ["Datagram", "DatagramSource"]
 
@@ -79,15 +79,13 @@ class DatagramSource(NetworkSource):
             pass
         except OSError as e:
             self.counters.event_read_fail += 1
-            _log.warning("%s: a datagram could not be read: %s", self.name, e, extra=fields(component=self.name))
+            _log.of(self.name).warning("a datagram could not be read: %s", e)
         try:
             if found:
                 self._is_stored = await self.put_held(await self.events(found), is_behind=not self._is_stored)
         except Exception:
             self.counters.generic_processing_fail += 1
-            _log.exception(
-                "%s: %d datagrams are lost", self.name, len(found), extra=fields(component=self.name, count=len(found))
-            )
+            _log.of(self.name, count=len(found)).exception("%d datagrams are lost", len(found))
         if not self._stopping.is_set():
             self._watch()
 

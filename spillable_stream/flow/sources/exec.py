@@ -22,7 +22,7 @@ from spillable_stream.flow.sources.base import BatchProcessor, EventSource, Sour
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.held import put_held, put_unstored
 from spillable_stream.flow.sources.lines import split_lines
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 from spillable_stream.own_thread import start_thread
 from spillable_stream.readiness import has_input
 from spillable_stream.shown_value import shown
@@ -146,12 +146,7 @@ class Exec(EventSource):
     def _log_errors(self, errors: IO[bytes]) -> None:
         with errors:
             for line in errors:
-                _log.info(
-                    "%s: standard error: %s",
-                    self.name,
-                    line.decode(errors="replace").rstrip("\n"),
-                    extra=fields(component=self.name),
-                )
+                _log.of(self.name).info("standard error: %s", line.decode(errors="replace").rstrip("\n"))
 
     def _put_first(self, processor: BatchProcessor) -> None:
         """Put what the source before this one could not store, and then run the command, unless that has ended.
@@ -173,7 +168,7 @@ class Exec(EventSource):
             return self._spawn()
         except (OptionError, StorageError) as e:  # its supervisor starts it again, and says so until that works
             self.miss(str(e))
-            _log.error("%s: %s", self.name, e, extra=fields(component=self.name))
+            _log.of(self.name).error("%s", e)
             return None
 
     def _run(self, processor: BatchProcessor, process: subprocess.Popen[bytes]) -> None:
@@ -201,11 +196,9 @@ class Exec(EventSource):
         if has_failed:
             self.miss(f"the command ended with status {status}")
         hint = "; logStdErr = true logs what it says of it" if has_failed and not self._log_std_err else ""
-        _log.log(
-            logging.WARNING if has_failed else logging.INFO,
-            "%s: the command ended with status %d%s", self.name, status, hint,
-            extra=fields(component=self.name),
-        )  # fmt: skip
+        _log.of(self.name).log(
+            logging.WARNING if has_failed else logging.INFO, "the command ended with status %d%s", status, hint
+        )
 
     def _read(self, processor: BatchProcessor, process: subprocess.Popen[bytes]) -> bool:
         """Put the lines of the command until it ends, or the source is stopped; tell whether it ended by itself."""
@@ -245,11 +238,9 @@ class Exec(EventSource):
         if len(data) < _LONGEST_LINE_BYTES or len(data) - data.rfind(b"\n") <= _LONGEST_LINE_BYTES:
             return data
         self.counters.event_read_fail += 1
-        _log.warning(
-            "%s: the command has printed more than %s without a line feed, and they are an event by themselves",
-            self.name,
+        _log.of(self.name).warning(
+            "the command has printed more than %s without a line feed, and they are an event by themselves",
             counted(_LONGEST_LINE_BYTES, "byte"),
-            extra=fields(component=self.name),
         )
         return data + b"\n"
 

@@ -26,7 +26,7 @@ from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.routed_batch import RoutedBatch
 from spillable_stream.flow.sources.base import BatchProcessor, SourceBase
 from spillable_stream.flow.sources.unstored import HeldPiece
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 
 __all__ = ["fitting", "lose_unstored", "put_held", "put_unstored", "said_of"]
 
@@ -106,11 +106,9 @@ def put_unstored(source: SourceBase, processor: BatchProcessor, stopping: thread
             _say_lost(source, _events(pieces), why)
         return False
     if events:
-        _log.warning(
-            "%s: %s stored now, which a channel had refused before the source was started again",
-            source.name,
+        _log.of(source.name, count=events).warning(
+            "%s stored now, which a channel had refused before the source was started again",
             counted(events, "event", "are"),
-            extra=fields(component=source.name, count=events),
         )
     return True
 
@@ -129,11 +127,9 @@ def _adopt(source: SourceBase, processor: BatchProcessor, piece: HeldPiece) -> N
         _say_lost(source, lost, "the source has their channel no more, and others have what came with them")
     if was_in_doubt and (piece.routed is None or routed.in_doubt):
         events = piece.batch.num_rows
-        _log.warning(
-            "%s: %s put again, and may come twice: a storage failure left it open whether a channel has them",
-            source.name,
+        _log.of(source.name, count=events).warning(
+            "%s put again, and may come twice: a storage failure left it open whether a channel has them",
             counted(events, "event", "are"),
-            extra=fields(component=source.name, count=events),
         )
 
 
@@ -148,12 +144,10 @@ def _leave(source: SourceBase, pieces: Iterable[HeldPiece], why: str) -> None:
     if not source.unstored.add(left, why):
         _say_lost(source, _events(left), source.unstored.why)
     elif why:
-        _log.warning(
-            "%s: %s not stored as the source is stopped, and kept, with what came behind, for one in its place: %s",
-            source.name,
+        _log.of(source.name, count=_events(left)).warning(
+            "%s not stored as the source is stopped, and kept, with what came behind, for one in its place: %s",
             counted(_events(left), "event", "are"),
             why,
-            extra=fields(component=source.name, count=_events(left)),
         )
 
 
@@ -164,7 +158,7 @@ def _say_lost(source: SourceBase, events: int, why: str) -> None:
 def _say_missed(source: SourceBase, events: int, what: str) -> None:
     text = f"{counted(events, 'event')} {what}"
     source.miss(text)
-    _log.error("%s: %s", source.name, text, extra=fields(component=source.name, count=events))
+    _log.of(source.name, count=events).error("%s", text)
 
 
 def _events(pieces: Iterable[HeldPiece]) -> int:
@@ -196,12 +190,10 @@ def _lose(source: SourceBase, error: SpillableError) -> None:
     """Name an event that is too large for a channel, and that nobody can read again."""
     source.counters.event_read_fail += 1
     source.miss(f"an event is lost, because it is too large for a channel: {error}")
-    _log.error(
-        "%s: an event is lost, because it is too large for a channel: %s. Or give the source a deadLetter channel, "
-        "which gets such events",
-        source.name,
+    _log.of(source.name, count=1).error(
+        "an event is lost, because it is too large for a channel: %s. Or give the source a deadLetter channel, which "
+        "gets such events",
         error,
-        extra=fields(component=source.name, count=1),
     )
 
 
@@ -232,12 +224,10 @@ def _put_piece(source: SourceBase, processor: BatchProcessor, piece: HeldPiece, 
                 is_somewhere = isinstance(routed, RoutedBatch) and not routed.is_nowhere
                 piece.routed = routed if is_somewhere else None
                 raise
-            _log.warning(
-                "%s: a batch waits, and nothing is read meanwhile: %s",
-                source.name,
+            _log.of(source.name).warning(
+                "a batch waits, and nothing is read meanwhile: %s",
                 said_of(e),
                 exc_info=None if is_refused or wait_seconds > _FIRST_WAIT_SECONDS else e,
-                extra=fields(component=source.name),
             )
             stopping.wait(wait_seconds)
             wait_seconds = min(2 * wait_seconds, _LONGEST_WAIT_SECONDS)

@@ -28,7 +28,7 @@ from spillable_stream.flow.sources.http_handlers import Handler, HttpRequest
 from spillable_stream.flow.sources.http_handlers import handler as handler_of
 from spillable_stream.flow.sources.network import NetworkSource, bound_socket
 from spillable_stream.flow.sources.server_tls import server_tls
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 
 if TYPE_CHECKING:
     import uvicorn
@@ -131,7 +131,7 @@ class Http(NetworkSource):
             try:
                 await self._serving
             except Exception:
-                _log.exception("%s: its server ended by itself", self.name, extra=fields(component=self.name))
+                _log.of(self.name).exception("its server ended by itself")
                 await self._server.shutdown()
             self._server = self._serving = None
 
@@ -143,9 +143,7 @@ class Http(NetworkSource):
             status, text = await self._store(Request(scope, receive))
         except ClientDisconnect:  # nobody waits for an answer
             self.counters.event_read_fail += 1
-            _log.debug(
-                "%s: a client left before its request was complete", self.name, extra=fields(component=self.name)
-            )
+            _log.of(self.name).debug("a client left before its request was complete")
             return
         await PlainTextResponse(text, status, _HEADERS.get(status))(scope, receive, send)
 
@@ -180,13 +178,11 @@ class Http(NetworkSource):
             return _status(e.failures.values()), str(e)
         except SpillableError as e:
             self.counters.generic_processing_fail += 1
-            _log.warning(
-                "%s: a request is answered with 500: %s", self.name, text_of(e), extra=fields(component=self.name)
-            )
+            _log.of(self.name).warning("a request is answered with 500: %s", text_of(e))
             return 500, str(e)
         except Exception as e:
             self.counters.generic_processing_fail += 1
-            _log.exception("%s: a request is answered with 500", self.name, extra=fields(component=self.name))
+            _log.of(self.name).exception("a request is answered with 500")
             return 500, type_and_text(e)
         return 200, ""
 

@@ -15,7 +15,7 @@ from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.held import fitting, said_of
 from spillable_stream.flow.sources.netcat_lines import NetcatLines
 from spillable_stream.flow.sources.stream_source import StreamSource
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 
 __all__ = ["Netcat"]
 
@@ -72,12 +72,12 @@ class Netcat(StreamSource):
         """Count a line that is too long, and tell its client; the first one also where lines are not answered."""
         self.counters.event_read_fail += 1
         if is_first:
-            _log.warning(
-                "%s: %s sent a line of %d characters or more, which is dropped, and further ones of its connection are "
+            _log.of(self.name).warning(
+                "%s sent a line of %d characters or more, which is dropped, and further ones of its connection are "
                 "only counted: raise max-line-length",
-                self.name, writer.get_extra_info("peername")[0], self._longest,
-                extra=fields(component=self.name),
-            )  # fmt: skip
+                writer.get_extra_info("peername")[0],
+                self._longest,
+            )
         if is_first or self._answers:  # a client that expects no answers may read none
             reason = f"Event exceeds the maximum length ({self._longest} chars, including newline)"
             await self.answer(writer, f"FAILED: {reason}\n".encode())
@@ -103,7 +103,7 @@ class Netcat(StreamSource):
                 return
             if not isinstance(e, SpillableError):
                 self.counters.generic_processing_fail += 1
-                _log.exception("%s: lines are refused", self.name, extra=fields(component=self.name))
+                _log.of(self.name).exception("lines are refused")
             reason = " ".join(said_of(e).split())
             await self._answer(writer, f"FAILED: {reason}\n".encode() * batch.num_rows)
         else:

@@ -25,7 +25,7 @@ from spillable_stream.flow.sources.file_watch import FileWatch
 from spillable_stream.flow.sources.numbered_source import InFlightBatch, NumberedSource
 from spillable_stream.flow.sources.spool_directory import spool_directory
 from spillable_stream.flow.sources.spooled_file import Decoding, FilePart, FileState, SpooledFile, UnreadableFileError
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 from spillable_stream.shown_value import shown
 
 __all__ = ["SpoolDir"]
@@ -171,11 +171,14 @@ class SpoolDir(NumberedSource[_FileBatch]):
     def _miss_part(self, path: str, start: int, end: int, why: str) -> None:
         """Say that some channels have a batch that can't be read again for the others."""
         self.miss(f"{path} {why}, and some channels have not got its bytes {start} to {end}")
-        _log.error(
-            "%s: the bytes %d to %d of %s may be in some channels only, and the file %s: they can't "
-            "be read again. Look for a channel without them", self.name, start, end, path, why,
-            extra=fields(component=self.name, file=path, offset=start),
-        )  # fmt: skip
+        _log.of(self.name, file=path, offset=start).error(
+            "the bytes %d to %d of %s may be in some channels only, and the file %s: they can't be read again. Look "
+            "for a channel without them",
+            start,
+            end,
+            path,
+            why,
+        )
 
     def _is_same(self, path: str, end: int, state: FileState, seal: int | None) -> bool:
         """Whether the file at a path is the one that was being read, though perhaps changed.
@@ -266,7 +269,7 @@ class SpoolDir(NumberedSource[_FileBatch]):
         for why in self._directory.unlisted - self._said:
             self._said.add(why)
             self.miss(why)
-            _log.error("%s: %s. The others are read", self.name, why, extra=fields(component=self.name))
+            _log.of(self.name).error("%s. The others are read", why)
         return path
 
     def _complete(self, file: SpooledFile) -> None:
@@ -289,13 +292,7 @@ class SpoolDir(NumberedSource[_FileBatch]):
                 raise
             where = f"gone ({refused})"
         self.miss(f"{path} is set aside as {where}: {e}")
-        _log.error(
-            "%s: %s. It is set aside as %s, and the others are read",
-            self.name,
-            e,
-            where,
-            extra=fields(component=self.name, file=path),
-        )
+        _log.of(self.name, file=path).error("%s. It is set aside as %s, and the others are read", e, where)
 
     def _hold(self, file: SpooledFile, part: FilePart) -> _FileBatch:
         headers = {}

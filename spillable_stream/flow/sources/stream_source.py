@@ -10,7 +10,7 @@ from contextlib import suppress
 from spillable_stream.counted import counted
 from spillable_stream.flow.sources.network import NetworkSource, bound_socket
 from spillable_stream.flow.sources.server_tls import ServerTls
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 
 __all__ = ["StreamSource"]
 
@@ -97,10 +97,10 @@ class StreamSource(NetworkSource):
         try:
             await self.serve(reader, writer)
         except (ConnectionError, ssl.SSLError, TimeoutError) as e:
-            _log.debug("%s: a connection broke: %s", self.name, e, extra=fields(component=self.name))
+            _log.of(self.name).debug("a connection broke: %s", e)
         except Exception:
             self.counters.generic_processing_fail += 1
-            _log.exception("%s: a connection is closed", self.name, extra=fields(component=self.name))
+            _log.of(self.name).exception("a connection is closed")
         finally:
             self.counters.open_connection_count -= 1
             writer.close()
@@ -149,14 +149,12 @@ class StreamSource(NetworkSource):
             what: what becomes of them, as "they are dropped".
         """
         self.counters.event_read_fail += 1
-        _log.warning(
-            "%s: %s before the line feed of the last line of %s came: %s there, and %s",
-            self.name,
+        _log.of(self.name).warning(
+            "%s before the line feed of the last line of %s came: %s there, and %s",
             "the connection ended" if reader.at_eof() else "the source was stopped",
             writer.get_extra_info("peername")[0],
             counted(size, "byte", "are"),
             what,
-            extra=fields(component=self.name),
         )
 
     def last_moment(self) -> float:

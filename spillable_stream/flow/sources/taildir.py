@@ -30,7 +30,7 @@ from spillable_stream.flow.sources.position_file import FilePosition, PositionFi
 from spillable_stream.flow.sources.tail_note import Span, read_note, write_note
 from spillable_stream.flow.sources.tailed_file import Chunk, Mark, TailedFile
 from spillable_stream.flow.sources.tailed_files import TailedFiles
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 
 __all__ = ["TailDir"]
 
@@ -189,12 +189,13 @@ class TailDir(NumberedSource[_FileBatch]):
         if data is None:
             self.counters.event_read_fail += 1
             self.miss(f"{span.path} is gone, and some channels have not got its bytes {span.start} to {span.end}")
-            _log.error(
-                "%s: the bytes %d to %d of %s may be in some channels only, and are gone: they can't be read "
-                "again. Look for a channel without them",
-                self.name, span.start, span.end, span.path,
-                extra=fields(component=self.name, file=span.path, offset=span.start),
-            )  # fmt: skip
+            _log.of(self.name, file=span.path, offset=span.start).error(
+                "the bytes %d to %d of %s may be in some channels only, and are gone: they can't be read again. Look "
+                "for a channel without them",
+                span.start,
+                span.end,
+                span.path,
+            )
             return None
         batch = self._batch(span.group, span.path, *_bodies(data), span.start)
         return _FileBatch(batch=batch, note=note, is_repeated=True, file=None, after=after)
@@ -288,7 +289,7 @@ class TailDir(NumberedSource[_FileBatch]):
         except StorageError as e:
             self.counters.event_read_fail += 1
             self.miss(str(e))
-            _log.warning("%s: %s", self.name, e, extra=fields(component=self.name, file=file.path))
+            _log.of(self.name, file=file.path).warning("%s", e)
             piece = None
         if piece is None:
             self._queue.popleft()

@@ -17,7 +17,7 @@ from spillable_stream.errors import StorageError
 from spillable_stream.flow.sources.file_groups import FileGroup, Found
 from spillable_stream.flow.sources.position_file import FilePosition
 from spillable_stream.flow.sources.tailed_file import HEAD_BYTES, Mark, TailedFile
-from spillable_stream.log_records import fields, log_of
+from spillable_stream.log_records import log_of
 
 __all__ = ["TailedFiles"]
 
@@ -125,7 +125,7 @@ class TailedFiles:
             if file.read(1) is None:
                 self.truncated(file)
         except (FileNotFoundError, StorageError) as e:
-            _log.warning("%s: %s", self._name, e, extra=fields(component=self._name, file=file.path))
+            _log.of(self._name, file=file.path).warning("%s", e)
         file.close()
 
     def notice(self) -> None:
@@ -181,7 +181,7 @@ class TailedFiles:
             if at_end:
                 file.mark = file.mark_at(file.size_bytes)
         except (FileNotFoundError, StorageError) as e:
-            _log.warning("%s: %s", self._name, e, extra=fields(component=self._name, file=found.path))
+            _log.of(self._name, file=found.path).warning("%s", e)
         self._files[found.inode] = file
         if self._skip_to_end:  # after a restart it would be skipped to the end that it has then
             self.has_unsaved = True
@@ -196,7 +196,7 @@ class TailedFiles:
             try:
                 self._judge(file)
             except (FileNotFoundError, StorageError) as e:
-                _log.warning("%s: %s", self._name, e, extra=fields(component=self._name, file=file.path))
+                _log.of(self._name, file=file.path).warning("%s", e)
 
     def _judge(self, file: TailedFile) -> None:
         before = self._files.get(file.copy_of)
@@ -213,11 +213,12 @@ class TailedFiles:
             return
         file.copy_of = original.mark.inode
         if before is None:
-            _log.info(
-                "%s: %s begins with all that was read of %s, or is a part of it, so it is taken for a copy: it waits "
-                "until that is truncated or gone", self._name, file.path, original.path,
-                extra=fields(component=self._name, file=file.path),
-            )  # fmt: skip
+            _log.of(self._name, file=file.path).info(
+                "%s begins with all that was read of %s, or is a part of it, so it is taken for a copy: it waits "
+                "until that is truncated or gone",
+                file.path,
+                original.path,
+            )
 
     def _is_being_made(self, file: TailedFile) -> bool:
         return self._now() - file.modified < _COPY_SECONDS
@@ -299,12 +300,7 @@ class TailedFiles:
         """Read a file from its beginning, and the rest of what it was from its copy, if there is one."""
         self._look_for_copies()
         self._release(file)
-        _log.info(
-            "%s: %s was truncated; it is read from its beginning",
-            self._name,
-            file.path,
-            extra=fields(component=self._name, file=file.path),
-        )
+        _log.of(self._name, file=file.path).info("%s was truncated; it is read from its beginning", file.path)
         file.mark = Mark(file.mark.inode, 0)
         file.size_bytes = os.fstat(file.open()).st_size
 
@@ -335,7 +331,7 @@ class TailedFiles:
             elif size >= mark.head_bytes and copy.begins_as(mark):
                 copy.mark = copy.mark_at(size)
         except (FileNotFoundError, StorageError) as e:
-            _log.warning("%s: %s", self._name, e, extra=fields(component=self._name, file=copy.path))
+            _log.of(self._name, file=copy.path).warning("%s", e)
 
     def _release_copies(self) -> None:
         for file in self._files.values():
