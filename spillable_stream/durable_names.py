@@ -1,15 +1,39 @@
-"""Making the names of directories durable: which ones a process syncs so that a path survives a power cut."""
+"""The names of directories: whether one is there, and which of them a process syncs so that a path survives a crash."""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from spillable_stream.errors import StorageError
-from spillable_stream.sync_refusals import is_not_ours
 
-__all__ = ["sync_directory", "sync_names"]
+__all__ = ["is_not_ours", "is_there", "sync_directory", "sync_names"]
+
+_NOT_OURS = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP, errno.ENOSYS}
+
+
+def is_not_ours(error: BaseException | None) -> bool:
+    """Tell whether a sync is refused though no write failed: it is another one's directory, or nothing is synced there.
+
+    Args:
+        error: what the system refused with, or None.
+    """
+    return isinstance(error, OSError) and error.errno in _NOT_OURS
+
+
+def is_there(path: str | Path) -> bool:
+    """Tell whether a path leads to something.
+
+    Raises:
+        OSError: the system can't tell; `os.path.exists`, and since Python 3.14 `Path.exists`, would say no.
+    """
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def sync_directory(path: Path) -> None:

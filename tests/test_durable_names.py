@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream.durable_names import sync_directory, sync_names
+from spillable_stream.durable_names import is_not_ours, is_there, sync_directory, sync_names
 from spillable_stream.errors import StorageError
 
 
@@ -46,3 +46,27 @@ def test_only_a_directory_is_synced_as_one(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
     with pytest.raises(NotADirectoryError):
         sync_directory(tmp_path / "f")
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP, errno.ENOSYS])
+def test_what_this_process_may_not_or_cannot_sync_is_not_its_own(number: int) -> None:
+    assert is_not_ours(OSError(number, "refused"))
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "failed"), OSError(errno.ENOSPC, "full"), ValueError(), None])
+def test_a_write_that_failed_and_what_is_not_a_refusal_are_its_own(error: BaseException | None) -> None:
+    assert not is_not_ours(error)
+
+
+def test_a_path_is_there_or_not_and_a_disk_that_can_not_say_it_says_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "f").touch()
+    assert is_there(tmp_path / "f") and not is_there(tmp_path / "g") and not is_there(tmp_path / "f" / "g")
+
+    def failing(path: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "stat", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        is_there(tmp_path / "f")

@@ -10,23 +10,10 @@ from spillable_stream import durable_names
 from spillable_stream.durable_names import sync_names
 from spillable_stream.system_errors import storage_error
 
-__all__ = ["is_there", "make_directory", "read_file", "replace_file", "sync_directory"]
+__all__ = ["make_directory", "read_file", "replace_file", "sync_directory"]
 
 _MOST_KNOWN = 1000
 _durable: dict[Path, tuple[int, int]] = {}  # directories whose names this process has synced: device and inode of each
-
-
-def is_there(path: str | Path) -> bool:
-    """Tell whether a path leads to something.
-
-    Raises:
-        OSError: the system can't tell; `os.path.exists`, and since Python 3.14 `Path.exists`, would say no.
-    """
-    try:
-        os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
 
 
 def read_file(path: Path) -> bytes | None:

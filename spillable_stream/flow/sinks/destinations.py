@@ -10,8 +10,9 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from spillable_stream.arguments import require_resolvable
+from spillable_stream.durable_names import is_there
 from spillable_stream.errors import OptionError, StorageError
-from spillable_stream.flow.durable_file import is_there, make_directory, sync_directory
+from spillable_stream.flow.durable_file import make_directory, sync_directory
 from spillable_stream.flow.sinks import hadoop
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.system_errors import storage_error

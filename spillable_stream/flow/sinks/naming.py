@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from spillable_stream.counted import counted
+from spillable_stream.durable_names import is_there
 from spillable_stream.errors import StorageError
-from spillable_stream.flow.durable_file import is_there, sync_directory
+from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks.open_file import OpenFile
 from spillable_stream.log_records import Seldom, log_of
 from spillable_stream.system_errors import storage_error

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from spillable_stream.durable_names import is_there
 from spillable_stream.errors import StorageError
-from spillable_stream.flow.durable_file import is_there, make_directory
+from spillable_stream.flow.durable_file import make_directory
 from spillable_stream.system_errors import storage_error
 
 __all__ = ["OutputDirectory"]

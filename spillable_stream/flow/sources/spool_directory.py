@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spillable_stream.durable_names import is_there
 from spillable_stream.errors import NotAChannelError, OptionError, StorageError
-from spillable_stream.flow.durable_file import is_there, make_directory, sync_directory
+from spillable_stream.flow.durable_file import make_directory, sync_directory
 from spillable_stream.flow.patterns.regex import JavaPattern
 from spillable_stream.system_errors import storage_error
 

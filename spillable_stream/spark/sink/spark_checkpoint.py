@@ -33,9 +33,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from spillable_stream import durable_names
+from spillable_stream.durable_names import is_not_ours
 from spillable_stream.errors import CheckpointMismatchError
 from spillable_stream.spark.local_path import local_path
-from spillable_stream.sync_refusals import is_not_ours
 from spillable_stream.system_errors import storage_error
 
 __all__ = ["NOWHERE", "SparkCheckpoint", "is_there", "sync_path"]
@@ -142,17 +143,14 @@ def is_there(path: Path) -> bool:
     """Tell whether a file or directory of a checkpoint is there; False where this process may not look.
 
     Raises:
-        StorageError: the disk failed; since Python 3.14, `Path.exists` would say no.
+        StorageError: the disk failed.
     """
     try:
-        os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+        return durable_names.is_there(path)
     except OSError as e:
         if is_not_ours(e):
             return False
         raise storage_error(f"the batch is not stored: can't look at {path}", e, "check the disk") from e
-    return True
 
 
 def sync_path(path: Path) -> None:

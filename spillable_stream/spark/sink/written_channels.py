@@ -29,6 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from spillable_stream.durable_names import is_not_ours
 from spillable_stream.engine.port import SinkBatch
 from spillable_stream.errors import NotAChannelError, OptionError, SpillableError
 from spillable_stream.log_records import fields, log_of
@@ -36,7 +37,6 @@ from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.side_by_side import side_by_side
 from spillable_stream.spark.sink.division import Answer, answer_of, division_with_places, stored_otherwise, what_to_do
 from spillable_stream.spark.sink.spark_checkpoint import is_there, sync_path
-from spillable_stream.sync_refusals import is_not_ours
 from spillable_stream.system_errors import storage_error
 
 __all__ = ["NOTE", "WrittenChannels"]
