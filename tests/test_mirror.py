@@ -119,6 +119,7 @@ SCENARIOS = {
     "spark/source/test_copied_channels": "queries of a channel that a copy by another tool replaced",
     "spark/source/test_restored_channels": "queries of a channel that was restored from a backup",
     "spark/source/test_stores_put_back": "queries of a channel whose bucket was put back, and that others continued",
+    "spark/source/test_missed_events": "events that are lost or removed before a query reads them",
     "spark/source/test_missing_channels": "channels of a set that appear, are restored, removed, and come back",
     "spark/test_object_cluster": "executors that share nothing with the driver but an object store",
     "spark/test_pipelines": "declarative pipelines",

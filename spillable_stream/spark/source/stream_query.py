@@ -5,6 +5,7 @@ Spark's calls only pass offsets. Here they are read, compared with what the chan
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from pyspark.sql.types import StructType
@@ -22,15 +23,15 @@ from spillable_stream.spark.source.checkpoint_check import (
 from spillable_stream.spark.source.finished_batches import FinishedBatches
 from spillable_stream.spark.source.group_lease import GroupLease
 from spillable_stream.spark.source.load_identity import LoadIdentity
-from spillable_stream.spark.source.missed_events import tell_missed
 from spillable_stream.spark.source.offset import Offset, OffsetJson
+from spillable_stream.spark.source.partition import check_loss
 from spillable_stream.spark.source.query_group import QueryGroup
 from spillable_stream.spark.source.query_position import QueryPosition
 from spillable_stream.spark.source.query_start import QueryStart
 from spillable_stream.spark.source.read_options import StreamOptions
 from spillable_stream.spark.source.source_channel import SourceChannel
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.ranges import RangeSet
+from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["StreamQuery"]
 
@@ -159,5 +160,12 @@ class StreamQuery:
         Raises:
             DataLossError: it missed some, and ``failOnDataLoss`` is set.
         """
-        after = self.position.missed_after(begin)
-        return tell_missed(self.channel(), state, self.group.name, after, told, self.options)
+        known, after = state.groups[self.group.name], self.position.missed_after(begin)
+        lost, removed = _beyond(known.lost, after, told), _beyond(known.removed, after, told)
+        check_loss(self.channel(), state, lost, self.options, removed)
+        return told.union([*lost, *removed])
+
+
+def _beyond(missed: Iterable[Range], after: int, told: RangeSet) -> list[Range]:
+    """Return what a group missed after an event, without what was reported before."""
+    return [r for first, last in missed for r in told.gaps(max(first, after + 1), last)]
