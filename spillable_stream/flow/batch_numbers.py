@@ -16,7 +16,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import ProducerClaim
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.late_channel import is_open
-from spillable_stream.flow.noted import Noted
+from spillable_stream.flow.sources.base import Noted
 from spillable_stream.format.numbered_batch import BY_PRODUCER, MAX_NOTE_BYTES, NumberedBatch, Numbers
 from spillable_stream.format.packing import MALFORMED, pack, unpack
 from spillable_stream.log_records import fields, log_of

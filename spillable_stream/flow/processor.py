@@ -33,13 +33,13 @@ from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import AnyInterceptor, InterceptorChain
 from spillable_stream.flow.late_channel import is_open
 from spillable_stream.flow.left_out import LeftOut
-from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.optional_puts import OptionalPuts
 from spillable_stream.flow.part_puts import PartPuts
 from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.routed_batch import Processed, RoutedBatch
 from spillable_stream.flow.router import Router
 from spillable_stream.flow.selectors import Replicating, Selector
+from spillable_stream.flow.sources.base import Noted
 from spillable_stream.flow.surroundings import REAL, Surroundings
 from spillable_stream.flow.tap_point import TapPoint
 from spillable_stream.shown_value import shown

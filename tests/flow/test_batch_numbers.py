@@ -11,7 +11,7 @@ import pytest
 from spillable_stream import Channel, Event
 from spillable_stream.errors import OptionError, ProducerBusyError, SpillableError
 from spillable_stream.flow.batch_numbers import BatchNumbers, write_note
-from spillable_stream.flow.noted import Noted
+from spillable_stream.flow.sources.base import Noted
 from spillable_stream.format.numbered_batch import BY_PRODUCER, MAX_NOTE_BYTES, NumberedBatch, Numbers
 
 

@@ -33,9 +33,9 @@ from spillable_stream.errors import (
 from spillable_stream.flow.interceptors.base import EventInterceptor, InterceptorChain
 from spillable_stream.flow.interceptors.headers import Static
 from spillable_stream.flow.interceptors.regex_filter import RegexFilter
-from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.selectors import LoadBalancing, Multiplexing, Replicating, Selector
+from spillable_stream.flow.sources.base import Noted
 from tests.support import pythons
 from tests.support.events import peek
 from tests.support.examples import examples

@@ -9,10 +9,10 @@ import pytest
 
 from spillable_stream import Channel, Event
 from spillable_stream.errors import CorruptionError
-from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sinks.written import Note, NoteFile
 from spillable_stream.flow.slot_file import newest_value
+from spillable_stream.flow.sources.base import Noted
 from spillable_stream.flow.sources.position_file import FilePosition, PositionFile, SavedPositions
 from spillable_stream.flow.sources.tail_note import Span, read_note
 from spillable_stream.flow.sources.tailed_file import Mark

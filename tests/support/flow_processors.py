@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from spillable_stream.errors import ChannelFullError, DeliveryError
-from spillable_stream.flow.noted import Noted
+from spillable_stream.flow.sources.base import Noted
 
 
 @dataclass

@@ -6,18 +6,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from spillable_stream.flow.checked_arguments import Size, checked
 from spillable_stream.flow.counters import SourceCounters
-from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.sources.unstored import Unstored
 
 __all__ = [
     "BatchProcessor",
     "EventSource",
+    "Noted",
     "PolledSource",
     "SourceBase",
     "Status",
@@ -29,6 +29,21 @@ class Status(Enum):
 
     READY = "ready"
     BACKOFF = "backoff"
+
+
+class Noted(NamedTuple):
+    """The newest numbered batch that a source's channels have.
+
+    Args:
+        number: its number.
+        note: what the source said about it.
+        complete: whether all channels that must have a part of it have theirs. If not, it must be put again, under its
+            number, before the next one.
+    """
+
+    number: int
+    note: bytes
+    complete: bool
 
 
 class BatchProcessor(Protocol):

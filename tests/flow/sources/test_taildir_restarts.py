@@ -16,11 +16,10 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.errors import CorruptionError, DeliveryError, StorageError
-from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.selectors import Multiplexing, Replicating, Selector
 from spillable_stream.flow.sources import position_file
-from spillable_stream.flow.sources.base import Status
+from spillable_stream.flow.sources.base import Noted, Status
 from spillable_stream.flow.sources.position_file import PositionFile
 from tests.support.events import peek
 from tests.support.failing_puts import LIMITS, Faulty, Upper
