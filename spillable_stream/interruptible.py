@@ -33,9 +33,6 @@ _T = TypeVar("_T")
 class Begun(Generic[_T]):
     """A call that another thread makes. It costs less than a future, and each request needs one.
 
-    Args:
-        call: the call.
-
     Attributes:
         has_ended: whether it has ended.
     """

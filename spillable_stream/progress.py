@@ -126,10 +126,6 @@ def told_of_opens(tell: OnProgress | None) -> AbstractContextManager[None]:
 
 
 def meter_of_open(unit: str) -> Meter:
-    """Return the meter of the open that is under way in this thread; nobody is told if there is none.
-
-    Args:
-        unit: what is counted.
-    """
+    """Return the meter of the open that is under way in this thread; nobody is told if there is none."""
     tell = _told_of_opens.get()
     return UNTOLD if tell is None else Meter("open", unit, tell)

@@ -130,11 +130,6 @@ def read_file(store: Store, file: ArchivedFile) -> bytes:
 def check_file(store: Store, file: ArchivedFile, meter: Meter = UNTOLD) -> None:
     """Read a file again that was just written.
 
-    Args:
-        store: the backup's store.
-        file: the file.
-        meter: counts the bytes.
-
     Raises:
         CorruptionError: it is not what was written, or gone.
     """

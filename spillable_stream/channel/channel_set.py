@@ -181,11 +181,7 @@ def _is_same_place(path: str, other: str) -> bool:
 
 
 def none_fits(channels: ChannelSet) -> NotAChannelError:
-    """Return the error for a set without a channel; no option makes one for a pattern.
-
-    Args:
-        channels: the set.
-    """
+    """Return the error for a set without a channel; no option makes one for a pattern."""
     return NotAChannelError(f"no channel fits {channels}. Start what puts to one first")
 
 

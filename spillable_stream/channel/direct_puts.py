@@ -20,11 +20,7 @@ __all__ = ["DirectPuts"]
 
 
 class DirectPuts:
-    """Puts that go straight to a channel.
-
-    Args:
-        engine: the channel.
-    """
+    """Puts that go straight to a channel."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

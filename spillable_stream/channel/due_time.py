@@ -41,10 +41,6 @@ def require_delays(path: object, schema: pa.Schema | None, *, has_disk: bool) ->
 def require_orderable(schema: pa.Schema, path: object) -> None:
     """Refuse to delay rows with a column that Arrow can't put in another order: due times would come to nothing.
 
-    Args:
-        schema: the channel's columns.
-        path: the channel.
-
     Raises:
         OptionError: there is such a column.
     """

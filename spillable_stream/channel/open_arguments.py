@@ -116,9 +116,6 @@ class OpenArguments(NamedTuple):
     def check_new(self, fs: FileSystem) -> PlannedChannel:
         """Refuse a channel that can be seen to be impossible, or return it; nothing is created.
 
-        Args:
-            fs: the file system.
-
         Raises what `ensure_channel` raises.
         """
         new = self.new_channel()

@@ -166,11 +166,7 @@ def shared_options(
 
 
 def settled(changes: Collection[OptionChange]) -> None:
-    """Forget changes that nobody takes back any more.
-
-    Args:
-        changes: the changes.
-    """
+    """Forget changes that nobody takes back any more."""
     with _mutex:
         _unsettled[:] = [change for change in _unsettled if change not in changes]
 

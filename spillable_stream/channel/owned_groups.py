@@ -77,12 +77,7 @@ class OwnedGroups:
         self._close(group, owner)
 
     def drop(self, engine: Callable[[], Engine], group: str) -> None:
-        """Forget a group, also if the handle owns it.
-
-        Args:
-            engine: returns the engine.
-            group: the group's name.
-        """
+        """Forget a group, also if the handle owns it."""
         engine().active_calls.refuse_within("drop_group")
 
         def drop() -> None:

@@ -58,11 +58,7 @@ class RowTimes(NamedTuple):
         return RowTimes(*(value if isinstance(value, int) else value.slice(start, count) for value in self))
 
     def divide(self, batch: pa.RecordBatch) -> Iterator[TimedRows]:
-        """Yield the rows that are put now, and then those that are due later, each in order, by their ttl.
-
-        Args:
-            batch: the rows.
-        """
+        """Yield the rows that are put now, and then those that are due later, each in order, by their ttl."""
         if isinstance(self.due_ms, int):
             yield from _by_ttl(batch, self.ttl_us, self.due_ms)
             return

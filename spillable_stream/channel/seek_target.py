@@ -42,10 +42,6 @@ def chosen_position(engine: Engine, to: SeekTarget) -> Choose:
 
     A time is looked up now. If events leave until the position is chosen, it is before the first one that is left.
 
-    Args:
-        engine: the channel.
-        to: the event.
-
     Raises:
         CorruptionError: the log can't be read where a time is looked up.
         OptionError: ``to`` is none of what it may be.

@@ -302,9 +302,6 @@ class Spool:
         A put that the store does not answer by then is left to its own end. Another handle ships behind that, or once
         this process has ended. If the store has the put, it is not shipped again: a handle asks before it ships.
 
-        Args:
-            ship: whether to ship.
-
         Raises:
             StorageError: the disk refused; the spool is closed.
             TransactionStateError: this thread is inside of a call to the spool's channel.

@@ -24,12 +24,7 @@ class PartWriter(Protocol):
 
 
 class ArrowPart:
-    """Writes an Arrow stream, which holds every type as it is.
-
-    Args:
-        file: the part.
-        schema: the columns.
-    """
+    """Writes an Arrow stream, which holds every type as it is."""
 
     def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
         self._writer = pa.ipc.new_stream(file, schema, options=pa.ipc.IpcWriteOptions(compression="zstd"))
@@ -44,11 +39,7 @@ class ArrowPart:
 
 
 class JsonPart:
-    """Writes each event as a line of JSON.
-
-    Args:
-        file: the part.
-    """
+    """Writes each event as a line of JSON."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

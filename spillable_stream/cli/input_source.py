@@ -216,11 +216,7 @@ class SourceInput:
 
 
 class WholeReads(io.RawIOBase):
-    """The bytes of a source, as many as are asked for: Arrow takes fewer, which a pipe may have now, for the end.
-
-    Args:
-        source: the source.
-    """
+    """The bytes of a source, as many as are asked for: Arrow takes fewer, which a pipe may have now, for the end."""
 
     def __init__(self, source: InputSource) -> None:
         self._source = source

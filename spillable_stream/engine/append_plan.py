@@ -104,11 +104,7 @@ class AppendPlan:
         self.next_side_file: int = state.delays.next_number
 
     def delay(self, files: DelayedFiles) -> DelayPlan:
-        """Return what the append puts into side files so far, to be added to.
-
-        Args:
-            files: the side files.
-        """
+        """Return what the append puts into side files so far, to be added to."""
         if self.delays is None:
             self.delays = DelayPlan(files, self.state.delays)
             self.is_extended = True

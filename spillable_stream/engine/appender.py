@@ -19,13 +19,7 @@ __all__ = ["Appender"]
 
 
 class Appender:
-    """The one way to the log's end. All but `committing`, `commit_alone` and `unasked` are called in `committing`.
-
-    Args:
-        log: the channel's log.
-        follower: its state, which follows.
-        counters: what the handle counts.
-    """
+    """The one way to the log's end. All but `committing`, `commit_alone` and `unasked` are called in `committing`."""
 
     def __init__(self, log: Log, follower: Follower, counters: Counters) -> None:
         self._log = log

@@ -88,12 +88,7 @@ class Staging(Protocol):
 
 @dataclass(slots=True)
 class DelayedPuts:
-    """The delayed events of one transaction, which go to side files on a disk. It implements `Delayed`.
-
-    Args:
-        files: the channel's side files.
-        chunks: the events.
-    """
+    """The delayed events of one transaction, which go to side files on a disk. It implements `Delayed`."""
 
     files: DelayedFiles
     chunks: list[DelayedChunk]

@@ -121,11 +121,6 @@ def _next_of(passed: RangeSet, position: int, state: ChannelState) -> int:
 def seek_group(engine: Engine, group: str, choose: Choose) -> int:
     """Move a group that nobody owns, and return the event that it takes next.
 
-    Args:
-        engine: the channel.
-        group: the group's name.
-        choose: chooses the position.
-
     Raises:
         GroupOwnedError: a live consumer owns the group.
         OptionError: the channel has no group of this name, or the name is invalid.

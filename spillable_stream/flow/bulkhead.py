@@ -199,9 +199,6 @@ def call_in_time(calls: Sequence[BulkheadCall[_T]]) -> list[_T | Exception]:
     """Make calls at once, wait for a second at most, and return what each returned or raised.
 
     A call that has not ended gives a `LateCallError`; it may end later. What interrupts one is raised.
-
-    Args:
-        calls: the calls.
     """
     found: list[BegunCall[_T] | Exception] = []
     try:

@@ -164,11 +164,7 @@ class PathEscapes:
         return _ESCAPE.sub(written, self.text)
 
     def bucket(self, batch: pa.RecordBatch) -> Bucketed:
-        """Divide a batch by the paths of its events.
-
-        Args:
-            batch: the events.
-        """
+        """Divide a batch by the paths of its events."""
         columns = [header(batch, name).fill_null("") for name in self._headers]
         none = pa.array([], pa.int64())
         untimed, texts, times = none, None, None

@@ -157,10 +157,6 @@ def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 def add_headers(batch: pa.RecordBatch, added: Sequence[Header]) -> pa.RecordBatch:
     """Return a batch with more headers: all that are given, in one pass. Of one name twice the later one counts.
 
-    Args:
-        batch: the events.
-        added: the headers.
-
     Raises:
         SchemaError: the headers of the batch are larger than 2 GiB.
     """

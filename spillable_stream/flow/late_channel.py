@@ -204,9 +204,6 @@ def require_open(channel: Channel) -> None:
 def asking(channel: Channel) -> Iterator[None]:
     """Tell an optional channel that is away from whatever else may fail: what is asked of it is asked in this block.
 
-    Args:
-        channel: the channel.
-
     Raises:
         ChannelAwayError: it is optional, and not open yet, or its storage refuses or others keep it for too long.
     """

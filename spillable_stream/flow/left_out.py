@@ -60,13 +60,7 @@ class LeftOut:
         self.events: int = 0
 
     def add(self, channel: str, events: int, error: Exception) -> None:
-        """Count events that a channel did not get, and log them unless that was done within the last minute.
-
-        Args:
-            channel: the channel's name.
-            events: how many events.
-            error: why.
-        """
+        """Count events that a channel did not get, and log them unless that was done within the last minute."""
         is_full = isinstance(error, ChannelFullError) and not isinstance(error, PutTooLargeError)
         with self._mutex:
             self.events += events

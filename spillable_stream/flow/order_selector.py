@@ -72,10 +72,6 @@ class OrderSelector:
         """Note that a sink failed. It is left out for 2 s, and twice as long with each failure in a row.
 
         Failures are in a row if there is less than the time out and an hour between them.
-
-        Args:
-            sink: the sink.
-            now_ms: the time.
         """
         if not self.backoff:
             return

@@ -96,20 +96,12 @@ class RoutedBatch:
         self.result, self.note = again.result, again.note
 
     def let_off(self, names: Collection[str]) -> None:
-        """Let some channels do without their parts.
-
-        Args:
-            names: the channels' names.
-        """
+        """Let some channels do without their parts."""
         self.optional = {**self.optional, **{name: part for name, part in self.required.items() if name in names}}
         self.required = {name: part for name, part in self.required.items() if name not in names}
 
     def without_channels(self, names: Collection[str]) -> int:
-        """Forget the parts of some channels; return how many events the required ones of them do not have.
-
-        Args:
-            names: the channels' names.
-        """
+        """Forget the parts of some channels; return how many events the required ones of them do not have."""
         lost = 0
         for name in self.required.keys() & {*names} - self.done:
             lost += self.required[name].num_rows

@@ -35,11 +35,7 @@ _PREFIX_BYTES = 16 + 1 + 8 + 1
 
 
 class SlotFile:
-    """The file, for one writer.
-
-    Args:
-        path: where it is.
-    """
+    """The file, for one writer."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

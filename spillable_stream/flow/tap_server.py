@@ -73,10 +73,6 @@ def running_processes(agent: str, environment: Mapping[str, str]) -> list[int]:
     """Return the IDs of the processes in which an agent of this user runs on this host, as far as their taps say so.
 
     Nothing is asked, created or removed.
-
-    Args:
-        agent: the agent's name.
-        environment: the environment.
     """
     found = [path.name.rpartition(".") for path in _place(environment).glob("*")]
     return sorted(int(pid) for name, _, pid in found if name == agent and pid.isdecimal() and _is_alive(int(pid)))
@@ -96,11 +92,7 @@ def _is_alive(pid: int) -> bool:
 
 
 class TapServer:
-    """Lets `tap_component` look at an agent.
-
-    Args:
-        agent: the agent.
-    """
+    """Lets `tap_component` look at an agent."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent

@@ -56,10 +56,6 @@ def spans_of(texts: pa.Array, ends: NDArray[np.int32]) -> pa.Array:
 def repeated(texts: Sequence[str], count: int) -> pa.Array:
     """Return a column of some texts, again and again.
 
-    Args:
-        texts: the texts.
-        count: how often they come.
-
     Raises:
         SchemaError: they are larger than 2 GiB then.
     """

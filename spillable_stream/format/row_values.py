@@ -25,11 +25,7 @@ _MADE_BY = (
 
 
 class RowReader:
-    """Reads rows of one schema, and converts the rows that it read to Arrow.
-
-    Args:
-        schema: the channel's schema.
-    """
+    """Reads rows of one schema, and converts the rows that it read to Arrow."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema

@@ -83,12 +83,7 @@ class DelaysPort(Protocol):
 
 
 class DelaysOfDisk:
-    """The side files of a channel on a disk. It implements `DelaysPort`.
-
-    Args:
-        fs: the file system.
-        layout: the channel's files.
-    """
+    """The side files of a channel on a disk. It implements `DelaysPort`."""
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self.noun: str = "side file"

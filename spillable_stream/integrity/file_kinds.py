@@ -31,10 +31,6 @@ def require_kinds(fs: FileSystem, path: Path) -> None:
 
     A directory may be a link to one: its owner file proves whose it is.
 
-    Args:
-        fs: the file system.
-        path: the channel's directory.
-
     Raises:
         CorruptionError: there is such a name; the message says what to do.
         UnsupportedFormatError: a newer version wrote the channel.

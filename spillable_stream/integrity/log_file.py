@@ -60,11 +60,6 @@ def opened(fs: FileSystem, path: Path) -> Iterator[File]:
 def read_log_file(fs: FileSystem, layout: Layout, file_id: int) -> LogFile:
     """Return a log file with what its first frame says; it has no end yet.
 
-    Args:
-        fs: the file system.
-        layout: the channel's files.
-        file_id: its number.
-
     Raises:
         FileNotFoundError: it was removed meanwhile.
         StorageError: it can't be read.

@@ -25,9 +25,6 @@ _PIECE_BYTES = 8 << 20
 class ObjectRepairCopies:
     """One repair's copies.
 
-    Args:
-        store: where the channel is.
-
     Attributes:
         prefix: what their keys begin with.
     """

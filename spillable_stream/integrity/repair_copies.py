@@ -31,12 +31,7 @@ _PIECE_BYTES = 4 << 20
 
 
 class RepairCopies:
-    """One repair's copies, in a directory that is made at once.
-
-    Args:
-        fs: the file system.
-        layout: the channel's files.
-    """
+    """One repair's copies, in a directory that is made at once."""
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self._fs = fs

@@ -70,12 +70,7 @@ class DelayedWrite:
 
 
 class DelayedFiles:
-    """The side files of a channel on a disk. It implements `SideFiles`.
-
-    Args:
-        fs: the file system.
-        layout: the channel's files.
-    """
+    """The side files of a channel on a disk. It implements `SideFiles`."""
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self._fs = fs

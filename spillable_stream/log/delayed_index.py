@@ -18,11 +18,7 @@ _FEW_PART = 64  # of the events that are known
 
 
 class DelayedIndex:
-    """Which event of a side file is due next: 24 bytes for each event, and 8 for each that was copied with others.
-
-    Args:
-        files: reads the file.
-    """
+    """Which event of a side file is due next: 24 bytes for each event, and 8 for each that was copied with others."""
 
     def __init__(self, files: SideFiles) -> None:
         self._files = files

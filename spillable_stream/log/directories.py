@@ -45,12 +45,7 @@ _LEAVING_SECONDS = 0.2  # a killed process releases its locks one by one
 
 
 def out_of_place(layout: Layout, directory: Path) -> ChannelClosedError:
-    """Return what is said of a directory of an open channel that its path leads to no more.
-
-    Args:
-        layout: the channel's files.
-        directory: the directory.
-    """
+    """Return what is said of a directory of an open channel that its path leads to no more."""
     what = "it" if directory == layout.path else f"the channel {layout.path}"
     return ChannelClosedError(
         f"{directory} was moved, removed or replaced, or its disk unmounted, while {what} was open; close the handle, "
@@ -62,10 +57,6 @@ class Directories:
     """The directories that one handle holds.
 
     `try_first` or `try_join` locks the channel's own directory, then `prove` locks the others.
-
-    Args:
-        fs: the file system.
-        layout: the channel's files.
     """
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:

@@ -140,10 +140,6 @@ class DiskSpace:
     In between it counts: what all processes appended, which the log's end shows, and delayed, and what this one
     adopted. When that may have used up a part of what was free it looks again, so that no writer is faster than the
     looks.
-
-    Args:
-        fs: the file system.
-        layout: the channel's files.
     """
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:

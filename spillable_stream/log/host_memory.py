@@ -15,10 +15,6 @@ def directory_in_memory(fs: FileSystem, layout: Layout) -> Path | None:
     """Return the first directory of a channel's events that is on a file system in memory; None if none is.
 
     One where temporary files are does not count: it is meant to end.
-
-    Args:
-        fs: the file system.
-        layout: the channel's directories.
     """
     temporary = fs.real_path(Path(os.environ.get("TMPDIR") or "/tmp"))
     for directory in (layout.path, *layout.data_dirs):

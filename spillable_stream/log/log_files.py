@@ -28,13 +28,7 @@ class Position(NamedTuple):
 
 
 class LogFiles:
-    """The log files of one tier of a channel.
-
-    Args:
-        fs: the file system.
-        layout: the channel's files.
-        tier: the tier.
-    """
+    """The log files of one tier of a channel."""
 
     def __init__(self, fs: FileSystem, layout: Layout, tier: Tier) -> None:
         self._fs = fs

@@ -31,9 +31,6 @@ _PART_OF_ROOM = 2  # takes at most half of the free space, because other files n
 class Preallocation:
     """Tracks how much of the current file is preallocated.
 
-    Args:
-        fs: the file system.
-
     Attributes:
         minimum_required_space: the option's value: how many bytes to keep free; None for the default.
         end: up to where the current file is known to be preallocated, in bytes.

@@ -56,13 +56,7 @@ def keep_damaged(fs: FileSystem, path: Path, damage: Unreadable) -> None:
 
 
 def not_quarantined(fs: FileSystem, path: Path, lost: Iterable[Range]) -> list[Range]:
-    """Return ranges of lost events, without those that a read put into quarantine.
-
-    Args:
-        fs: the file system.
-        path: the channel's directory.
-        lost: the ranges.
-    """
+    """Return ranges of lost events, without those that a read put into quarantine."""
     wanted = list(lost)
     if not wanted:
         return []

@@ -59,12 +59,7 @@ def is_ours_alone(fs: FileSystem, path: Path) -> bool:
 
 
 class Spares:
-    """The spare data files of a channel. Callers hold the commit lock.
-
-    Args:
-        fs: the file system.
-        layout: the channel's files.
-    """
+    """The spare data files of a channel. Callers hold the commit lock."""
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self._fs = fs

@@ -63,12 +63,7 @@ class TierFiles(Protocol):
 
 
 class DiskFiles:
-    """Data files: synced at every commit, preallocated, and used again.
-
-    Args:
-        fs: the file system.
-        layout: the channel's files.
-    """
+    """Data files: synced at every commit, preallocated, and used again."""
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self.preallocation: Preallocation = Preallocation(fs)
@@ -113,12 +108,7 @@ class DiskFiles:
 
 
 class MemoryFiles:
-    """Files of the memory tier: never synced, and used again, since new pages cost more than a copy into old ones.
-
-    Args:
-        fs: the file system.
-        layout: the channel's files.
-    """
+    """Files of the memory tier: never synced, and used again, since new pages cost more than a copy into old ones."""
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self.preallocation: Preallocation = Preallocation(fs)

@@ -124,10 +124,6 @@ def in_parallel(root: str, calls: Sequence[Callable[[], T]]) -> list[T]:
     """Return the results of calls that wait for a store, in order.
 
     Raises what the first of them raises, once all have ended.
-
-    Args:
-        root: the store's root.
-        calls: the calls.
     """
     if len(calls) == 1:
         return [calls[0]()]

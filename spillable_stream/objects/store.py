@@ -122,10 +122,6 @@ class Upload(Protocol):
 def uploading(store: Store, key: str) -> Iterator[Upload]:
     """Make an object of what is written within the block; nothing if that raises.
 
-    Args:
-        store: the store.
-        key: the object's key.
-
     Raises:
         StoreError: the store refused or failed.
     """

@@ -39,11 +39,6 @@ def void_key(number: int, token: bytes) -> str:
 def declare_void(slots: Slots, number: int, token: bytes) -> None:
     """Say that a slot is void; only for its own writer, which has told nobody that it counts.
 
-    Args:
-        slots: the channel's slots.
-        number: its number.
-        token: its token.
-
     Raises:
         StoreError: the store refused or failed.
     """
@@ -53,11 +48,6 @@ def declare_void(slots: Slots, number: int, token: bytes) -> None:
 def withdraw_void(slots: Slots, number: int, token: bytes) -> None:
     """Take back that a slot is void; only for its own writer, which has proven it since.
 
-    Args:
-        slots: the channel's slots.
-        number: its number.
-        token: its token.
-
     Raises:
         StoreError: the store refused or failed.
     """
@@ -66,11 +56,6 @@ def withdraw_void(slots: Slots, number: int, token: bytes) -> None:
 
 def is_void(slots: Slots, number: int, token: bytes) -> bool:
     """Tell whether a slot that was not planned on the one before it is void.
-
-    Args:
-        slots: the channel's slots.
-        number: its number.
-        token: its token.
 
     Raises:
         StoreError: the store refused or failed.
@@ -84,10 +69,6 @@ def is_void(slots: Slots, number: int, token: bytes) -> bool:
 
 def pass_void(slots: Slots, slot: Slot) -> Slot | None:
     """Return a slot that was not planned on the one before it as its readers pass it, without an append.
-
-    Args:
-        slots: the channel's slots.
-        slot: the slot.
 
     Returns:
         None if it is not void.

@@ -64,10 +64,6 @@ def refuse_leftovers(store: Store, location: Location) -> None:
 
     Slot 0 alone is a channel whose creation did not end; with others behind it, one that has lost its identity only.
 
-    Args:
-        store: the place.
-        location: where it is.
-
     Raises:
         NotAChannelError: it is such a place.
         OptionError: a channel is in the folder of slots.

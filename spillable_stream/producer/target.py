@@ -54,9 +54,6 @@ class Target(Protocol):
     def claim(self, producer_id: str) -> None:
         """Keep out other producers of this ID until `close`.
 
-        Args:
-            producer_id: the ID.
-
         Raises:
             ProducerBusyError: there is a live one.
         """

@@ -147,10 +147,6 @@ class Targets:
     def claim(self, producer_id: str, config: ProducerConfig) -> None:
         """Claim a producer's ID everywhere that events go to.
 
-        Args:
-            producer_id: the ID.
-            config: the producer's options.
-
         Raises:
             ProducerBusyError: there is a live producer of this ID.
             ProducerSequenceError: its application numbered batches, and the keys were divided otherwise then.

@@ -344,9 +344,6 @@ class _RefusedReader(DataSourceStreamReader):
     """A stream's reader that can't be: every call raises why.
 
     What `SpillableDataSource.streamReader` raises itself, Spark buries under an UnboundLocalError of its own.
-
-    Args:
-        error: what to raise.
     """
 
     def __init__(self, error: SpillableError) -> None:

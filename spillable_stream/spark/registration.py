@@ -78,11 +78,7 @@ def _register(spark: Any) -> None:
 
 
 def wrong_python(error: str) -> str | None:
-    """Return what an error of Spark's says is wrong with its Python, None if it says nothing of that.
-
-    Args:
-        error: the error's text.
-    """
+    """Return what an error of Spark's says is wrong with its Python, None if it says nothing of that."""
     for pattern, text in _WRONG_PYTHONS:
         if found := pattern.search(error):
             return text.format(*found.groups())

@@ -36,11 +36,7 @@ def look(path: str, start: str, n: int) -> EventTable:
 
 
 def event_panel(path: str) -> None:
-    """Lay out the panel.
-
-    Args:
-        path: the channel.
-    """
+    """Lay out the panel."""
 
     async def show(start: str) -> None:
         button.disable()

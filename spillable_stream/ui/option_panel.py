@@ -24,11 +24,7 @@ def stored_options(path: str) -> dict[str, Any]:
 
 
 def option_panel(path: str) -> None:
-    """Lay out the panel.
-
-    Args:
-        path: the channel.
-    """
+    """Lay out the panel."""
 
     async def show() -> None:
         try:

@@ -24,9 +24,6 @@ class _Ended(Exception):
 class Verification:
     """One verify, in a thread of its own.
 
-    Args:
-        path: the channel.
-
     Attributes:
         fraction: the part that is done, 0 to 1, as far as that is known.
         words: how far it is, in words.
@@ -60,11 +57,7 @@ class Verification:
 
 
 def verify_panel(path: str) -> None:
-    """Lay out the panel.
-
-    Args:
-        path: the channel.
-    """
+    """Lay out the panel."""
     running: list[Verification] = []
 
     async def start() -> None:

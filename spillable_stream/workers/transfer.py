@@ -90,10 +90,6 @@ class Transfer:
     def store(self, ranges: list[Range], batch: pa.RecordBatch | pa.Table) -> int:
         """Put what is made of claimed events into the other channel.
 
-        Args:
-            ranges: the events.
-            batch: what to put.
-
         Returns:
             The transaction with which to commit the take of the events (`Consumer.commit`).
 

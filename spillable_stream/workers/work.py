@@ -78,12 +78,7 @@ class Work:
 
 
 class Deferred(NamedTuple):
-    """Work that must wait.
-
-    Args:
-        work: the work.
-        seconds: for how long.
-    """
+    """Work that must wait."""
 
     work: Work
     seconds: float

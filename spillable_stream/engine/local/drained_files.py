@@ -33,13 +33,7 @@ _WORTH_A_FILE_BYTES = 256 << 10  # with fewer bytes of taken events, the log doe
 
 
 class DrainedFiles:
-    """The files of a channel's disk tier that nothing needs any more.
-
-    Args:
-        log: the channel's log.
-        follower: its state.
-        appender: appends to the log.
-    """
+    """The files of a channel's disk tier that nothing needs any more."""
 
     def __init__(self, log: LocalLog, follower: Follower, appender: Appender) -> None:
         self._log = log

@@ -268,11 +268,6 @@ class LocalOwners:
 def look_for_owner(fs: FileSystem, layout: Layout, group: str) -> OwnerSeen:
     """Look up who owns a group.
 
-    Args:
-        fs: the file system.
-        layout: the channel's files.
-        group: the group's name.
-
     Raises:
         StorageError: the lock file can't be read.
     """

@@ -51,12 +51,7 @@ class LocalStatusWriter:
 
 
 class LocalWorkerStatuses:
-    """The files of a channel's workers. It implements `WorkerStatuses`.
-
-    Args:
-        fs: the file system.
-        layout: the channel's files.
-    """
+    """The files of a channel's workers. It implements `WorkerStatuses`."""
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self._fs = fs

@@ -73,10 +73,6 @@ def byte_capacity(fs: FileSystem, options: ChannelOptions) -> int:
 def choose_byte_capacity(fs: FileSystem, options: ChannelOptions) -> int:
     """Return `byte_capacity`.
 
-    Args:
-        fs: the file system.
-        options: the channel's options.
-
     Raises:
         StorageError: the file system has no room for a memory tier.
     """

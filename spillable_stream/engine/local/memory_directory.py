@@ -36,12 +36,7 @@ _NAME = re.compile(r"spillable-([0-9a-f]{32})\Z")
 
 
 class MemoryDirectory:
-    """Creates a memory tier's directory, proves that it belongs to this channel, and removes it.
-
-    Args:
-        fs: the file system.
-        layout: the channel's files.
-    """
+    """Creates a memory tier's directory, proves that it belongs to this channel, and removes it."""
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self._fs = fs

@@ -11,13 +11,7 @@ __all__ = ["RetentionFiles"]
 
 
 class RetentionFiles:
-    """The newest data file of a channel that keeps events.
-
-    Args:
-        log: the channel's log.
-        follower: its state.
-        appender: appends to the log.
-    """
+    """The newest data file of a channel that keeps events."""
 
     def __init__(self, log: LocalLog, follower: Follower, appender: Appender) -> None:
         self._log = log

@@ -20,13 +20,7 @@ __all__ = ["StagedPuts"]
 
 
 class StagedPuts:
-    """Proves that a put can be appended, and moves what was staged in memory to disk if it goes there.
-
-    Args:
-        fs: the file system.
-        layout: the channel's files.
-        log: the log on disk.
-    """
+    """Proves that a put can be appended, and moves what was staged in memory to disk if it goes there."""
 
     def __init__(self, fs: FileSystem, layout: Layout, log: WriteAheadLog) -> None:
         self._fs = fs

@@ -142,11 +142,6 @@ class DelayMerge(Request):
 class DelayMerging:
     """Copies small side objects together. For one thread at a time.
 
-    Args:
-        log: the channel's log.
-        follower: its state.
-        appender: appends to the log.
-
     Attributes:
         clock_ms: returns the time in milliseconds since 1970.
     """

@@ -88,13 +88,7 @@ class Merge(Request):
 
 
 class ObjectMerging:
-    """Copies small slots together. For one thread at a time.
-
-    Args:
-        log: the channel's log.
-        follower: its state.
-        appender: appends to the log.
-    """
+    """Copies small slots together. For one thread at a time."""
 
     def __init__(self, log: ObjectLog, follower: Follower, appender: Appender) -> None:
         self._log = log

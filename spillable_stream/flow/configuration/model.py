@@ -101,11 +101,7 @@ class SourceConfig(ComponentConfig):
 
 
 def described(component: ComponentConfig) -> list[object]:
-    """Return what a file says of a component, and of those within it, but for its name: texts that no upgrade changes.
-
-    Args:
-        component: the component.
-    """
+    """Return what a file says of a component and of those in it, but for its name: texts that no upgrade changes."""
     within = [value for _, value in sorted(component.keywords.items())]
     nested = [c for value in within for c in (value if isinstance(value, tuple) else (value,))]
     of_nested = [described(c) for c in nested if isinstance(c, ComponentConfig)]

@@ -153,9 +153,6 @@ def _key_values(text: str) -> Iterator[tuple[int, str, str | None, str]]:
 class _LogicalLines:
     """The lines of a text, one at a time, each joined with those that continue it.
 
-    Args:
-        text: the text.
-
     Attributes:
         at: where the next one begins.
     """

@@ -14,9 +14,6 @@ __all__ = ["AppendedBatch"]
 class AppendedBatch:
     """A batch on its way into its files.
 
-    Args:
-        ranges: its events.
-
     Attributes:
         ranges: its events.
         fresh: the files that are created for it.

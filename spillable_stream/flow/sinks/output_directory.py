@@ -16,11 +16,7 @@ __all__ = ["OutputDirectory"]
 
 
 class OutputDirectory:
-    """A directory of this host that is created once.
-
-    Args:
-        path: where it is.
-    """
+    """A directory of this host that is created once."""
 
     def __init__(self, path: Path) -> None:
         self.path: Path = path

@@ -248,12 +248,7 @@ def uncommitted(channel: Channel, group: str, ranges: Iterable[Range], token: st
 
 
 class NoteFile:
-    """Keeps the note of a sink in a file, durably: with one sync, where it is not the first one.
-
-    Args:
-        directory: where it is.
-        sink: the sink's name.
-    """
+    """Keeps the note of a sink in a file, durably: with one sync, where it is not the first one."""
 
     def __init__(self, directory: str | os.PathLike[str], sink: str) -> None:
         self.path: Path = Path(directory) / f".spillable-{sink}.note"

@@ -24,9 +24,6 @@ class ClientNumbers:
 
     A batch uses up the numbers before its own that the channel does not have: they went elsewhere, or nowhere. One of
     these that comes late is refused, since it can't be stored any more, and must not be acknowledged.
-
-    Args:
-        processor: the source's processor.
     """
 
     def __init__(self, processor: ChannelProcessor) -> None:

@@ -16,11 +16,7 @@ _UNKNOWN = "-"
 
 
 def reports_html(reports: Sequence[QueryReport]) -> str:
-    """Return reports as a table of self-contained HTML, those that run first.
-
-    Args:
-        reports: the reports.
-    """
+    """Return reports as a table of self-contained HTML, those that run first."""
     if not reports:
         return '<div style="font-size:13px">no query has made progress yet</div>'
     rows = "".join(_row("td", _cells(report)) for report in sorted(reports, key=lambda r: not r.active))

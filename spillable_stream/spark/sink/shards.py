@@ -78,11 +78,7 @@ class Shards:
         return f"{self.count}-{digest([*self.columns, *self.types])}"
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows of each shard that has some, in their order, with the shard's number.
-
-        Args:
-            batch: the rows.
-        """
+        """Yield the rows of each shard that has some, in their order, with the shard's number."""
         keys, buckets, count = self.keys(batch).dictionary_encode(), self.buckets, self.count
         of_key = [shard_of_key(key, buckets, count) for key in keys.dictionary.to_pylist()]
         of_row = pa.array(of_key, pa.uint8()).take(keys.indices)

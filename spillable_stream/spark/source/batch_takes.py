@@ -14,9 +14,6 @@ class BatchTakes:
     The first and the last event identify a batch, whatever is in between. For a former owner's batch, they are the
     first and the last event that it took: the log does not record lost or taken events at the ends of the batch.
 
-    Args:
-        consumer: the group's owner.
-
     Attributes:
         due_id: everything up to this event is done, and its commit waits for the next take; 0 if nothing waits.
     """

@@ -32,11 +32,7 @@ class Polled(Protocol):
 
 
 class PolledTogether:
-    """Several channels, asked at the same time. It implements `Polled`.
-
-    Args:
-        ports: the channels.
-    """
+    """Several channels, asked at the same time. It implements `Polled`."""
 
     def __init__(self, ports: Sequence[Polled]) -> None:
         self._ports = ports

@@ -27,10 +27,6 @@ _PLACES = ("earliest", "latest")
 class QueryStart:
     """The beginning of one query, as one worker has told it to Spark.
 
-    Args:
-        options: the source's options.
-        group: the query's group.
-
     Attributes:
         reset: the reset of the group that the first batch begins with; None without one, and once that is planned.
     """

@@ -174,9 +174,6 @@ class SetMembers(Mapping[str, Member]):
 
         Where they are so many that some close after others, all groups are given up before: Spark may kill this process
         meanwhile, and a group in a store that it still owned keeps the query's next source waiting.
-
-        Args:
-            uuids: the channels.
         """
         members = [self._members.pop(uuid) for uuid in uuids]
         for member in members:
