@@ -204,8 +204,3 @@ def _sizes(batch: pa.RecordBatch) -> np.ndarray:
         return np.full(batch.num_rows, without_others(batch).nbytes // max(1, batch.num_rows), np.int64)
     lengths = pc.fill_null(pc.binary_length(batch.column(index)), 0)
     return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
-
-
-def counter(now: Callable[[], float]) -> int:
-    """Return the first number of a sink's files: the time in milliseconds."""
-    return int(now() * 1000)
