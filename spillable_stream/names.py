@@ -17,6 +17,7 @@ from spillable_stream.shown_value import shown
 
 __all__ = [
     "APPLICATION",
+    "LOCAL_OWNER",
     "NAME",
     "SPOOL_PREFIX",
     "check_group",
@@ -26,6 +27,9 @@ __all__ = [
     "parse_application",
     "parse_name",
 ]
+
+LOCAL_OWNER = "local"
+"""Whose a staged segment is that no Spark query owns, but a transaction of Python."""
 
 NAME = "letters, digits, `-`, `_` and `.` (not first), at most 128 (240 bytes)"
 APPLICATION = "a text of 1 to 1,024 bytes"

@@ -12,7 +12,8 @@ from spillable_stream.format.frame import HEADER_SIZE_BYTES, file_seed, parse_he
 from spillable_stream.format.packing import MALFORMED, unpack
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.spare_segments import LeavingSegments
-from spillable_stream.log.staged_file import LOCAL_OWNER, Age, uptime_seconds
+from spillable_stream.log.staged_file import Age, uptime_seconds
+from spillable_stream.names import LOCAL_OWNER
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import FileSystem
 

@@ -28,14 +28,12 @@ from spillable_stream.format.record import FORMAT_VERSION
 from spillable_stream.log.disk_space import require_space, with_room
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.spare_segments import use_spare_segment
-from spillable_stream.names import check_owner
+from spillable_stream.names import LOCAL_OWNER, check_owner
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["LOCAL_OWNER", "Age", "StagedFileWriter", "copy_to_disk", "uptime_seconds"]
-
-LOCAL_OWNER = "local"
+__all__ = ["Age", "StagedFileWriter", "copy_to_disk", "uptime_seconds"]
 
 _SYNC_BYTES = 4 << 20
 _LOCK_SECONDS = 1.0  # how long to wait for whoever has the lock of a new segment, before there is another one

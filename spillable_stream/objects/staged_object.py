@@ -23,11 +23,10 @@ from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import Frame, FrameType, Payload, encode, file_seed
 from spillable_stream.format.packing import pack
 from spillable_stream.format.slot import OBJECT_FORMAT_VERSION
-from spillable_stream.names import check_owner
+from spillable_stream.names import LOCAL_OWNER, check_owner
 from spillable_stream.objects.store import Store
 
 __all__ = [
-    "LOCAL_OWNER",
     "MERGED_OWNER",
     "SEGMENTS",
     "StagedObjectWriter",
@@ -39,8 +38,6 @@ __all__ = [
 
 SEGMENTS = "segments/"
 """What the keys of segments begin with."""
-
-LOCAL_OWNER = "local"
 
 MERGED_OWNER = "merged"
 """Whose the objects are that small slots are copied into."""

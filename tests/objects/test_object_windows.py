@@ -13,11 +13,12 @@ from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import HEADER_SIZE_BYTES
+from spillable_stream.names import LOCAL_OWNER
 from spillable_stream.objects import object_windows
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.object_reader import ObjectReader
-from spillable_stream.objects.staged_object import LOCAL_OWNER, MERGED_OWNER
+from spillable_stream.objects.staged_object import MERGED_OWNER
 from tests.support.faulty_store import Fault, once
 from tests.support.memory_store import MemoryStore
 from tests.support.object_reads import CHANNEL, MIB, Ranges, bodies_of, reader_of, staged

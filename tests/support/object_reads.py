@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.extent import Extent
+from spillable_stream.names import LOCAL_OWNER
 from spillable_stream.objects.object_reader import ObjectReader
-from spillable_stream.objects.staged_object import LOCAL_OWNER, StagedObjectWriter
+from spillable_stream.objects.staged_object import StagedObjectWriter
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import frames_of
