@@ -18,13 +18,10 @@ from spillable_stream.flow.configuration.options import (
     text,
 )
 from spillable_stream.option_parsers import MOST_DELAY_SECONDS
-from spillable_stream.quantities import DURATION_RANGE, SIZE_RANGE
+from spillable_stream.quantities import DURATION_RANGE
 
 __all__ = ["CHANNELS", "FILE", "MEMORY", "SPILLABLE_MEMORY"]
 
-_AT_LEAST_1 = "an integer of at least 1"
-_AT_LEAST_0 = "an integer of at least 0"
-_BOOLEAN = "true or false"
 
 _PATH = Property("path", text, None, "Where the channel is: a directory, or an address in a store such as "
                  f"`s3://bucket/orders`. {OURS}", "a path")  # fmt: skip
@@ -43,11 +40,11 @@ _TIMES = (
 
 
 def _events(name: str, default: int, doc: str, low: int = 1, lenient: Leniency = Leniency.ANY) -> Property:
-    return Property(name, integer(low), default, doc, _AT_LEAST_1 if low else _AT_LEAST_0, lenient=lenient)
+    return Property(name, integer(low), default, doc, lenient=lenient)
 
 
 _BYTE_CAPACITY = Property("byteCapacity", size(0, MOST_LONG), None, "The most bytes of bodies in memory; 0 for no "
-                          "limit but the host's.", f"{SIZE_RANGE}; 0 or more", lenient=Leniency.ANY)  # fmt: skip
+                          "limit but the host's.", lenient=Leniency.ANY)  # fmt: skip
 _BYTE_BUFFER = Property("byteCapacityBufferPercentage", integer(0, 99), 20, "The part of `byteCapacity` that is kept "
                         "for headers.", "a percentage, 0 to 99", lenient=Leniency.ANY)  # fmt: skip
 
@@ -81,15 +78,14 @@ _ENCRYPTION = (
 _FILES = (
     Property("checkpointDir", text, None, "The channel's directory.", "a directory"),
     Property("dataDirs", comma_list, None, "More directories for its data files, separated by commas.", "directories"),
-    Property("useDualCheckpoints", boolean, False, "Whether checkpoints have a copy in `backupCheckpointDir`.",
-             _BOOLEAN),
+    Property("useDualCheckpoints", boolean, False, "Whether checkpoints have a copy in `backupCheckpointDir`."),
     Property("backupCheckpointDir", text, None, "Where the copies of checkpoints go.", "a directory"),
     _events("transactionCapacity", 10_000, "The most events of one put or take transaction.", lenient=Leniency.RANGE),
     flume_option("checkpointInterval", 30_000, "How old a checkpoint may get, in milliseconds.", Leniency.RANGE),
     flume_option("maxFileSize", None, "When a data file is full, in bytes; by default 64 MiB."),
     flume_option("minimumRequiredSpace", None, "How many bytes a put must leave free; by default 500 MiB, or a tenth "
                  "of the file system if that is less."),
-    Property("checkpointOnClose", boolean, True, "Whether a clean stop creates a checkpoint.", _BOOLEAN),
+    Property("checkpointOnClose", boolean, True, "Whether a clean stop creates a checkpoint."),
     _PATH,
     *_TIMES,
     *OWN_OPTIONS,

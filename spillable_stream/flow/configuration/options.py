@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
@@ -20,13 +21,11 @@ from spillable_stream.option_parsers import TooMuchError
 from spillable_stream.quantities import DURATION_RANGE, MILLISECONDS_RANGE, SIZE_RANGE
 
 __all__ = [
-    "BYTES",
-    "MILLISECONDS",
-    "SECONDS",
     "ComponentType",
     "Kind",
     "Leniency",
     "Property",
+    "RangedParser",
     "boolean",
     "comma_list",
     "duration",
@@ -42,11 +41,6 @@ __all__ = [
 
 # Java's \s, where Python's knows more: a no-break space is a part of a word.
 JAVA_BLANKS = " \t\n\x0b\f\r"
-
-# The ranges of times and sizes, for people.
-SECONDS = f"whole {DURATION_RANGE}; 0 or more"
-MILLISECONDS = f"{MILLISECONDS_RANGE}; 0 or more"
-BYTES = f"{SIZE_RANGE}; 0 or more"
 
 MOST_INTEGER = 2**31 - 1
 MOST_LONG = 2**63 - 1
@@ -77,25 +71,43 @@ class Leniency(StrEnum):
 # A parser takes the text of a value, trimmed and not empty, and raises ValueError for a value that it refuses.
 Parser = Callable[[str], object]
 
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class RangedParser(Generic[_T]):
+    """A parser that says what it takes.
+
+    Args:
+        parse: the parser.
+        range: what it takes, for people.
+    """
+
+    parse: Callable[[str], _T]
+    range: str
+
+    def __call__(self, value: str) -> _T:
+        """Return what the parser returns; raises what it raises."""
+        return self.parse(value)
+
 
 def text(value: str) -> str:
     """Return a text as it is."""
     return value
 
 
-def boolean(value: str) -> bool:
-    """Return a truth value.
-
-    Raises:
-        ValueError: it is neither ``true`` nor ``false``.
-    """
+def _boolean(value: str) -> bool:
     words = {"true": True, "false": False}
     if value.lower() not in words:
         raise ValueError
     return words[value.lower()]
 
 
-def integer(low: int, high: int = MOST_INTEGER) -> Callable[[str], int]:
+boolean = RangedParser(_boolean, "true or false")
+"""The parser of truth values."""
+
+
+def integer(low: int, high: int = MOST_INTEGER) -> RangedParser[int]:
     """Return a parser of whole numbers from ``low`` to ``high``."""
 
     def parse(value: str) -> int:
@@ -105,22 +117,22 @@ def integer(low: int, high: int = MOST_INTEGER) -> Callable[[str], int]:
             raise TooMuchError(f"{high:,}")
         return int(value)
 
-    return parse
+    return RangedParser(parse, f"an integer of at least {low}")
 
 
-def size(low: int, high: int = MOST_INTEGER) -> Callable[[str], int]:
+def size(low: int, high: int = MOST_INTEGER) -> RangedParser[int]:
     """Return a parser of sizes in bytes, from ``low`` to ``high``: a number, or one with a unit."""
-    return _with_unit(quantities.size_bytes, low, high)
+    return RangedParser(_with_unit(quantities.size_bytes, low, high), f"{SIZE_RANGE}; {low} or more")
 
 
-def milliseconds(low: int, high: int = MOST_INTEGER) -> Callable[[str], int]:
+def milliseconds(low: int, high: int = MOST_INTEGER) -> RangedParser[int]:
     """Return a parser of time spans in milliseconds, from ``low`` to ``high``: a number, or one with a unit."""
-    return _with_unit(quantities.milliseconds, low, high)
+    return RangedParser(_with_unit(quantities.milliseconds, low, high), f"{MILLISECONDS_RANGE}; {low} or more")
 
 
-def seconds(low: int, high: int = MOST_INTEGER) -> Callable[[str], int]:
+def seconds(low: int, high: int = MOST_INTEGER) -> RangedParser[int]:
     """Return a parser of time spans in whole seconds, from ``low`` to ``high``: a number, or one with a unit."""
-    return _with_unit(quantities.whole_seconds, low, high)
+    return RangedParser(_with_unit(quantities.whole_seconds, low, high), f"whole {DURATION_RANGE}; {low} or more")
 
 
 def _with_unit(convert: Callable[[str], object], low: int, high: int) -> Callable[[str], int]:
@@ -147,7 +159,7 @@ def duration(least_us: int, most_us: int) -> Callable[[str], float]:
     return parse
 
 
-def one_of(*words: str) -> Callable[[str], str]:
+def one_of(*words: str) -> RangedParser[str]:
     """Return a parser of some words, compared without case; it returns them as they are listed."""
     by_lower = {word.lower(): word for word in words}
 
@@ -156,7 +168,8 @@ def one_of(*words: str) -> Callable[[str], str]:
             raise ValueError
         return by_lower[value.lower()]
 
-    return parse
+    *others, last = words
+    return RangedParser(parse, f"{', '.join(others)} or {last}" if others else last)
 
 
 def word_list(value: str) -> tuple[str, ...]:
@@ -184,7 +197,7 @@ class Property:
         parse: turns its text into the value of the keyword argument, or raises ValueError.
         default: what the keyword argument is when the property is not given, in Flume's unit.
         doc: what it does, with its unit.
-        range: what is allowed, for people.
+        range: what is allowed, for people; by default as a `RangedParser` says it, else a text.
         required: whether a component without it is dropped.
         keyword: the keyword argument, where it is not the name in snake_case.
         lenient: which refused values count as not given.
@@ -194,10 +207,14 @@ class Property:
     parse: Parser
     default: object
     doc: str
-    range: str = "a text"
+    range: str = ""
     required: bool = False
     keyword: str = ""
     lenient: Leniency = Leniency.NONE
+
+    def __post_init__(self) -> None:
+        if not self.range:
+            object.__setattr__(self, "range", self.parse.range if isinstance(self.parse, RangedParser) else "a text")
 
     @property
     def depth(self) -> int:

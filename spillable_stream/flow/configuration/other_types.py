@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from spillable_stream.flow.configuration.options import (
-    MILLISECONDS,
     ComponentType,
     Kind,
     Leniency,
@@ -18,7 +17,6 @@ from spillable_stream.flow.configuration.options import (
 
 __all__ = ["CONFIG_FILTERS", "INTERCEPTORS", "PROCESSORS", "SELECTORS", "SERIALIZERS"]
 
-_BOOLEAN = "true or false"
 _REGEX = "a regular expression"
 _CHANNELS = "names of the source's channels, separated by white space"
 
@@ -32,7 +30,7 @@ def _interceptor(name: str) -> str:
 
 
 def _preserve(default: bool) -> Property:
-    return Property("preserveExisting", boolean, default, "Whether a header that is there stays as it is.", _BOOLEAN)
+    return Property("preserveExisting", boolean, default, "Whether a header that is there stays as it is.")
 
 
 INTERCEPTORS = (
@@ -50,7 +48,7 @@ INTERCEPTORS = (
         _interceptor("headers:Host"),
         (
             Property("hostHeader", text, "host", "The header that gets the host."),
-            Property("useIP", boolean, True, "Whether it is the address, and not the name.", _BOOLEAN),
+            Property("useIP", boolean, True, "Whether it is the address, and not the name."),
             _preserve(False),
         ),
     ),
@@ -110,7 +108,7 @@ INTERCEPTORS = (
         (
             Property("regex", text, ".*", "The pattern that is looked for in the body.", _REGEX),
             Property("excludeEvents", boolean, False, "Whether events where it is found are dropped, and not the "
-                     "others.", _BOOLEAN),
+                     "others."),
         ),
     ),
     ComponentType(
@@ -184,8 +182,7 @@ SELECTORS = (
         ("org.apache.flume.channel.LoadBalancingChannelSelector",),
         "spillable_stream.flow.selectors:LoadBalancing",
         (
-            Property("policy", one_of("round_robin", "random"), "round_robin", "Which channel the next event goes to.",
-                     "round_robin or random"),
+            Property("policy", one_of("round_robin", "random"), "round_robin", "Which channel the next event goes to."),
         ),
     ),
 )  # fmt: skip
@@ -205,7 +202,7 @@ PROCESSORS = (
         (
             Property("priority.*", integer(-(2**31)), {}, "A sink's priority; higher first.", "an integer"),
             Property("maxpenalty", milliseconds(0), 30_000, "The longest time out of a sink that failed, in "
-                     "milliseconds.", MILLISECONDS, lenient=Leniency.ANY),
+                     "milliseconds.", lenient=Leniency.ANY),
         ),
     ),
     ComponentType(
@@ -216,8 +213,8 @@ PROCESSORS = (
         (
             Property("selector", text, "round_robin", "Which sink is asked first.", "round_robin, random or a class"),
             Property("selector.maxTimeOut", milliseconds(0), 30_000, "The longest time out of a sink that failed, "
-                     "in milliseconds.", MILLISECONDS),
-            Property("backoff", boolean, False, "Whether a sink that failed is left out for a time.", _BOOLEAN),
+                     "in milliseconds."),
+            Property("backoff", boolean, False, "Whether a sink that failed is left out for a time."),
         ),
     ),
 )  # fmt: skip

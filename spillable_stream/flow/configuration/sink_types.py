@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spillable_stream.flow.configuration.options import (
-    BYTES,
     MOST_LONG,
-    SECONDS,
     ComponentType,
     Kind,
     Leniency,
@@ -20,14 +18,8 @@ from spillable_stream.flow.configuration.options import (
     size,
     text,
 )
-from spillable_stream.quantities import MILLISECONDS_RANGE
 
 __all__ = ["SINKS", "SPARK_SINK"]
-
-_AT_LEAST_1 = "an integer of at least 1"
-_AT_LEAST_0 = "an integer of at least 0"
-_AT_LEAST_A_MILLISECOND = f"{MILLISECONDS_RANGE}; 1 or more"
-_BOOLEAN = "true or false"
 
 
 def _sinks(name: str) -> str:
@@ -39,7 +31,7 @@ LOGGER = ComponentType(
     "logger",
     ("org.apache.flume.sink.LoggerSink",),
     _sinks("logger:Logger"),
-    (Property("maxBytesToLog", size(0), 16, "How many bytes of a body are logged.", BYTES, lenient=Leniency.ANY),),
+    (Property("maxBytesToLog", size(0), 16, "How many bytes of a body are logged.", lenient=Leniency.ANY),),
 )
 
 NULL = ComponentType(
@@ -48,8 +40,8 @@ NULL = ComponentType(
     ("org.apache.flume.sink.NullSink",),
     _sinks("null:Null"),
     (
-        Property("batchSize", integer(1), 100, "The most events of a take.", _AT_LEAST_1),
-        Property("logEveryNEvents", integer(1), 10_000, "After how many events it logs their number.", _AT_LEAST_1),
+        Property("batchSize", integer(1), 100, "The most events of a take."),
+        Property("logEveryNEvents", integer(1), 10_000, "After how many events it logs their number."),
     ),
     batch_property="batchSize",
 )
@@ -61,11 +53,10 @@ FILE_ROLL = ComponentType(
     _sinks("file_roll:FileRoll"),
     (
         Property("sink.directory", text, None, "The directory of the files.", "a directory", required=True),
-        Property("sink.rollInterval", seconds(0), 30, "After how many seconds a new file begins; 0 for never.",
-                 SECONDS),
+        Property("sink.rollInterval", seconds(0), 30, "After how many seconds a new file begins; 0 for never."),
         Property("sink.serializer", text, "TEXT", "How an event is written.", "TEXT, HEADER_AND_TEXT or a class"),
-        Property("sink.serializer.appendNewline", boolean, True, "Whether a line end follows each body.", _BOOLEAN),
-        Property("sink.batchSize", integer(1), 100, "The most events of a take.", _AT_LEAST_1),
+        Property("sink.serializer.appendNewline", boolean, True, "Whether a line end follows each body."),
+        Property("sink.batchSize", integer(1), 100, "The most events of a take."),
         Property("sink.pathManager", text, "DEFAULT", "How files are named: `DEFAULT` by the start of the agent and a "
                  "number, `ROLLTIME` by the time at which the file began.", "DEFAULT or ROLLTIME"),
         Property("sink.pathManager.prefix", text, "", "What the names begin with."),
@@ -98,28 +89,24 @@ _BUCKETS = (
     Property("hdfs.inUsePrefix", text, "", "What the name of a file begins with while it is written."),
     Property("hdfs.inUseSuffix", text, ".tmp", "What it ends with until then."),
     Property("hdfs.emptyInUseSuffix", boolean, False, "Whether it has no such suffix. A file that counts when it is "
-             "closed is hidden then while it is written.", _BOOLEAN),
-    Property("hdfs.rollInterval", seconds(0, MOST_LONG), 30, "After how many seconds a new file begins; 0 for never.",
-             SECONDS),
+             "closed is hidden then while it is written."),
+    Property("hdfs.rollInterval", seconds(0, MOST_LONG), 30, "After how many seconds a new file begins; 0 for never."),
     Property("hdfs.rollSize", size(0, MOST_LONG), 1024, "After how many bytes of bodies a new file begins; 0 for "
-             "never.", BYTES),
-    Property("hdfs.rollCount", integer(0, MOST_LONG), 10, "After how many events a new file begins; 0 for never.",
-             _AT_LEAST_0),
+             "never."),
+    Property("hdfs.rollCount", integer(0, MOST_LONG), 10, "After how many events a new file begins; 0 for never."),
     Property("hdfs.idleTimeout", seconds(0), 0, "After how many seconds without an event a file is closed; 0 for "
-             "never.", SECONDS),
-    Property("hdfs.batchSize", integer(1, MOST_LONG), 100, "The most events of a take.", _AT_LEAST_1),
-    Property("hdfs.round", boolean, False, "Whether the time in the path is rounded down.", _BOOLEAN),
-    Property("hdfs.roundValue", integer(1), 1, "To a multiple of how many units.", _AT_LEAST_1),
-    Property("hdfs.roundUnit", one_of("second", "minute", "hour"), "second", "The unit.", "second, minute or hour"),
+             "never."),
+    Property("hdfs.batchSize", integer(1, MOST_LONG), 100, "The most events of a take."),
+    Property("hdfs.round", boolean, False, "Whether the time in the path is rounded down."),
+    Property("hdfs.roundValue", integer(1), 1, "To a multiple of how many units."),
+    Property("hdfs.roundUnit", one_of("second", "minute", "hour"), "second", "The unit."),
     Property("hdfs.timeZone", text, None, "The time zone of the path; by default the host's.", "a time zone"),
     Property("hdfs.useLocalTimeStamp", boolean, False, "Whether the time is that of the sink, and not the header "
-             "`timestamp`.", _BOOLEAN),
+             "`timestamp`."),
     Property("hdfs.maxOpenFiles", integer(1), 5000, "The most files that are open; the one that was written first is "
-             "closed.", _AT_LEAST_1),
-    Property("hdfs.closeTries", integer(0), 0, "How often the renaming of a file is tried; 0 for no limit.",
-             _AT_LEAST_0),
-    Property("hdfs.retryInterval", seconds(0, MOST_LONG), 180, "The wait between two such tries, in seconds.",
-             SECONDS),
+             "closed."),
+    Property("hdfs.closeTries", integer(0), 0, "How often the renaming of a file is tried; 0 for no limit."),
+    Property("hdfs.retryInterval", seconds(0, MOST_LONG), 180, "The wait between two such tries, in seconds."),
 )  # fmt: skip
 
 _HADOOP = {
@@ -143,11 +130,10 @@ HDFS = ComponentType(
     (
         *_BUCKETS,
         Property("hdfs.fileType", one_of("SequenceFile", "DataStream", "CompressedStream"), "SequenceFile",
-                 "The format of the files.", "SequenceFile, DataStream or CompressedStream"),
+                 "The format of the files."),
         Property("hdfs.codeC", codec, None, "How a CompressedStream or a SequenceFile is compressed.",
                  ", ".join(_CODECS), keyword="codec"),
-        Property("hdfs.writeFormat", one_of("Writable", "Text"), "Writable", "The values of a SequenceFile.",
-                 "Writable or Text"),
+        Property("hdfs.writeFormat", one_of("Writable", "Text"), "Writable", "The values of a SequenceFile."),
         Property("serializer", text, "TEXT", "How an event is written in a DataStream or CompressedStream.",
                  "TEXT, HEADER_AND_TEXT or a class"),
         Property("serializer.*", text, None, "A property of the serializer: `serializer.appendNewline`.",
@@ -173,8 +159,8 @@ PARQUET = ComponentType(
             if p.name not in ("hdfs.inUsePrefix", "hdfs.emptyInUseSuffix")
         ),
         Property("compression", one_of("none", "snappy", "gzip", "zstd", "lz4", "brotli"), "zstd",
-                 "How the columns are compressed.", "none, snappy, gzip, zstd, lz4 or brotli"),
-        Property("rowGroupEvents", integer(1), 100_000, "The most events of a row group.", _AT_LEAST_1),
+                 "How the columns are compressed."),
+        Property("rowGroupEvents", integer(1), 100_000, "The most events of a row group."),
     ),
     prefix="hdfs.",
     batch_property="hdfs.batchSize",
@@ -183,7 +169,7 @@ PARQUET = ComponentType(
 
 
 def _status_codes(name: str, default: object, doc: str) -> Property:
-    return Property(f"{name}.*", boolean, default, f"{doc}: `{name}.CODE`, where CODE is `404` or `4XX`.", _BOOLEAN)
+    return Property(f"{name}.*", boolean, default, f"{doc}: `{name}.CODE`, where CODE is `404` or `4XX`.")
 
 
 HTTP = ComponentType(
@@ -194,16 +180,13 @@ HTTP = ComponentType(
     (
         Property("endpoint", text, None, "The address that each event is posted to.", "an http: or https: address",
                  required=True),
-        Property("connectTimeout", milliseconds(1), 5000, "How long a connection may take, in milliseconds.",
-                 _AT_LEAST_A_MILLISECOND),
-        Property("requestTimeout", milliseconds(1), 5000, "How long an answer may take, in milliseconds.",
-                 _AT_LEAST_A_MILLISECOND),
+        Property("connectTimeout", milliseconds(1), 5000, "How long a connection may take, in milliseconds."),
+        Property("requestTimeout", milliseconds(1), 5000, "How long an answer may take, in milliseconds."),
         Property("contentTypeHeader", text, "text/plain", "The requests' Content-Type."),
         Property("acceptHeader", text, "text/plain", "The requests' Accept."),
-        Property("defaultBackoff", boolean, True, "Whether it waits after an answer that nothing else is said about.",
-                 _BOOLEAN),
-        Property("defaultRollback", boolean, True, "Whether the event is sent again after such an answer.", _BOOLEAN),
-        Property("defaultIncrementMetrics", boolean, False, "Whether such an answer counts as a success.", _BOOLEAN),
+        Property("defaultBackoff", boolean, True, "Whether it waits after an answer that nothing else is said about."),
+        Property("defaultRollback", boolean, True, "Whether the event is sent again after such an answer."),
+        Property("defaultIncrementMetrics", boolean, False, "Whether such an answer counts as a success."),
         _status_codes("backoff", None, "The same for some answers"),
         _status_codes("rollback", None, "The same for some answers"),
         _status_codes("incrementMetrics", None, "The same for some answers"),
@@ -226,7 +209,7 @@ CHANNEL = ComponentType(
             "a path",
             required=True,
         ),
-        Property("batchSize", integer(1), 10_000, "The most events of a take.", _AT_LEAST_1),
+        Property("batchSize", integer(1), 10_000, "The most events of a take."),
     ),
     batch_property="batchSize",
     durable=True,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from spillable_stream.flow.configuration.options import (
-    BYTES,
-    MILLISECONDS,
     MOST_LONG,
     ComponentType,
     Kind,
     Property,
+    RangedParser,
     boolean,
     integer,
     milliseconds,
@@ -17,25 +16,19 @@ from spillable_stream.flow.configuration.options import (
     text,
     word_list,
 )
-from spillable_stream.quantities import MILLISECONDS_RANGE, SIZE_RANGE
 
 __all__ = ["SOURCES"]
 
-_AT_LEAST_1 = "an integer of at least 1"
-_AT_LEAST_0 = "an integer of at least 0"
-_BOOLEAN = "true or false"
-_PORT = "a port, 0 to 65535; 0 for any that is free"
-
-_port = integer(0, 65535)
+_port = RangedParser(integer(0, 65535), "a port, 0 to 65535; 0 for any that is free")
 
 _POLLED = (
     Property("backoffSleepIncrement", milliseconds(0), 1000, "How fast the wait grows while there is nothing to read, "
-             "in milliseconds.", MILLISECONDS),
-    Property("maxBackoffSleep", milliseconds(0), 5000, "The longest such wait, in milliseconds.", MILLISECONDS),
+             "in milliseconds."),
+    Property("maxBackoffSleep", milliseconds(0), 5000, "The longest such wait, in milliseconds."),
 )  # fmt: skip
 
 _TLS = (
-    Property("ssl", boolean, False, "Whether clients must use TLS.", _BOOLEAN),
+    Property("ssl", boolean, False, "Whether clients must use TLS."),
     Property("keystore", text, None, "The certificate and its key, a PEM file.", "a file"),
     Property("keystore-password", text, None, "The password of the key."),
     Property("keystore-type", one_of("PEM"), None, "PEM; keystores of Java's must be converted.",
@@ -49,8 +42,7 @@ _JAVA_TLS = {
 
 _SYSLOG = (
     Property("host", text, "0.0.0.0", "The address to listen on.", "an address"),
-    Property("eventSize", size(10), 2500, "The longest event in bytes; a longer one is cut, and marked.",
-             f"{SIZE_RANGE}; 10 or more"),
+    Property("eventSize", size(10), 2500, "The longest event in bytes; a longer one is cut, and marked."),
     Property("keepFields", text, "none", "Which of priority, version, timestamp and hostname stay in the body: `all`, "
              "`none`, or some of them.", "all, none, or a list"),
     Property("clientIPHeader", text, None, "The header that gets the sender's address; none by default."),
@@ -71,13 +63,11 @@ EXEC = ComponentType(
         Property("command", text, None, "The command; its lines are the events.", "a command", required=True),
         Property("shell", text, None, "The shell that runs it, as `/bin/sh -c`. Without it the command is split at "
                  "white space, and quotes mean nothing."),
-        Property("restart", boolean, False, "Whether a command that ended is started again.", _BOOLEAN),
-        Property("restartThrottle", milliseconds(0), 10_000, "The wait before a restart, in milliseconds.",
-                 MILLISECONDS),
-        Property("logStdErr", boolean, False, "Whether what the command prints to standard error is logged.", _BOOLEAN),
-        Property("batchSize", integer(1), 20, "The most lines of a batch.", _AT_LEAST_1),
-        Property("batchTimeout", milliseconds(0), 3000, "How long a batch waits for more lines, in milliseconds.",
-                 MILLISECONDS),
+        Property("restart", boolean, False, "Whether a command that ended is started again."),
+        Property("restartThrottle", milliseconds(0), 10_000, "The wait before a restart, in milliseconds."),
+        Property("logStdErr", boolean, False, "Whether what the command prints to standard error is logged."),
+        Property("batchSize", integer(1), 20, "The most lines of a batch."),
+        Property("batchTimeout", milliseconds(0), 3000, "How long a batch waits for more lines, in milliseconds."),
         Property("charset", text, "UTF-8", "The character set of the lines.", "a character set"),
     ),
     batch_property="batchSize",
@@ -91,36 +81,31 @@ SPOOLDIR = ComponentType(
     (
         Property("spoolDir", text, None, "The directory whose files are read.", "a directory", required=True),
         Property("fileSuffix", text, ".COMPLETED", "What the name of a file gets that was read."),
-        Property("deletePolicy", one_of("never", "immediate"), "never", "Whether a file that was read is removed.",
-                 "never or immediate"),
-        Property("fileHeader", boolean, False, "Whether events get the file's path as a header.", _BOOLEAN),
+        Property("deletePolicy", one_of("never", "immediate"), "never", "Whether a file that was read is removed."),
+        Property("fileHeader", boolean, False, "Whether events get the file's path as a header."),
         Property("fileHeaderKey", text, "file", "The name of that header."),
-        Property("basenameHeader", boolean, False, "Whether events get the file's name as a header.", _BOOLEAN),
+        Property("basenameHeader", boolean, False, "Whether events get the file's name as a header."),
         Property("basenameHeaderKey", text, "basename", "The name of that header."),
         Property("includePattern", text, "^.*$", "Which files are read, by their whole name.", "a regular expression"),
         Property("ignorePattern", text, "^$", "Which of them are not.", "a regular expression"),
         Property("trackerDir", text, ".flumespool", "Where it is noted what was read; relative to `spoolDir`.",
                  "a directory"),
         Property("trackingPolicy", one_of("rename", "tracker_dir"), "rename", "Whether a file is renamed when it was "
-                 "read, or noted in `trackerDir`.", "rename or tracker_dir"),
-        Property("consumeOrder", one_of("oldest", "youngest", "random"), "oldest", "Which file is read next.",
-                 "oldest, youngest or random"),
-        Property("pollDelay", milliseconds(0), 500, "The wait before the directory is listed again, in milliseconds.",
-                 MILLISECONDS),
-        Property("recursiveDirectorySearch", boolean, False, "Whether directories below it are read, too.", _BOOLEAN),
-        Property("maxBackoff", milliseconds(0), 4000, "The longest wait for a full channel, in milliseconds.",
-                 MILLISECONDS),
-        Property("batchSize", integer(1), 100, "The most events of a batch.", _AT_LEAST_1),
+                 "read, or noted in `trackerDir`."),
+        Property("consumeOrder", one_of("oldest", "youngest", "random"), "oldest", "Which file is read next."),
+        Property("pollDelay", milliseconds(0), 500, "The wait before the directory is listed again, in milliseconds."),
+        Property("recursiveDirectorySearch", boolean, False, "Whether directories below it are read, too."),
+        Property("maxBackoff", milliseconds(0), 4000, "The longest wait for a full channel, in milliseconds."),
+        Property("batchSize", integer(1), 100, "The most events of a batch."),
         Property("inputCharset", text, "UTF-8", "The character set of the files.", "a character set"),
         Property("decodeErrorPolicy", one_of("FAIL", "REPLACE", "IGNORE"), "FAIL", "What happens to bytes that are not "
-                 "in the character set.", "FAIL, REPLACE or IGNORE"),
+                 "in the character set."),
         Property("deserializer", text, "LINE", "How a file becomes events: a line each, or the whole file.",
                  "LINE or BlobDeserializer"),
-        Property("deserializer.maxLineLength", integer(1), 2048, "Longer lines are cut into several events.",
-                 _AT_LEAST_1),
+        Property("deserializer.maxLineLength", integer(1), 2048, "Longer lines are cut into several events."),
         Property("deserializer.outputCharset", text, "UTF-8", "The character set of the bodies.", "a character set"),
         Property("deserializer.maxBlobLength", size(1), 100_000_000, "Larger files, in bytes, are cut into several "
-                 "events.", f"{SIZE_RANGE}; 1 or more"),
+                 "events."),
     ),
     renamed={"bufferMaxLineLength": "deserializer.maxLineLength"},
     unused={
@@ -145,19 +130,16 @@ TAILDIR = ComponentType(
                  "a file"),
         Property("headers.*.*", text, None, "A header of the events of a group of files: `headers.GROUP.KEY`."),
         Property("byteOffsetHeader", boolean, False, "Whether events get their place in the file, as the header "
-                 "`byteoffset`.", _BOOLEAN),
-        Property("skipToEnd", boolean, False, "Whether a file that is not in the position file is read from its end.",
-                 _BOOLEAN),
+                 "`byteoffset`."),
+        Property("skipToEnd", boolean, False, "Whether a file that is not in the position file is read from its end."),
         Property("idleTimeout", milliseconds(0), 120_000, "After how many milliseconds without a new line a file is "
-                 "closed.", MILLISECONDS),
-        Property("writePosInterval", milliseconds(1), 3000, "How often the position file is written, in milliseconds.",
-                 f"{MILLISECONDS_RANGE}; 1 or more"),
-        Property("batchSize", integer(1), 100, "The most events of a batch.", _AT_LEAST_1),
+                 "closed."),
+        Property("writePosInterval", milliseconds(1), 3000, "How often the position file is written, in milliseconds."),
+        Property("batchSize", integer(1), 100, "The most events of a batch."),
         Property("maxBatchCount", integer(1, MOST_LONG), MOST_LONG, "The most batches of a file that follow each "
-                 "other while others wait.", _AT_LEAST_1),
-        Property("cachePatternMatching", boolean, True, "Whether the directory is listed only when it has changed.",
-                 _BOOLEAN),
-        Property("fileHeader", boolean, False, "Whether events get the file's path as a header.", _BOOLEAN),
+                 "other while others wait."),
+        Property("cachePatternMatching", boolean, True, "Whether the directory is listed only when it has changed."),
+        Property("fileHeader", boolean, False, "Whether events get the file's path as a header."),
         Property("fileHeaderKey", text, "file", "The name of that header."),
         *_POLLED,
     ),
@@ -172,9 +154,9 @@ NETCAT = ComponentType(
     _sources("netcat:Netcat"),
     (
         Property("bind", text, None, "The address to listen on.", "an address", required=True),
-        Property("port", _port, None, "The port to listen on.", _PORT, required=True),
-        Property("max-line-length", integer(1), 512, "The longest line in characters, its end included.", _AT_LEAST_1),
-        Property("ack-every-event", boolean, True, "Whether `OK` is answered when a line is stored.", _BOOLEAN),
+        Property("port", _port, None, "The port to listen on.", required=True),
+        Property("max-line-length", integer(1), 512, "The longest line in characters, its end included."),
+        Property("ack-every-event", boolean, True, "Whether `OK` is answered when a line is stored."),
         Property("encoding", text, "utf-8", "The character set of the lines.", "a character set"),
     ),
 )
@@ -186,7 +168,7 @@ NETCATUDP = ComponentType(
     _sources("netcat_udp:NetcatUdp"),
     (
         Property("bind", text, "0.0.0.0", "The address to listen on.", "an address"),
-        Property("port", _port, None, "The port to listen on.", _PORT, required=True),
+        Property("port", _port, None, "The port to listen on.", required=True),
         Property("remoteAddress", text, None, "The header that gets the sender's address; none by default."),
     ),
 )
@@ -196,7 +178,7 @@ SYSLOGTCP = ComponentType(
     "syslogtcp",
     ("org.apache.flume.source.SyslogTcpSource",),
     _sources("syslog:SyslogTcp"),
-    (Property("port", _port, None, "The port to listen on.", _PORT, required=True), *_SYSLOG, *_TLS),
+    (Property("port", _port, None, "The port to listen on.", required=True), *_SYSLOG, *_TLS),
     unused=_JAVA_TLS,
 )
 
@@ -205,7 +187,7 @@ SYSLOGUDP = ComponentType(
     "syslogudp",
     ("org.apache.flume.source.SyslogUDPSource",),
     _sources("syslog:SyslogUdp"),
-    (Property("port", _port, None, "The port to listen on.", _PORT, required=True), *_SYSLOG),
+    (Property("port", _port, None, "The port to listen on.", required=True), *_SYSLOG),
 )
 
 
@@ -224,7 +206,7 @@ MULTIPORT_SYSLOGTCP = ComponentType(
     (
         Property("ports", _ports, None, "The ports to listen on.", "ports, separated by white space", required=True),
         *_SYSLOG,
-        Property("batchSize", integer(1), 100, "The most events of a batch.", _AT_LEAST_1),
+        Property("batchSize", integer(1), 100, "The most events of a batch."),
         Property("portHeader", text, None, "The header that gets the port; none by default."),
         Property("charset.default", text, "UTF-8", "The character set of the lines.", "a character set"),
         Property("charset.port.*", text, None, "The character set of a port's lines: `charset.port.PORT`.",
@@ -247,7 +229,7 @@ HTTP = ComponentType(
     _sources("http:Http"),
     (
         Property("bind", text, "0.0.0.0", "The address to listen on.", "an address"),
-        Property("port", _port, None, "The port to listen on.", _PORT, required=True),
+        Property("port", _port, None, "The port to listen on.", required=True),
         Property("handler", text, "org.apache.flume.source.http.JSONHandler", "How a request becomes events: Flume's "
                  "JSONHandler or BLOBHandler, or a class.", "a class"),
         Property("handler.*", text, None, "A property of the handler.", keyword="handler_properties"),
@@ -270,8 +252,8 @@ SEQ = ComponentType(
     ("org.apache.flume.source.SequenceGeneratorSource",),
     _sources("seq:Seq"),
     (
-        Property("batchSize", integer(1), 1, "The events of a batch.", _AT_LEAST_1),
-        Property("totalEvents", integer(1, MOST_LONG), MOST_LONG, "How many events there are.", _AT_LEAST_1),
+        Property("batchSize", integer(1), 1, "The events of a batch."),
+        Property("totalEvents", integer(1, MOST_LONG), MOST_LONG, "How many events there are."),
         *_POLLED,
     ),
     batch_property="batchSize",
@@ -283,14 +265,13 @@ STRESS = ComponentType(
     ("org.apache.flume.source.StressSource",),
     _sources("stress:Stress"),
     (
-        Property("size", size(0), 500, "The bytes of a body.", BYTES),
+        Property("size", size(0), 500, "The bytes of a body."),
         Property("maxTotalEvents", integer(-1, MOST_LONG), -1, "How many events are tried; -1 for no limit.",
                  "an integer"),
         Property("maxSuccessfulEvents", integer(-1, MOST_LONG), -1, "How many events are stored; -1 for no limit.",
                  "an integer"),
-        Property("maxEventsPerSecond", integer(0), 0, "How many events there are a second; 0 for no limit.",
-                 _AT_LEAST_0),
-        Property("batchSize", integer(1), 1, "The events of a batch.", _AT_LEAST_1),
+        Property("maxEventsPerSecond", integer(0), 0, "How many events there are a second; 0 for no limit."),
+        Property("batchSize", integer(1), 1, "The events of a batch."),
         *_POLLED,
     ),
     batch_property="batchSize",

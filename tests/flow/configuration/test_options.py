@@ -95,6 +95,14 @@ def test_words_and_truth_values_are_compared_without_case() -> None:
             parse("yes")
 
 
+def test_a_propertys_range_is_what_its_parser_says_or_a_text() -> None:
+    assert Property("p", one_of("a", "b", "c"), "a", "Doc.").range == "a, b or c"
+    assert [one_of("a", "b").range, one_of("a").range, boolean.range] == ["a or b", "a", "true or false"]
+    assert [integer(1).range, Property("p", text, None, "Doc.").range] == ["an integer of at least 1", "a text"]
+    assert Property("p", integer(0, 99), 0, "Doc.", "a percentage").range == "a percentage"
+    assert seconds(0).range == "whole seconds, or a number with ms, s, m, h or d; 0 or more"
+
+
 TYPE = ComponentType(
     Kind.SINK,
     "some",
