@@ -131,8 +131,8 @@ class Option:
 
 _MIB = 1 << 20
 _MOST_MILLISECONDS = 100 * 365 * 86_400_000
-_EVENTS = "an integer of at least 1"
-_EVENTS_OR_NONE = "an integer of at least 0"
+_AT_LEAST_1 = "an integer of at least 1"
+_AT_LEAST_0 = "an integer of at least 0"
 _BOOLEAN = "true or false"
 _SECONDS = f"{DURATION_RANGE}; 0 or more"
 _FROM_A_SECOND = f"{DURATION_RANGE}; a second or more"
@@ -142,9 +142,9 @@ _OFFSETS = 'a write-order ID, or an offset as Spark shows it: `{"writeOrderId": 
 _TIME = "milliseconds since 1970, or an ISO 8601 time with its zone: `2026-11-21T08:00:00Z`"
 
 OPTIONS: tuple[Option, ...] = (
-    Option("transactionCapacity", (CHANNEL,), 10_000, integer(1), _EVENTS,
+    Option("transactionCapacity", (CHANNEL,), 10_000, integer(1), _AT_LEAST_1,
            "The most events of one put or take transaction. A Spark micro-batch is bounded by Spark instead."),
-    Option("memoryCapacity", (CHANNEL,), 0, integer(0), _EVENTS_OR_NONE,
+    Option("memoryCapacity", (CHANNEL,), 0, integer(0), _AT_LEAST_0,
            "The most events that the memory tier holds; 0 for a channel that is on disk only."),
     Option("byteCapacity", (CHANNEL,), None, size(1 << 20), f"{SIZE_RANGE}; 2^20 or more",
            "The most memory that the memory tier takes, staged files apart. Default: of what is free, 1 GiB at most."),
@@ -154,7 +154,7 @@ OPTIONS: tuple[Option, ...] = (
            "A guess that decides the size of the memory tier's files; the limits count real bytes."),
     Option("memoryDir", (CHANNEL,), None, directory, _DIRECTORY,
            "Where the memory tier goes, when it is created. Default: `/dev/shm`."),
-    Option("overflowCapacity", (CHANNEL,), 100_000_000, integer(0), _EVENTS_OR_NONE,
+    Option("overflowCapacity", (CHANNEL,), 100_000_000, integer(0), _AT_LEAST_0,
            "The most events on disk; 0 for a channel in memory only, but for events that a close moves to disk."),
     Option("overflowTimeout", (CHANNEL,), 3.0, duration, _SECONDS,
            "How long a put waits for room in memory before it goes to disk, and `take()` for an event."),
@@ -256,12 +256,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("onCorruption", (SOURCE, BATCH), "fail", one_of("fail", "quarantine"), "fail or quarantine",
            "Whether a read fails at an event that can't be read, or continues without it. A stream copies the damaged "
            "bytes to `quarantine` in the channel and reports the events as lost."),
-    Option("maxEventsPerTrigger", (SOURCE,), None, integer(1), _EVENTS,
+    Option("maxEventsPerTrigger", (SOURCE,), None, integer(1), _AT_LEAST_1,
            "The most events of one micro-batch. Kafka's name `maxOffsetsPerTrigger` works too.",
            alias="maxOffsetsPerTrigger"),
     Option("maxBytesPerTrigger", (SOURCE,), None, size(1), f"{SIZE_RANGE}; 1 or more",
            "A soft limit of one micro-batch's size: at least one event is read."),
-    Option("minEventsPerTrigger", (SOURCE,), None, integer(1), _EVENTS,
+    Option("minEventsPerTrigger", (SOURCE,), None, integer(1), _AT_LEAST_1,
            "A micro-batch waits until there are this many events. Kafka's name `minOffsetsPerTrigger` works too.",
            alias="minOffsetsPerTrigger"),
     Option("maxTriggerDelay", (SOURCE,), 900.0, duration, _SECONDS,
@@ -269,7 +269,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("minPartitions", (SOURCE, BATCH), None, integer(1, 100_000), "an integer, 1 to 100,000",
            "The fewest tasks that a read is split into. Default: one per core, of 128 MiB at most, and 4 at least; "
            "in a store about one per segment, or 16 MiB, unless the cluster's cores are known."),
-    Option("maxEventsPerPartition", (SOURCE, BATCH), None, integer(1), _EVENTS,
+    Option("maxEventsPerPartition", (SOURCE, BATCH), None, integer(1), _AT_LEAST_1,
            "The most events that one task reads. Kafka's name `maxRecordsPerPartition` works too.",
            alias="maxRecordsPerPartition"),
     Option("metadata", (SOURCE, BATCH), False, boolean, _BOOLEAN,
@@ -284,7 +284,7 @@ OPTIONS: tuple[Option, ...] = (
            "How long to wait for the previous owner to release the group."),
     Option("txnAppId", (SINK,), None, parse_application, APPLICATION,
            "With `txnVersion`: a batch write is skipped if its pair, or a later version, was stored already."),
-    Option("txnVersion", (SINK,), None, integer(0), _EVENTS_OR_NONE,
+    Option("txnVersion", (SINK,), None, integer(0), _AT_LEAST_0,
            "The version, which must grow, such as the batch ID in `foreachBatch`."),
     Option("mergeSchema", (SINK,), False, boolean, _BOOLEAN,
            "Whether a channel gets the columns of the rows that it does not have, for good. Otherwise the rows are "
@@ -320,9 +320,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("linger_ms", (PRODUCER,), None, milliseconds(0), f"{MILLISECONDS_RANGE}; 0 or more",
            "How long a batch that is not full waits for more events. "
            "Default: 20 for channels of this host, 2,000 for other targets."),
-    Option("retries", (PRODUCER,), 10, integer(0), _EVENTS_OR_NONE,
+    Option("retries", (PRODUCER,), 10, integer(0), _AT_LEAST_0,
            "How often a batch is retried after a failure that may pass."),
-    Option("max_reserved_attempts", (PRODUCER,), None, integer(1), _EVENTS,
+    Option("max_reserved_attempts", (PRODUCER,), None, integer(1), _AT_LEAST_1,
            "How many attempts a result lists, the latest ones. Default: `retries` plus one."),
     Option("base_retry_backoff_ms", (PRODUCER,), 100, milliseconds(1), _MILLISECONDS,
            "The longest wait before the first retry; it doubles for each further one."),
