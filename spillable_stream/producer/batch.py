@@ -124,6 +124,24 @@ class ProducerBatch(BatchEvents):
         known = len(self.attempts) > 1 and self.attempts[-2].error_message is text
         return ATTEMPT_BYTES + (0 if known else text_bytes(text))
 
+    def refused(self) -> None:
+        """Record that an attempt stored nothing: the next one has another number, unless one before it is in doubt."""
+        if not (self.in_doubt if self.dead is None else self.dead.may_be_there):
+            self.free_numbers()
+
+    def doubt(self) -> None:
+        """Record that a failed attempt may have stored it."""
+        self.in_doubt = True
+        if self.dead is not None:
+            self.dead.may_be_there = True
+
+    def free_numbers(self, *, stored: bool = False) -> None:
+        """Record that it is stored under its number where it goes, or never will be; in an I/O thread."""
+        if self.dead is None:
+            self.destination.free(self, stored=stored)
+        else:
+            self.dead.free(stored=stored)
+
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
     def log_fields(self) -> RecordFields:

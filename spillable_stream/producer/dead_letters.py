@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from spillable_stream.channel.event_columns import batch_from_columns
 from spillable_stream.errors import OptionError
 from spillable_stream.format.batch import EVENT_SCHEMA
-from spillable_stream.format.numbered_batch import BY_PRODUCER, Numbers
+from spillable_stream.format.numbered_batch import Numbers
 from spillable_stream.producer.batch import ProducerBatch
+from spillable_stream.producer.numbering import Numbering
 from spillable_stream.producer.target import Target, commit_to, lasting_name
 from spillable_stream.state.ranges import Range
 from spillable_stream.workers.letter_headers import (
@@ -50,8 +50,7 @@ class DeadLetters:
             raise not_for_letters(target.name)
         self.target = target
         self._producer_id = producer_id
-        self._last = 0
-        self._mutex = threading.Lock()
+        self._numbering = Numbering(0)
 
     def require_distinct(self, targets: Iterable[Target]) -> None:
         """Refuse targets whose dead letters would be indistinguishable after a restart.
@@ -80,10 +79,8 @@ class DeadLetters:
         """Return how a failed batch goes there."""
         if batch.own_sequence:
             name = _name(batch.destination.producer_id, batch.destination.target)
-            return DeadBatch(self.target, name, batch.sequence, batch)
-        with self._mutex:
-            self._last += 1
-            return DeadBatch(self.target, self._producer_id, self._last, batch)
+            return DeadBatch(self.target, name, None, batch)
+        return DeadBatch(self.target, self._producer_id, self._numbering, batch)
 
 
 def _name(producer_id: str, target: Target) -> str:
@@ -99,20 +96,23 @@ class DeadBatch:
     Args:
         target: the dead-letter channel.
         producer_id: the producer ID for the dead-letter channel.
-        sequence: the batch's number there.
+        numbering: gives it its numbers there; None if the application numbered it, whose number it keeps.
         batch: the batch. Its last attempt has the reason.
 
     Attributes:
         name: the dead-letter channel's.
         in_doubt: whether the events may be in their own channel, too.
+        may_be_there: whether a failed attempt may have stored it in the dead-letter channel.
     """
 
-    def __init__(self, target: Target, producer_id: str, sequence: int, batch: ProducerBatch) -> None:
+    def __init__(self, target: Target, producer_id: str, numbering: Numbering | None, batch: ProducerBatch) -> None:
         self.name: str = target.name
         self.in_doubt: bool = batch.in_doubt
+        self.may_be_there: bool = False
         self._target = target
         self._producer_id = producer_id
-        self._sequence = sequence
+        self._numbering = numbering
+        self._numbers: Numbers | None = None
         last = batch.attempts[-1]
         self._reasons = {
             CHANNEL: header_text(batch.destination.name),
@@ -143,5 +143,17 @@ class DeadBatch:
             bodies, own = batch.columns()
             headers = {i: without_reason(of_one) | form_of(of_one) for i, of_one in own.items()}
         found = {i: {**headers.get(i, {}), **self._reasons} for i in range(len(bodies))}
-        numbers = Numbers(self._sequence, self._sequence, batch.fingerprint() if batch.own_sequence else BY_PRODUCER)
-        return commit_to(self._target, batch_from_columns(bodies, found), self._producer_id, numbers, waited_seconds)
+        letters, numbers = batch_from_columns(bodies, found), self._numbers_of(batch)
+        return commit_to(self._target, letters, self._producer_id, numbers, waited_seconds)
+
+    def _numbers_of(self, batch: ProducerBatch) -> Numbers:
+        if self._numbering is None:
+            return Numbers(batch.sequence, batch.sequence, batch.fingerprint())
+        self._numbers = self._numbers or self._numbering.take()
+        return self._numbers
+
+    def free(self, *, stored: bool = False) -> None:
+        """Record that it is stored under its number, or never will be."""
+        if self._numbering is not None and self._numbers is not None:
+            self._numbering.free(self._numbers, stored=stored)
+            self._numbers = None

@@ -1,22 +1,20 @@
 """A destination: one target, and the numbers of its batches.
 
 A batch that the producer numbers has a sequence, which gives the order of creation, and a number under which it is
-committed. The two are equal until a target refuses the batch. A refusal frees the number, and the next attempt uses a
-new one. A batch that kept its number while it waits for room would leave a gap. The channel remembers few gaps, and
-would eventually forget whether the batch was stored.
+committed (`Numbering`). The two are equal until a target refuses the batch.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from datetime import datetime
 
 from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.errors import OptionError, ProducerSequenceError
 from spillable_stream.format.batch import EVENT_SCHEMA
-from spillable_stream.format.numbered_batch import BY_PRODUCER, Numbers
+from spillable_stream.format.numbered_batch import Numbers
 from spillable_stream.producer.batch import ProducerBatch
+from spillable_stream.producer.numbering import Numbering
 from spillable_stream.producer.send_times import SendTimes
 from spillable_stream.producer.target import ChannelTarget, Target
 from spillable_stream.quantities import Duration
@@ -66,10 +64,7 @@ class Destination:
         self.in_order: bool = False
         self._last = self._stored = last
         self._last_dead = last_dead
-        self._all_through = last  # every number up to this one is stored or unused
-        self._numbered = last  # the highest number that a batch had
-        self._live: set[int] = set()  # the numbers under which a batch may be stored, now or later
-        self._numbers = threading.Lock()
+        self._numbering = Numbering(last)
         self._numbered_by: str | None = None
         self._failed: set[int] = set()  # the application's numbers that failed and were not sent again
         self.ready: deque[ProducerBatch] = deque()
@@ -142,28 +137,19 @@ class Destination:
     def numbers_of(self, batch: ProducerBatch) -> Numbers:
         """Return the numbers that a batch is committed under, once it may start; in an I/O thread.
 
-        The last of them is its own. The batch also uses up earlier numbers that no batch will use any more, because
-        their batches were refused or have failed for good. A batch that the application numbered uses up all numbers
-        since the last stored one.
+        The last of them is its own. A batch that the application numbered uses up all numbers since the last stored
+        one.
         """
         if batch.own_sequence:
             return Numbers(min(self._stored + 1, batch.sequence), batch.sequence, batch.fingerprint())
         if batch.numbers is None:
-            with self._numbers:
-                first = max(self._live, default=self._all_through) + 1
-                self._numbered = max(self._numbered + 1, batch.sequence)
-                self._live.add(self._numbered)
-                batch.numbers = Numbers(first, self._numbered, BY_PRODUCER)
+            batch.numbers = self._numbering.take(batch.sequence)
         return batch.numbers
 
     def free(self, batch: ProducerBatch, *, stored: bool = False) -> None:
         """Record that a batch is stored under its number, or never will be; in an I/O thread."""
         if batch.numbers is not None:
-            first, last, _ = batch.numbers
-            with self._numbers:
-                self._live.discard(last)
-                if stored and first <= self._all_through + 1:
-                    self._all_through = max(self._all_through, last)
+            self._numbering.free(batch.numbers, stored=stored)
             batch.numbers = None
 
     def take(self) -> ProducerBatch | None:

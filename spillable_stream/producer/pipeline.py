@@ -181,7 +181,7 @@ class Pipeline:
                 return e
             batch.in_doubt = True
             batch.record(Attempt(False, self._clock.time(), type(e).__name__, text_of(e)))
-            batch.destination.free(batch)
+            batch.free_numbers()
             self.failed(batch, Result(False, 0, -1, batch.attempts, batch.attempt_count, in_doubt=True))
             return e
 

@@ -81,19 +81,19 @@ class SendTask:
         try:
             ids = self._commit(batch, waited_seconds)
         except NoRoomYetError as e:
-            if not batch.in_doubt:
-                batch.destination.free(batch)
+            batch.refused()
             return e
         except BaseException as e:  # a target may be user code, and futures wait for the batch
             batch.record(Attempt(False, began, type(e).__name__, text_of(e)))
             self._tried(e)
-            batch.in_doubt = batch.in_doubt or not (says_nothing_stored(e) or isinstance(e, MISFITS))
-            if not batch.in_doubt:
-                batch.destination.free(batch)
+            if says_nothing_stored(e) or isinstance(e, MISFITS):
+                batch.refused()
+            else:
+                batch.doubt()
             self._after_failure(batch, e)
             return e
         else:
-            batch.destination.free(batch, stored=batch.dead is None)
+            batch.free_numbers(stored=True)
             batch.record(Attempt(True, began))
             self._tried(None)
             self._ends.stored(batch, Result(True, *ids, batch.attempts, batch.attempt_count))
@@ -119,7 +119,7 @@ class SendTask:
             if isinstance(error, UnsafeStoreError):  # nobody else may report it
                 _log.error(_SENT_AGAIN, batch.destination.name, text_of(error), extra=batch.log_fields())
             return
-        batch.destination.free(batch)  # it will not be sent there again
+        batch.free_numbers()  # it will not be sent there again
         misnumbered = batch.own_sequence and isinstance(error, ProducerSequenceError)
         given_up = not misnumbered or batch.destination.is_dead(batch, refused=True)
         if given_up and not resumes and self._ends.dead_letter(batch):

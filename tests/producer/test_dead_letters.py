@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, Event, Producer, Result
-from spillable_stream.errors import OptionError, ProducerSequenceError, SchemaError, SendFailedError, StorageError
+from spillable_stream.errors import (
+    LockTimeoutError,
+    OptionError,
+    ProducerSequenceError,
+    SchemaError,
+    SendFailedError,
+    StorageError,
+)
 from spillable_stream.format.numbered_batch import Numbers
 from spillable_stream.producer.target import ChannelTarget
+from spillable_stream.state.ranges import Range
 from spillable_stream.workers.letter_headers import Reason, reason_of
 from spillable_stream.workers.letters import LetterOrigin
 from tests.producer.conftest import MakeProducer
@@ -107,6 +117,47 @@ def test_it_is_tried_again_itself_and_once_only_stored(
     while not future.done():
         clock.advance(1)
     assert dead.bodies == [b"x"]
+
+
+def test_letters_that_were_refused_are_stored_however_many_came_between(
+    produce: MakeProducer, target: FakeTarget, clock: FakeClock, path: Path
+) -> None:
+    """A refusal frees the number: else the channel forgets the oldest after 64 gaps."""
+    target.fail_while(lambda sequence: ValueError("bad"))
+    dead = ChannelTarget(path)
+    commit, refused = dead.commit, set[int]()
+
+    def refuse_half(batch: pa.RecordBatch, *arguments: Any, **keywords: Any) -> Range:
+        number = int(batch.column("body")[0].as_py())
+        if number % 2 and number not in refused:
+            refused.add(number)
+            raise LockTimeoutError("busy")
+        return commit(batch, *arguments, **keywords)
+
+    dead.commit = refuse_half  # type: ignore[method-assign, assignment]
+    producer = produce(dead_letter=dead, batch_count_threshold=1)
+    futures = [producer.send(b"%d" % i) for i in range(200)]
+    while producer.stats().retrying_batches < 100:
+        time.sleep(0.001)
+    clock.advance(1)
+    assert all(error_of(future).result.dead_letter for future in futures)
+    producer.close(PATIENCE_SECONDS)
+    assert sorted(int(letter.body) for letter in read(path)) == list(range(200)), "each once"
+
+
+def test_a_letter_of_unknown_outcome_keeps_its_number_though_it_is_refused_then(
+    produce: MakeProducer, target: FakeTarget, clock: FakeClock
+) -> None:
+    """What the dead-letter channel may have stored must be known there by it."""
+    target.fail(ValueError("bad"), ValueError("bad"))
+    dead = FakeTarget(name="dead")
+    dead.fail(ConnectionError("the answer was lost"), *full(), None, *full())
+    producer = produce(dead_letter=dead, batch_count_threshold=1)
+    for _ in range(2):
+        future = producer.send(b"x")
+        while not future.done():
+            clock.advance(1)
+    assert dead.taken == [(1, 1)] * 3 + [(2, 2), (2, 3)], "a number that was only refused is free"
 
 
 def test_where_it_fails_too_the_events_come_back(produce: MakeProducer, target: FakeTarget) -> None:
