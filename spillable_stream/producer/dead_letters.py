@@ -12,6 +12,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.numbered_batch import Numbers
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.numbering import Numbering
+from spillable_stream.producer.result import Attempt
 from spillable_stream.producer.target import Target, commit_to, lasting_name
 from spillable_stream.state.ranges import Range
 from spillable_stream.workers.letter_headers import (
@@ -102,6 +103,7 @@ class DeadBatch:
     Attributes:
         name: the dead-letter channel's.
         in_doubt: whether the events may be in their own channel, too.
+        reason: the last attempt before, for which it goes there.
         may_be_there: whether a failed attempt may have stored it in the dead-letter channel.
     """
 
@@ -113,11 +115,11 @@ class DeadBatch:
         self._producer_id = producer_id
         self._numbering = numbering
         self._numbers: Numbers | None = None
-        last = batch.attempts[-1]
+        self.reason: Attempt = batch.attempts[-1]
         self._reasons = {
             CHANNEL: header_text(batch.destination.name),
-            ERROR_CODE: last.error_code,
-            ERROR_MESSAGE: header_text(last.error_message),
+            ERROR_CODE: self.reason.error_code,
+            ERROR_MESSAGE: header_text(self.reason.error_message),
             ATTEMPTS: str(batch.attempt_count),
             PRODUCER_ID: batch.destination.producer_id,
             PRODUCER_SEQUENCE: str(batch.sequence),

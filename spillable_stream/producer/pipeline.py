@@ -195,7 +195,8 @@ class Pipeline:
                 self._schedule.serve(batch.destination)
         if batch.dead is not None:
             dead = batch.dead
-            result = replace(result, successful=False, dead_letter=dead.name, in_doubt=dead.in_doubt)
+            to, doubt, reason = dead.name, dead.in_doubt, dead.reason
+            result = replace(result, successful=False, dead_letter=to, in_doubt=doubt, reason=reason)
         if not batch.decide(result):  # given up meanwhile
             return
         if batch.dead is not None:

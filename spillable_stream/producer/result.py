@@ -40,6 +40,7 @@ class Result:
         events: the events themselves, as they were sent, if they are nowhere else.
         in_doubt: whether they may be in their channel though it was not successful: an attempt ended without a clear
             answer, or was under way when nobody could wait for it any more.
+        reason: the failed try for which they are in the dead-letter channel; None if they are not there.
     """
 
     successful: bool
@@ -50,6 +51,7 @@ class Result:
     dead_letter: str = ""
     events: Sequence[Any] = ()
     in_doubt: bool = False
+    reason: Attempt | None = None
 
     def with_ids(self, first_id: int, last_id: int) -> Result:
         """Return this result with other IDs: `dataclasses.replace`, in half the time."""
@@ -62,6 +64,7 @@ class Result:
             self.dead_letter,
             self.events,
             self.in_doubt,
+            self.reason,
         )
 
     @property
@@ -71,16 +74,15 @@ class Result:
 
     @property
     def error_code(self) -> str:
-        """The name of the error's class of the last try to store it, "" if it was successful."""
+        """The name of the error's class of the last try, or of the `reason`; "" if it was successful."""
         return self._last.error_code if self._last else ""
 
     @property
     def error_message(self) -> str:
-        """What the error of that try said."""
+        """What that error said."""
         return self._last.error_message if self._last else ""
 
     @property
     def _last(self) -> Attempt | None:
-        """The last attempt; of dead letters, which were stored as such with the last one, that before it."""
-        tries = self.reserved_attempts
-        return next((a for a in reversed(tries) if not (self.dead_letter and a.successful)), None)
+        """The last attempt; of dead letters the one for which they are there."""
+        return self.reason or (self.reserved_attempts[-1] if self.reserved_attempts else None)

@@ -119,6 +119,20 @@ def test_it_is_tried_again_itself_and_once_only_stored(
     assert dead.bodies == [b"x"]
 
 
+@pytest.mark.parametrize("max_reserved_attempts", [1, 11])
+def test_the_error_is_why_they_are_there_and_not_what_the_dead_letter_channel_said(
+    produce: MakeProducer, target: FakeTarget, clock: FakeClock, max_reserved_attempts: int
+) -> None:
+    target.fail(ValueError("bad"))
+    dead = FakeTarget(name="dead")
+    dead.fail(*full())
+    producer = produce(dead_letter=dead, linger_ms=0, max_reserved_attempts=max_reserved_attempts)
+    future = producer.send(b"x")
+    while not future.done():
+        clock.advance(1)
+    assert str(error_of(future)).startswith("1 event for fake not stored after 3 attempts: ValueError: bad; the events")
+
+
 def test_letters_that_were_refused_are_stored_however_many_came_between(
     produce: MakeProducer, target: FakeTarget, clock: FakeClock, path: Path
 ) -> None:

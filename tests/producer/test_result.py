@@ -23,8 +23,8 @@ def test_what_was_stored_in_the_end_has_no_error() -> None:
 
 
 def test_dead_letters_have_the_error_for_which_they_are_there() -> None:
-    result = Result(False, reserved_attempts=(FULL, GONE, STORED), attempt_count=3, dead_letter="dead")
-    assert result.error_code == "NotAChannelError"
+    result = Result(False, reserved_attempts=(GONE, FULL, STORED), attempt_count=3, dead_letter="dead", reason=GONE)
+    assert (result.error_code, result.error_message) == ("NotAChannelError", "it is missing")
 
 
 def test_what_was_never_tried_has_no_error_and_no_id() -> None:
@@ -33,6 +33,6 @@ def test_what_was_never_tried_has_no_error_and_no_id() -> None:
 
 
 def test_a_result_with_other_ids_is_the_same_otherwise() -> None:
-    whole = Result(True, 5, 9, (Attempt(True, 1.0),), 3, "dead", (b"x",), True)
+    whole = Result(True, 5, 9, (Attempt(True, 1.0),), 3, "dead", (b"x",), True, FULL)
     assert all(getattr(whole, field.name) != field.default for field in fields(Result))
     assert whole.with_ids(6, 7) == replace(whole, first_id=6, last_id=7)
