@@ -161,7 +161,8 @@ class Producer:
             size_bytes = len(event) + BODY_BYTES
             if size_bytes < _NOT_TINY_BYTES:
                 event, size_bytes = TINY_BODIES[event], TINY_BODY_BYTES
-            if callback is None and ttl is None and deliver_after is None and deliver_at is None:
+            waits = max_block_ms is None or (type(max_block_ms) is int and max_block_ms >= -1)
+            if waits and callback is None and ttl is None and deliver_after is None and deliver_at is None:
                 future, one, buffer = _new(SendFuture), (event,), self._buffer
                 # No call from here to the return: a lock that is free stays free (`runs_undivided`).
                 if (batch := destination.open) is not None and not buffer.mutex.slot:

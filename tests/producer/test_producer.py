@@ -108,6 +108,19 @@ def test_what_is_not_an_event_is_refused_and_its_neighbours_are_sent(
     assert target.bodies == [b"before", b"after"]
 
 
+@pytest.mark.parametrize("max_block_ms", ["soon", -2, True, 1.5])
+def test_a_wait_that_cannot_be_is_refused_though_there_is_room(
+    produce: MakeProducer, target: FakeTarget, max_block_ms: object
+) -> None:
+    producer = produce()
+    for body in (b"before", b"behind it, in an open batch"):
+        with pytest.raises(OptionError, match="max_block_ms must be milliseconds"):
+            producer.send(body, max_block_ms=max_block_ms)  # type: ignore[arg-type]
+        producer.send(body, max_block_ms=-1)
+    producer.flush(PATIENCE_SECONDS)
+    assert target.bodies == [b"before", b"behind it, in an open batch"]
+
+
 def test_rows_of_a_typed_channel_are_checked_when_they_are_sent(produce: MakeProducer) -> None:
     target = FakeTarget(TYPED)
     producer = produce(target)
