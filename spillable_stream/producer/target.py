@@ -264,7 +264,7 @@ class ChannelTarget:
                 raise self._closed()
 
     def _closed(self) -> ChannelClosedError:
-        return ChannelClosedError(f"the producer of {self.name} is closed; nothing was stored")
+        return ChannelClosedError(f"the producer of {self.name} is closed; create a new one")
 
     def leave_claims(self) -> None:
         """In a forked child: leave the parent's claims to the parent."""

@@ -100,7 +100,7 @@ def test_the_last_number_is_known_though_the_handle_was_closed(path: Path) -> No
         channel.close()
         assert producer.last_sequence() == 7
         producer.send_many([b"2"], sequence=8).result(PATIENCE_SECONDS)
-    with pytest.raises(ChannelClosedError):
+    with pytest.raises(ChannelClosedError, match=r"the producer of .* is closed; create a new one$"):
         producer.last_sequence()
     with Channel(path) as again:
         assert peek(again) == [b"1", b"2"]
