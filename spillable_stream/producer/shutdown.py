@@ -107,14 +107,14 @@ class Shutdown:
             ProducerError: a target could not be closed.
         """
 
-        def close() -> tuple[bool, list[ProducerBatch], int]:
+        def close() -> tuple[bool, list[ProducerBatch], int, int]:
             self._begin_close()
             if self._threads.are_here() or self.wait(lambda: self.is_finished, timeout_seconds):
-                return True, [], 0
-            left = self._withdraw()
-            return False, left, len(self._buffer.batches) - len(left)
+                return True, [], 0, 0
+            left, ended = self._withdraw(), sum(b.outcome is not None for b in self._buffer.batches)
+            return False, left, len(self._buffer.batches) - len(left) - ended, ended
 
-        done, left, running = self._mutex.run(close)
+        done, left, running, ended = self._mutex.run(close)
         why = "the producer was closed before it was sent"
         if unsent := self._fail(left, ProducerClosedError.__name__, why):
             _log.error(
@@ -125,12 +125,8 @@ class Shutdown:
                 extra=fields(component=self._name, count=unsent),
             )
         if not done:
-            doubtful = sum(b.count for b in left if b.in_doubt)
-            doubt = f" ({doubtful:,} of them were tried, and may be stored)" if doubtful else ""
             raise ProducerTimeoutError(
-                f"the close did not finish within {timeout_seconds:g} s: "
-                f"{counted(sum(b.count for b in left), 'event', 'were')} not sent, and their futures have them{doubt}; "
-                f"{counted(running, 'batch', 'are')} being committed and will tell"
+                f"the close did not finish within {timeout_seconds:g} s: {_what_is_left(left, running, ended)}"
             )
         if self._errors:
             message, error = self._errors[0]
@@ -293,3 +289,19 @@ class Shutdown:
                 self._buffer.room.wake_all()
                 self._buffer.changed.notify_all()
                 self._wake()
+
+
+def _what_is_left(unsent: list[ProducerBatch], running: int, ended: int) -> str:
+    """Return in words what a close in time has left: batches that nobody began, that are tried, and that have ended."""
+    found = []
+    if unsent:
+        doubtful = sum(b.count for b in unsent if b.in_doubt)
+        doubt = f" ({doubtful:,} of them were tried, and may be stored)" if doubtful else ""
+        found.append(
+            f"{counted(sum(b.count for b in unsent), 'event', 'were')} not sent, and their futures have them{doubt}"
+        )
+    if running:
+        found.append(f"{counted(running, 'batch', 'are')} being committed and will tell")
+    if ended:
+        found.append(f"{counted(ended, 'batch', 'are')} done but for callbacks that have yet to return")
+    return "; ".join(found) or "all of it is done, but its channels are not closed yet"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from spillable_stream import Result
 from spillable_stream.errors import (
     OptionError,
     ProducerClosedError,
@@ -149,6 +150,41 @@ def test_every_send_that_a_close_did_not_refuse_is_stored(produce: MakeProducer,
     for thread in threads:
         thread.join()
     assert sorted(accepted) == sorted(target.bodies)
+
+
+def test_a_close_says_whose_callbacks_it_waits_for_and_calls_nothing_unsent(produce: MakeProducer) -> None:
+    called, return_now = threading.Event(), threading.Event()
+
+    def tell(result: Result) -> None:
+        called.set()
+        assert return_now.wait(PATIENCE_SECONDS)
+
+    producer = produce(linger_ms=0)
+    producer.send(b"x", callback=tell)
+    assert called.wait(PATIENCE_SECONDS)
+    with pytest.raises(ProducerTimeoutError, match=r"within 0 s: 1 batch is done but for callbacks that have yet to"):
+        producer.close(0)
+    return_now.set()
+
+
+def test_a_close_says_that_it_waits_for_a_target(produce: MakeProducer) -> None:
+    closing, close_now = threading.Event(), threading.Event()
+
+    class Slow(FakeTarget):
+        def close(self) -> None:
+            closing.set()
+            assert close_now.wait(PATIENCE_SECONDS)
+
+    producer = produce(Slow())
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(producer.close, PATIENCE_SECONDS)
+        assert closing.wait(PATIENCE_SECONDS)
+        with pytest.raises(
+            ProducerTimeoutError, match="within 0 s: all of it is done, but its channels are not closed"
+        ):
+            producer.close(0)
+        close_now.set()
+        done.result()
 
 
 def test_a_target_that_cannot_be_closed_is_told(produce: MakeProducer) -> None:
