@@ -10,6 +10,7 @@ import threading
 import weakref
 
 from spillable_stream.engine.owner_note import ownership_in, said_owner
+from spillable_stream.engine.worker_statuses import WORKER_MARK
 from spillable_stream.errors import GroupOwnedError
 from spillable_stream.storage.lock import process_note
 
@@ -81,13 +82,16 @@ def refusal_here(group: str, path: object, note: str, otherwise: str) -> GroupOw
         group: the group's name.
         path: the channel.
         note: what the owner wrote about itself.
-        otherwise: what else a user may do about it.
+        otherwise: what else a user may do about an owner that is not a worker.
     """
     found = _found(note)
     if found is None:
         return None
+    does = f"took with another handle of the channel. Close that handle first{otherwise}"
+    if WORKER_MARK in note:  # of any handle, also of the one that asks
+        does = "runs it. Stop it first"
     return GroupOwnedError(
         f"the group {group!r} of {path} is owned by {said_owner(note)}, which is this process: the thread "
-        f"{found.thread.name!r} took with another handle of the channel. Close that handle first{otherwise}",
+        f"{found.thread.name!r} {does}",
         note,
     )

@@ -353,6 +353,23 @@ def test_a_worker_owns_its_group_while_it_runs_and_runs_once(channel: Channel) -
         worker.run()
 
 
+def test_whoever_wants_the_group_of_a_worker_of_this_process_is_told_to_stop_that(channel: Channel) -> None:
+    """It is of the same handle: to close that, or to take with it, would not help."""
+    said: list[str] = []
+
+    def work(event: Event) -> None:
+        for call in (lambda: channel.seek("g", "latest"), lambda: channel.consumer("g", owner_timeout_seconds=0)):
+            with pytest.raises(GroupOwnedError) as e:
+                call()
+            said.append(str(e.value))
+        worker.stop()
+
+    worker = made(channel, work)
+    worker.run()
+    here = f"a worker, which is this process: the thread {threading.current_thread().name!r} runs it. Stop it first"
+    assert len(said) == 2 and all(text.endswith(here) for text in said), said
+
+
 def test_a_channel_that_is_closed_under_a_worker_ends_it(channel: Channel) -> None:
     worker = made(channel, lambda _: channel.close())
     with pytest.raises(ChannelClosedError):
