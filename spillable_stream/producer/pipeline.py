@@ -205,7 +205,9 @@ class Pipeline:
             _log.error(
                 "%s for %s went to the dead-letter channel", events, batch.destination.name, extra=batch.log_fields()
             )
-        elif batch.conclude_unwatched(result):
+            return
+        self.metrics.stored(batch, self._clock.monotonic())
+        if batch.conclude_unwatched(result):
             self._ended(batch)
         else:
             self._success.put(batch, result)
@@ -274,7 +276,7 @@ class Pipeline:
         with self._mutex:
             if batch in self.buffer.batches:  # else it is freed: something failed meanwhile
                 self.buffer.release(batch)
-                self.metrics.ended(batch, self._clock.monotonic())
+                self.metrics.ended(batch)
             if self.buffer.closing:
                 self._mover.wake()
 

@@ -234,7 +234,7 @@ class Shutdown:
             for batch in list(self._buffer.batches):
                 batch.settle()
                 if batch.result is not None:
-                    self._metrics.ended(batch, self._clock.monotonic())
+                    self._metrics.ended(batch)
                 self._buffer.release(batch)
 
         self._mutex.run(abandon)

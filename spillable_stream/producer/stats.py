@@ -105,14 +105,18 @@ class Metrics:
         with self._mutex:
             self.retries += 1
 
-    def ended(self, batch: ProducerBatch, now: float) -> None:
+    def stored(self, batch: ProducerBatch, now: float) -> None:
+        """Record the size of a batch that has just been stored, and how long that took."""
+        with self._mutex:
+            self._sizes.append((batch.count, batch.size_bytes, now - batch.created))
+
+    def ended(self, batch: ProducerBatch) -> None:
         """Count a batch whose result is known."""
         assert batch.result is not None
         with self._mutex:
             if batch.result.successful:
                 self.stored_batches += 1
                 self.stored_events += batch.count
-                self._sizes.append((batch.count, batch.size_bytes, now - batch.created))
             elif batch.result.dead_letter:
                 self.dead_letter_events += batch.count
             else:

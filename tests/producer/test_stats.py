@@ -1,8 +1,11 @@
+"""What a producer says of itself."""
+
 from __future__ import annotations
 
+from spillable_stream import Result
 from spillable_stream.producer.stats import Percentiles
 from tests.producer.conftest import MakeProducer
-from tests.support.fake_targets import FakeTarget
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget
 from tests.support.producers import error_of
 
 
@@ -21,3 +24,13 @@ def test_an_error_may_say_what_the_producer_counts(produce: MakeProducer, target
     producer = produce(linger_ms=0)
     assert error_of(producer.send(b"x")).result.error_message == "it failed after 1 event"
     assert producer.stats().last_error == "Talkative: it failed after 1 event"
+
+
+def test_the_time_until_a_batch_is_stored_has_none_of_its_callbacks(produce: MakeProducer, clock: FakeClock) -> None:
+    def tell(result: Result) -> None:
+        clock.advance(60)
+
+    producer = produce(linger_ms=0)
+    producer.send(b"x", callback=tell).result(PATIENCE_SECONDS)
+    producer.close(PATIENCE_SECONDS)
+    assert producer.stats().latency_seconds.most == 0
