@@ -163,6 +163,6 @@ def _milliseconds(stamp: bytes) -> int | None:
     try:
         zone = found[3].replace("Z", "+00:00")
         whole = datetime.fromisoformat(found[1] + zone).astimezone(UTC)
-    except ValueError:
+    except (ValueError, OverflowError):  # there is no such day, or no year has it in UTC
         return None
     return int(whole.timestamp()) * 1000 + int((found[2] or "0").ljust(3, "0")[:3])

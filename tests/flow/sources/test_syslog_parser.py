@@ -55,6 +55,16 @@ TABLE = [
         b"leap",
         {"Facility": "0", "Severity": "0", "priority": "0", "host": "h", "timestamp": ms("2024-02-29T00:00:01")},
     ),
+    (
+        b"<34>1 9999-12-31T23:59:59-23:59 h no year has this moment",
+        b"1 9999-12-31T23:59:59-23:59 h no year has this moment",
+        {"Facility": "4", "Severity": "2", "priority": "34"},
+    ),
+    (
+        b"<34>1 0001-01-01T00:00:00+23:59 h nor this one",
+        b"1 0001-01-01T00:00:00+23:59 h nor this one",
+        {"Facility": "4", "Severity": "2", "priority": "34"},
+    ),
     (b"<13>no stamp", b"no stamp", {"Facility": "1", "Severity": "5", "priority": "13"}),
     (b"plain", b"plain", {"Facility": "0", "Severity": "0", "flume.syslog.status": "Invalid"}),
     (b"<192>x", b"<192>x", {"Facility": "0", "Severity": "0", "flume.syslog.status": "Invalid"}),
