@@ -28,6 +28,8 @@ _TIME_LETTERS = "aAbBcdeDHIjklmnMpsStyYz"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STEP_MS = {"t": 1, "s": 1000, "S": 1000, "c": 1000, "M": 60_000}  # how long a letter stays the same
 _HOURS_STEP_MS = 900_000  # zones are apart by quarters of an hour
+_LAST_MS = int(datetime(9999, 12, 30, tzinfo=UTC).timestamp()) * 1000  # which has a date in each zone
+_OF_HEADER = "\0"  # marks a name in a path that a header is a part of; no path has it
 
 
 class Rounding(NamedTuple):
@@ -152,7 +154,7 @@ class PathEscapes:
         def written(match: re.Match[str]) -> str:
             name, word, letter = match.groups()
             if name is not None:
-                return _within_path(headers.get(name, ""))
+                return _marked(headers.get(name, ""))
             if word is not None:
                 return self._host[word]
             if letter == "%":
@@ -161,7 +163,8 @@ class PathEscapes:
                 return time_text or str(time_ms)
             return _TIMES[letter](local) if letter in _TIMES and local is not None else ""
 
-        return _ESCAPE.sub(written, self.text)
+        path = _ESCAPE.sub(written, self.text)
+        return _confined(path) if self.has_headers else path
 
     def bucket(self, batch: pa.RecordBatch) -> Bucketed:
         """Divide a batch by the paths of its events."""
@@ -205,16 +208,23 @@ class PathEscapes:
         return Bucketed(paths, [pa.array(np.sort(np.concatenate(rows_of[p]))) for p in paths], untimed)
 
 
-def _within_path(value: str) -> str:
-    """Return a header's value as a part of a path that does not lead out of it, and that a file can have."""
-    return "/".join("_" if part == ".." else part for part in value.replace("\0", "_").split("/")).lstrip("/")
+def _marked(value: str) -> str:
+    """Return a header's value as a part of a path, which a file can have, with a mark in each of its names."""
+    names = ["_" if name == ".." else name for name in value.replace(_OF_HEADER, "_").split("/")]
+    return _OF_HEADER + "/".join(names).lstrip("/").replace("/", f"/{_OF_HEADER}")
+
+
+def _confined(path: str) -> str:
+    """Return a path without marks, in which no marked name leads out of it, whatever it was put together from."""
+    names = [(name.replace(_OF_HEADER, ""), _OF_HEADER in name) for name in path.split("/")]
+    return "/".join("_" if is_marked and name == ".." else name for name, is_marked in names)
 
 
 def _milliseconds(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return texts as numbers, and which of them are some."""
-    is_known = pc.match_substring_regex(texts, r"\A[0-9]{1,15}\z")
-    numbers = pc.if_else(is_known, texts, "0").cast(pa.int64())
-    return np.asarray(numbers), np.asarray(is_known)
+    """Return texts as times, and which of them are some that have a date."""
+    is_number = pc.match_substring_regex(texts, r"\A[0-9]{1,15}\z")
+    numbers = np.asarray(pc.if_else(is_number, texts, "0").cast(pa.int64()))
+    return numbers, np.asarray(is_number) & (numbers <= _LAST_MS)
 
 
 def _zone_offset(time: datetime) -> str:

@@ -42,6 +42,28 @@ def test_what_an_escape_becomes(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/out/%{dot}%{dot}/x", "/out/_/x"),
+        ("/out/.%{dot}/x", "/out/_/x"),
+        ("/out/%{none}..%{none}/x", "/out/_/x"),
+        ("/out/%{dots}%{dot}", "/out/./_"),
+        ("/out/%{dot}/..a/%{none}..b", "/out/./..a/..b"),
+        ("/out/a/../%{dot}", "/out/a/../."),
+    ],
+)
+def test_headers_do_not_lead_out_of_a_path_whatever_is_beside_them(text: str, expected: str) -> None:
+    assert PathEscapes(text).expand({"dot": ".", "dots": "./.", "none": ""}) == expected
+
+
+@pytest.mark.parametrize("stamp", ["253402300800000", "999999999999999"])
+def test_a_time_that_no_date_can_say_is_none(stamp: str) -> None:
+    batch = as_event_batch([Event(b"", {"timestamp": stamp}), Event(b"", {"timestamp": str(TIME)})])
+    found = PathEscapes("%Y", zone=UTC).bucket(batch)
+    assert found.untimed.to_pylist() == [0] and found.paths == ["2024"]
+
+
+@pytest.mark.parametrize(
     ("rounding", "expected"),
     [
         (Rounding(10, "minute"), "03:00:00 1704164645678"),

@@ -20,7 +20,8 @@ from spillable_stream.format.views import without_others
 __all__ = ["BucketPart", "Bucketing", "Names", "RollRules", "Times"]
 
 _NO_TIME = (
-    "the path needs a time, and they have no header timestamp: add the interceptor timestamp, or set useLocalTimeStamp"
+    "the path needs a time, and they have no header timestamp that says one in milliseconds since 1970: add the "
+    "interceptor timestamp, or set useLocalTimeStamp"
 )
 _TOO_LONG = "their headers make a name of the path longer than a file system takes: shorten them with an interceptor"
 
