@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -9,7 +10,7 @@ import pyarrow as pa
 
 from spillable_stream.format.batch import EVENT_SCHEMA
 
-__all__ = ["event_batch", "events_of"]
+__all__ = ["event_batch", "events_of", "path_header"]
 
 
 def event_batch(
@@ -41,3 +42,8 @@ def events_of(bodies: Sequence[bytes], headers: Sequence[Mapping[str, str]]) -> 
     """Return a batch of events whose headers differ, one by one; for requests and datagrams, which are small."""
     pairs = pa.array([list(h.items()) for h in headers], EVENT_SCHEMA.field("headers").type)
     return pa.RecordBatch.from_arrays([pairs, pa.array(bodies, pa.binary())], schema=EVENT_SCHEMA)
+
+
+def path_header(path: str) -> str:
+    """Return a path as a header can have it: a name may have bytes that are no text, and each is U+FFFD there."""
+    return os.fsencode(path).decode(errors="replace")

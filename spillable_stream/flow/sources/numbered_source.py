@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+import msgpack
 import pyarrow as pa
 
 from spillable_stream.flow.checked_arguments import Count, Size, checked
@@ -12,7 +14,19 @@ from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
 from spillable_stream.flow.sources.batch_limit import BatchLimit
 
-__all__ = ["InFlightBatch", "NumberedSource"]
+__all__ = ["InFlightBatch", "NumberedSource", "packed_note", "unpacked_note"]
+
+_NO_TEXT = "surrogateescape"  # for bytes of a path that are no text
+
+
+def packed_note(value: Mapping[str, object]) -> bytes:
+    """Return what a source says of a batch, as the note that goes with it."""
+    return bytes(msgpack.packb(value, unicode_errors=_NO_TEXT))
+
+
+def unpacked_note(note: bytes) -> Mapping[str, Any]:
+    """Return what `packed_note` was given; nothing for an empty note."""
+    return msgpack.unpackb(note, unicode_errors=_NO_TEXT) if note else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

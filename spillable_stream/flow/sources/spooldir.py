@@ -13,16 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-import msgpack
 import pyarrow as pa
 
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import OptionError, SpillableError, StorageError
 from spillable_stream.flow.checked_arguments import Count, OneOf, Size, checked
 from spillable_stream.flow.sources.base import BatchProcessor
-from spillable_stream.flow.sources.event_columns import event_batch
+from spillable_stream.flow.sources.event_columns import event_batch, path_header
 from spillable_stream.flow.sources.file_watch import FileWatch
-from spillable_stream.flow.sources.numbered_source import InFlightBatch, NumberedSource
+from spillable_stream.flow.sources.numbered_source import InFlightBatch, NumberedSource, packed_note, unpacked_note
 from spillable_stream.flow.sources.spool_directory import spool_directory
 from spillable_stream.flow.sources.spooled_file import Decoding, FilePart, FileState, SpooledFile, UnreadableFileError
 from spillable_stream.log_records import log_of
@@ -146,7 +145,7 @@ class SpoolDir(NumberedSource[_FileBatch]):
             self._resume(newest.note, complete=newest.complete)
 
     def _resume(self, note: bytes, *, complete: bool) -> None:
-        found = msgpack.unpackb(note)
+        found = unpacked_note(note)
         if found.get("source") != _KIND:
             return
         path, start, end, state = found["path"], found["start"], found["end"], FileState(*found["state"])
@@ -256,7 +255,7 @@ class SpoolDir(NumberedSource[_FileBatch]):
                     self._file = SpooledFile(path, self._decoding)
                 path = self._file.path
                 if (part := self._file.next(self._limit.events)) is not None:
-                    return self._hold(self._file, part)
+                    return self._hold_next(self._file, part)
                 self._complete(self._file)
             except FileNotFoundError:
                 self._close_file()  # it has gone meanwhile
@@ -294,12 +293,19 @@ class SpoolDir(NumberedSource[_FileBatch]):
         self.miss(f"{path} is set aside as {where}: {e}")
         _log.of(self.name, file=path).error("%s. It is set aside as %s, and the others are read", e, where)
 
+    def _hold_next(self, file: SpooledFile, part: FilePart) -> _FileBatch:
+        try:
+            return self._hold(file, part)
+        except BaseException:
+            file.go_back(part)  # else the file would be done without them
+            raise
+
     def _hold(self, file: SpooledFile, part: FilePart) -> _FileBatch:
         headers = {}
         if self._file_header:
-            headers[self._file_header] = os.path.abspath(file.path)
+            headers[self._file_header] = path_header(os.path.abspath(file.path))
         if self._basename_header:
-            headers[self._basename_header] = os.path.basename(file.path)
+            headers[self._basename_header] = path_header(os.path.basename(file.path))
         note = {
             "source": _KIND,
             "path": file.path,
@@ -309,8 +315,7 @@ class SpoolDir(NumberedSource[_FileBatch]):
             "seal": part.seal,
         }
         batch = event_batch(self._encoded(part.bodies), headers)
-        packed = bytes(msgpack.packb(note))
-        return _FileBatch(batch=batch, note=packed, path=file.path, start=part.start, state=file.state)
+        return _FileBatch(batch=batch, note=packed_note(note), path=file.path, start=part.start, state=file.state)
 
     def _encoded(self, bodies: pa.Array) -> pa.Array:
         """Return the bodies in the output's character set; they are in UTF-8, unless they are whole files."""

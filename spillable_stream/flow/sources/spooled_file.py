@@ -206,6 +206,10 @@ class SpooledFile:
         self._done = last
         return part
 
+    def go_back(self, part: FilePart) -> None:
+        """Let the events that `next` gave last be the next ones again."""
+        self._done -= len(part.bodies)
+
     def _fill(self) -> None:
         """Read and split the next piece of the file."""
         start = self._start + self._lines.size_bytes

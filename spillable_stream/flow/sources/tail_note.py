@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import msgpack
-
+from spillable_stream.flow.sources.numbered_source import packed_note, unpacked_note
 from spillable_stream.flow.sources.position_file import FilePosition
 from spillable_stream.flow.sources.tailed_file import Mark
 
@@ -45,12 +44,12 @@ def write_note(span: Span, base: int, changed: Mapping[int, FilePosition]) -> by
     places = [(p.path, p.mark.inode, p.mark.position, p.mark.head_bytes, p.mark.head, p.mark.tail_bytes, p.mark.tail)
               for p in changed.values()]  # fmt: skip
     batch = (span.inode, span.start, span.end, span.path, span.group)
-    return bytes(msgpack.packb({"source": _KIND, "base": base, "batch": batch, "places": places}))
+    return packed_note({"source": _KIND, "base": base, "batch": batch, "places": places})
 
 
 def read_note(note: bytes) -> tuple[Span | None, dict[int, FilePosition]]:
     """Return what a batch was, and the positions after it that the position file may not have."""
-    found = msgpack.unpackb(note) if note else {}
+    found = unpacked_note(note)
     if found.get("source") != _KIND:
         return None, {}
     places = {inode: FilePosition(path, Mark(inode, *numbers)) for path, inode, *numbers in found["places"]}

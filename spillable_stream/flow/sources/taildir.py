@@ -21,7 +21,7 @@ import pyarrow as pa
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.checked_arguments import Count, Size, checked
 from spillable_stream.flow.sources.base import BatchProcessor
-from spillable_stream.flow.sources.event_columns import event_batch
+from spillable_stream.flow.sources.event_columns import event_batch, path_header
 from spillable_stream.flow.sources.file_groups import file_groups
 from spillable_stream.flow.sources.file_watch import FileWatch
 from spillable_stream.flow.sources.lines import SplitLines, split_lines
@@ -340,7 +340,7 @@ class TailDir(NumberedSource[_FileBatch]):
     def _batch(self, group: str, path: str, bodies: pa.Array, starts: np.ndarray, offset: int) -> pa.RecordBatch:
         headers = dict(self._headers.get(group, {}))
         if self._file_header:
-            headers[self._file_header] = path
+            headers[self._file_header] = path_header(path)
         columns = {"byteoffset": pa.array(starts + offset)} if self._byte_offset_header else {}
         return event_batch(bodies, headers, columns)
 

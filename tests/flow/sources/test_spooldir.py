@@ -14,7 +14,7 @@ from spillable_stream import Channel
 from spillable_stream.errors import DeliveryError, NotAChannelError, OptionError, PutTooLargeError, StorageError
 from spillable_stream.flow.interceptors.base import Interceptor
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.sources import spool_directory
+from spillable_stream.flow.sources import spool_directory, spooldir
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.sources.spooldir import SpoolDir
 from tests.lab.users import NEEDS_USERS, NOBODY, common_directory, run_as
@@ -317,6 +317,37 @@ def test_a_batch_that_only_one_channel_has_is_put_again_as_it_was_though_batches
     kept.full = set()
     read_all(spool, kept, batch_size=batch_size)
     assert kept.bodies(0) == kept.bodies(1) == [b"%d" % i for i in range(1, 8)]
+
+
+def test_a_file_whose_name_is_no_text_is_read_also_after_a_crash(spool: Path) -> None:
+    add(spool, os.fsdecode(b"a\xff"), b"1\n2\n3\n")
+    kept, options = KeptBatches(2), {"batch_size": 2, "basename_header": True, "file_header": True}
+    killed = SpoolDir(spool, **options)
+    killed.open(kept)
+    kept.full = {1}
+    with pytest.raises(DeliveryError):
+        killed.poll(kept)
+    kept.full = set()
+    read_all(spool, kept, **options)
+    assert kept.bodies(0) == kept.bodies(1) == [b"1", b"2", b"3"]
+    assert kept.headers(1) == [{"basename": "a\ufffd", "file": f"{spool}/a\ufffd"}] * 3
+    assert names(spool) == [os.fsdecode(b"a\xff.COMPLETED")]
+
+
+def test_a_batch_that_could_not_be_made_comes_again(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> pa.RecordBatch:
+        raise MemoryError
+
+    add(spool, "a", b"1\n2\n3\n")
+    kept, source = KeptBatches(), SpoolDir(spool, batch_size=2)
+    source.open(kept)
+    for _ in range(2):
+        with monkeypatch.context() as short:
+            short.setattr(spooldir, "event_batch", fails)
+            with pytest.raises(MemoryError):
+                source.poll(kept)
+        assert source.poll(kept) is Status.READY
+    assert kept.bodies() == [b"1", b"2", b"3"]
 
 
 def test_a_batch_that_is_gone_after_a_crash_is_missed(spool: Path) -> None:

@@ -50,6 +50,22 @@ def test_where_flume_has_run_in_between_its_positions_count(logs: Path) -> None:
     assert kept.bodies() == [b"3"]
 
 
+def test_a_file_whose_name_is_no_text_is_read_also_after_a_crash(logs: Path) -> None:
+    kept = KeptBatches(2)
+    append(logs / os.fsdecode(b"app.\xff"), "1\n2\n")
+    killed = opened(source(logs, file_header=True), kept)
+    kept.full = {1}
+    with pytest.raises(DeliveryError):
+        killed.poll(kept)
+    kept.full = set()
+    tail = opened(source(logs, file_header=True), kept)
+    read_all(tail, kept)
+    tail.close()
+    read_all(opened(source(logs, file_header=True), kept), kept)
+    assert kept.bodies(0) == kept.bodies(1) == [b"1", b"2"]
+    assert kept.headers(1) == [{"file": f"{logs}/app.\ufffd"}] * 2
+
+
 @pytest.mark.parametrize("damaged", ["positions.json", "positions.json.marks"])
 def test_a_damaged_position_file_is_refused_by_name(logs: Path, damaged: str) -> None:
     (logs.parent / damaged).write_text("[{")
