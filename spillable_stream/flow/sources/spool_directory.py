@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -9,15 +10,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spillable_stream.durable_names import is_there
-from spillable_stream.errors import NotAChannelError, OptionError, StorageError
+from spillable_stream.errors import NotAChannelError, OptionError, SpillableError, StorageError
 from spillable_stream.flow.durable_file import make_directory, sync_directory
 from spillable_stream.flow.patterns.regex import JavaPattern
 from spillable_stream.system_errors import storage_error
 
-__all__ = ["ASIDE", "SpoolDirectory", "spool_directory"]
+__all__ = ["ASIDE", "NameTooLongError", "SpoolDirectory", "spool_directory"]
 
 ASIDE = ".ASIDE"
 """The suffix of a file that could not be read to its end."""
+
+_MOST_NAME_BYTES = 255
+
+
+class NameTooLongError(SpillableError):
+    """The name that a file would get is longer than a name can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +125,9 @@ class SpoolDirectory:
             except FileNotFoundError:
                 continue  # it has gone meanwhile
             except OSError as e:
+                if e.errno == errno.ENAMETOOLONG:
+                    self.unlisted.add(f"can't note in {self.tracker} that {entry.path} was read; give it a shorter name")
+                    continue
                 self.unlisted.add(f"can't look at all that is in {directory} ({e.strerror}); let this user enter it")
 
     def has_name(self, path: str) -> bool:
@@ -150,35 +160,37 @@ class SpoolDirectory:
 
         Raises:
             FileExistsError: the name that it would get is taken.
+            NameTooLongError: that is longer than a name can be.
             StorageError: the file system refused.
         """
         self.was_begun(path)
         if self.deletes:
             self._do("remove", path, lambda: os.remove(path))
         else:
-            self._mark_as(path, self.suffix)
+            self._mark_as(path, path + self.suffix)
 
     def set_aside(self, path: str) -> str:
-        """Mark a file as one that could not be read, and return its name.
+        """Mark a file as one that could not be read, and return its name: the beginning of a long one, and a suffix.
 
         Raises:
             StorageError: the file system refused.
         """
         self.was_begun(path)
+        directory, name = os.path.split(path)
         for n in range(1_000_000):
+            suffix = ASIDE if n == 0 else f".{n}{ASIDE}"
             try:
-                return self._mark_as(path, ASIDE if n == 0 else f".{n}{ASIDE}")
+                return self._mark_as(path, os.path.join(directory, _cut(name, _MOST_NAME_BYTES - len(suffix)) + suffix))
             except FileExistsError:
                 continue
         raise StorageError(f"there are a million files aside beside {path}; remove them")
 
-    def _mark_as(self, path: str, suffix: str) -> str:
+    def _mark_as(self, path: str, target: str) -> str:
         if self.tracker is not None:
             mark = self._mark(path, self.suffix)
             make_directory(mark.parent)
             self._do("create", str(mark), mark.touch)
             return path
-        target = path + suffix
         # A link would fail where a file is, and not replace it. But it may be made of a file of another user's only if
         # this one could write that, and not on every file system.
         try:
@@ -186,6 +198,8 @@ class SpoolDirectory:
         except FileNotFoundError:
             pass
         except OSError as e:
+            if e.errno == errno.ENAMETOOLONG:
+                raise NameTooLongError(f"{target} is longer than a name can be") from e
             raise storage_error(f"can't look at {target}", e, "check the disk") from e
         else:
             raise FileExistsError(target)
@@ -198,6 +212,12 @@ class SpoolDirectory:
             call()
         except OSError as e:
             raise storage_error(f"can't {what} {path}", e, "give this user the right") from e
+
+
+def _cut(name: str, most_bytes: int) -> str:
+    """Return a name, or the beginning of one that is longer."""
+    whole = os.fsencode(name)
+    return name if len(whole) <= most_bytes else whole[:most_bytes].decode(errors="ignore")
 
 
 def spool_directory(

@@ -22,7 +22,7 @@ from spillable_stream.flow.sources.base import BatchProcessor
 from spillable_stream.flow.sources.event_columns import event_batch, path_header
 from spillable_stream.flow.sources.file_watch import FileWatch
 from spillable_stream.flow.sources.numbered_source import InFlightBatch, NumberedSource, packed_note, unpacked_note
-from spillable_stream.flow.sources.spool_directory import spool_directory
+from spillable_stream.flow.sources.spool_directory import NameTooLongError, spool_directory
 from spillable_stream.flow.sources.spooled_file import Decoding, FilePart, FileState, SpooledFile, UnreadableFileError
 from spillable_stream.log_records import log_of
 from spillable_stream.shown_value import shown
@@ -279,6 +279,8 @@ class SpoolDir(NumberedSource[_FileBatch]):
             raise UnreadableFileError(
                 f"{file.path} was read, and the name that it would get is taken: rename it"
             ) from e
+        except NameTooLongError as e:
+            raise UnreadableFileError(f"{file.path} was read, and {e}: choose a shorter fileSuffix") from e
         self._close_file()
 
     def _set_aside(self, path: str, e: UnreadableFileError) -> None:
