@@ -24,11 +24,13 @@ class Found(NamedTuple):
         path: where it is.
         group: the group's name.
         inode: its inode.
+        device: the number of its file system, until that is mounted again.
     """
 
     path: str
     group: str
     inode: int
+    device: int
 
 
 class FileGroup:
@@ -41,6 +43,9 @@ class FileGroup:
 
     Raises:
         OptionError: there is no directory in ``path``, or the pattern is not valid.
+
+    Attributes:
+        unlisted: why the last look could not list the directory, or look at a file; "" if it could, or that is missing.
     """
 
     def __init__(self, name: str, path: str, *, cached: bool = True) -> None:
@@ -55,9 +60,11 @@ class FileGroup:
         except OptionError as e:
             raise OptionError(f"the file group {shown(name)}: {e}") from e
         self.name = name
+        self.unlisted: str = ""
         self.directory: str = os.path.abspath(os.path.expanduser(directory) or "/")
         self._cached = cached
         self._seen: tuple[int, int] | None = None
+        self._device: int | None = None  # of the directory when it had files last
         self._found: list[Found] = []
 
     def has_name(self, name: str) -> bool:
@@ -73,25 +80,48 @@ class FileGroup:
         try:
             stat = os.stat(self.directory)
         except OSError:
-            self._seen, self._found = None, []
+            self._seen, self._found, self.unlisted = None, [], ""
             return []
         now = (stat.st_mtime_ns, stat.st_ino)
         if again or not self._cached or now != self._seen:
             began_ns = time.time_ns()
+            self.unlisted = ""
             self._found = list(self._list())
+            if self._found:
+                self._device = stat.st_dev
             # The next change may come in the same tick of the file system's clock, and would not show.
             self._seen = now if began_ns - stat.st_mtime_ns > _TICK_NS else None
         return self._found
 
     def _list(self) -> Iterator[Found]:
-        with os.scandir(self.directory) as entries:
-            for entry in entries:
+        try:
+            with os.scandir(self.directory) as found:
+                entries = list(found)
+        except FileNotFoundError:
+            return
+        except OSError as e:
+            self.unlisted = (
+                f"can't list {self.directory} ({e.strerror}); correct the file group, or let this user read it"
+            )
+            return
+        for entry in entries:
+            try:
                 if self.has_name(entry.name) and entry.is_file():
-                    try:
-                        inode = entry.stat().st_ino
-                    except FileNotFoundError:  # it was renamed, or removed, a moment ago
-                        continue
-                    yield Found(entry.path, self.name, inode)
+                    stat = entry.stat()
+                    yield Found(entry.path, self.name, stat.st_ino, stat.st_dev)
+            except FileNotFoundError:  # it was renamed, or removed, a moment ago
+                continue
+            except OSError as e:
+                self.unlisted = f"can't look at {entry.path} ({e.strerror}); let this user enter its directory"
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the directory is missing, or is the mount point of the one that had files last."""
+        try:
+            device = os.stat(self.directory).st_dev
+        except OSError:
+            return True
+        return self._device not in (None, device)
 
     def find(self, inode: int) -> str | None:
         """Return the path of a file of the directory by its inode, whatever its name."""

@@ -126,7 +126,7 @@ class SpoolDirectory:
                 continue  # it has gone meanwhile
             except OSError as e:
                 if e.errno == errno.ENAMETOOLONG:
-                    self.unlisted.add(f"can't note in {self.tracker} that {entry.path} was read; give it a shorter name")
+                    self.unlisted.add(f"can't note in {self.tracker} that {entry.path} was read; shorten its name")
                     continue
                 self.unlisted.add(f"can't look at all that is in {directory} ({e.strerror}); let this user enter it")
 

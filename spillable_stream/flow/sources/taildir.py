@@ -149,6 +149,7 @@ class TailDir(NumberedSource[_FileBatch]):
         self._base = 0  # the number in the position file
         self._changed: dict[int, FilePosition] = {}  # since then
         self._written_at = -math.inf
+        self._said: set[str] = set()  # of what can't be read
 
     # ── start and end ───────────────────────────────────────────────────────────────────────
 
@@ -268,6 +269,7 @@ class TailDir(NumberedSource[_FileBatch]):
                 if looked:
                     return None
                 self._queue, self._batches_of_file = deque(self._files.look()), 0
+                self._say_unread()
                 self._changed = {inode: at for inode, at in self._changed.items() if inode in self._files}
                 looked = True
                 continue
@@ -277,6 +279,14 @@ class TailDir(NumberedSource[_FileBatch]):
             self._piece = self._piece or self._read_piece()
             if self._piece is not None:
                 return self._cut(self._piece)
+
+    def _say_unread(self) -> None:
+        """Say once, until it can be read, what can't."""
+        for why in self._files.unread - self._said:
+            self.counters.event_read_fail += 1
+            self.miss(why)
+            _log.error("%s: %s", self.name, why, extra=fields(component=self.name))
+        self._said = set(self._files.unread)
 
     def _read_piece(self) -> _Piece | None:
         """Read and split what the first file of the queue has; None when that is nothing, or no whole line."""
@@ -355,7 +365,7 @@ class TailDir(NumberedSource[_FileBatch]):
 
     def _save_all(self) -> None:
         files = {f.mark.inode: FilePosition(f.path, f.mark) for f in self._files if not f.copy_of}
-        self._positions.write(SavedPositions(files, self._settled))
+        self._positions.write(SavedPositions({**self._files.away, **files}, self._settled))
         self._base, self._changed, self._files.has_unsaved = self._settled, {}, False
 
     def _save_changes(self) -> None:

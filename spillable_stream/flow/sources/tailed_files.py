@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from zlib import crc32
 
 from spillable_stream.errors import StorageError
@@ -39,6 +40,9 @@ class TailedFiles:
     Attributes:
         has_unsaved: whether a file is somewhere that a restart would not find again, by the last position file and the
             batches since: a copy that was released, or a new file. The writer of the position file sets it to False.
+        unread: what the last look could not read, in words: a directory that can't be listed, or a file that has the
+            inode number of another one, on another file system.
+        away: the positions of files, by inode, whose directory is away, as where its disk is not mounted.
     """
 
     def __init__(
@@ -46,9 +50,11 @@ class TailedFiles:
     ) -> None:
         self._groups, self._idle_seconds, self._skip_to_end, self._now = groups, idle_seconds, skip_to_end, now
         self.has_unsaved: bool = False
+        self.unread: set[str] = set()
+        self.away: dict[int, FilePosition] = {}
         self._name = ""
         self._files: dict[int, TailedFile] = {}
-        self._listed: set[int] = set()
+        self._listed: dict[int, Found] = {}
         self._lists: list[list[Found]] | None = None  # of the groups, as they were looked at last
         self._firsts: dict[int, bytes] = {}
 
@@ -56,7 +62,7 @@ class TailedFiles:
         return iter(self._files.values())
 
     def __contains__(self, inode: int) -> bool:
-        return inode in self._files
+        return inode in self._files or inode in self.away
 
     def close(self) -> None:
         """Close the files that are open."""
@@ -76,23 +82,24 @@ class TailedFiles:
         Returns:
             The positions of those that are read from their end, by inode; a restart would skip what comes until then.
         """
-        self._name, self._files = name, {}
+        self._name, self._files, self.away = name, {}, {}
         found = self._list_with(positions)
         for inode, at in positions.items():
             where = found.get(inode)
-            if where is None and at.mark.tail_bytes and (elsewhere := self._find(inode)) is not None:
-                where = elsewhere  # renamed, and the new name does not match
-            if where is None or (not at.mark.tail_bytes and only_flume and where.path != at.path):
+            place = None if where is None else (where.path, where.group)
+            if place is None and at.mark.tail_bytes:
+                place = self._find(inode)  # renamed, and the new name does not match
+            if place is None and self._is_away(at.path):
+                self.away[inode] = at
+            if place is None or (not at.mark.tail_bytes and only_flume and place[0] != at.path):
                 continue
-            unread = at.mark.position == 0
-            file = self._files[inode] = TailedFile(where.path, where.group, at.mark, is_new=unread)
-            file.names.add(at.path)
+            self._begin_at(*place, at)
         known = list(self._files.values())
         for f in found.values():
             if f.inode not in self._files:
                 self._admit(f, at_end=self._skip_to_end and f.inode not in positions)
         skipped = {i: f.mark for i, f in self._files.items() if self._skip_to_end and i not in positions}
-        self._listed, self._lists = set(found), None
+        self._listed, self._lists = found, None
         self._judge_new()
         for file in known:
             self._check(file)
@@ -102,21 +109,52 @@ class TailedFiles:
             if skipped.get(i) == f.mark and not f.copy_of  # else it is the copy of a known one
         }
 
+    def _begin_at(self, path: str, group: str, at: FilePosition) -> TailedFile:
+        """Begin with a file that is known."""
+        file = self._files[at.mark.inode] = TailedFile(path, group, at.mark, is_new=at.mark.position == 0)
+        file.names.add(at.path)
+        return file
+
     def _list_with(self, positions: Mapping[int, FilePosition]) -> dict[int, Found]:
         """List the files, again if one is missing: a listing may miss one that is renamed meanwhile."""
         found: dict[int, Found] = {}
         for attempt in range(_LISTINGS):
-            found = {f.inode: f for group in self._groups for f in group.files(again=True)}
+            found = self._by_inode([group.files(again=True) for group in self._groups], positions)
             if positions.keys() <= found.keys():
                 break
             if attempt < _LISTINGS - 1:
                 time.sleep(_RENAME_SECONDS)
         return found
 
-    def _find(self, inode: int) -> Found | None:
+    def _by_inode(
+        self, lists: Sequence[Sequence[Found]], known: Mapping[int, FilePosition | TailedFile]
+    ) -> dict[int, Found]:
+        """Return what the groups have by inode, and note in `unread` what is not in it."""
+        found: dict[int, Found] = {}
+        self.unread = {group.unlisted for group in self._groups if group.unlisted}
+        for f in chain.from_iterable(lists):
+            other = found.setdefault(f.inode, f)
+            if other.device == f.device:
+                found[f.inode] = f
+                continue
+            if (at := known.get(f.inode)) is not None and at.path == f.path:
+                found[f.inode], other, f = f, f, other
+            self.unread.add(
+                f"{f.path} is not read: it has the inode number of {other.path}, on another file system; give each "
+                "file system a taildir source of its own"
+            )
+        return found
+
+    def _is_away(self, path: str) -> bool:
+        """Whether the directory of a file is away, as where its disk is not mounted, and not the file alone."""
+        directory = os.path.dirname(path)
+        return any(group.is_away for group in self._groups if group.directory == directory)
+
+    def _find(self, inode: int) -> tuple[str, str] | None:
+        """Return the path and the group of a file whose name does not match."""
         for group in self._groups:
             if (path := group.find(inode)) is not None:
-                return Found(path, group.name, inode)
+                return path, group.name
         return None
 
     def _check(self, file: TailedFile) -> None:
@@ -137,6 +175,7 @@ class TailedFiles:
     def look(self) -> list[TailedFile]:
         """Find new, renamed and removed files, and return which have something to read, the oldest first."""
         self._find_new()
+        self.away = {inode: at for inode, at in self.away.items() if self._is_away(at.path)}
         for file in list(self._files.values()):
             self._see(file)
         self._release_copies()
@@ -154,26 +193,33 @@ class TailedFiles:
         if self._lists is not None and all(map(operator.is_, lists, self._lists)):
             return  # it is called for each piece that is read: that must not cost more with each file
         self._lists = lists
-        found = {f.inode: f for of_group in lists for f in of_group}
-        if found.keys() != self._listed or any(
+        found = self._by_inode(lists, self._files)
+        if found.keys() != self._listed.keys() or any(
             self._files[i].path != f.path for i, f in found.items() if i in self._files
         ):
             self._rename(found)
 
-    def _rename(self, found: Mapping[int, Found]) -> None:
+    def _rename(self, found: dict[int, Found]) -> None:
         for inode, f in found.items():
             if (known := self._files.get(inode)) is None:
                 self._admit(f, at_end=False)
             else:
                 known.renamed(f.path)
-        for inode in self._listed - found.keys():
+        for inode in self._listed.keys() - found.keys():
             gone = self._files.get(inode)
-            if gone is not None and not gone.is_open and (path := self._find(inode)) is not None:
-                gone.renamed(path.path)
-        self._listed = set(found)
+            if gone is not None and not gone.is_open and (place := self._find(inode)) is not None:
+                gone.renamed(place[0])
+        self._listed = found
 
     def _admit(self, found: Found, *, at_end: bool) -> None:
-        """Begin with a file that is not known: at its beginning or end, if it does not turn out to be a copy."""
+        """Begin with a file that is not known: at its beginning or end, if it does not turn out to be a copy.
+
+        One that was away is read on.
+        """
+        at = self.away.pop(found.inode, None)
+        if at is not None and (at.mark.tail_bytes or at.path == found.path):
+            self._check(self._begin_at(found.path, found.group, at))
+            return
         file = TailedFile(found.path, found.group, Mark(found.inode, 0), is_new=True)
         try:
             stat = os.stat(found.path)
@@ -278,7 +324,7 @@ class TailedFiles:
             return
         except FileNotFoundError:
             if file.is_missing:
-                self._forget(file)
+                self._forget(file, may_return=True)
             file.is_missing = True
             return
         file.is_missing = False
@@ -289,10 +335,12 @@ class TailedFiles:
         if file.size_bytes == file.mark.position and (is_idle or stat.st_nlink == 0):
             file.close()
             if not here:
-                self._forget(file)
+                self._forget(file, may_return=stat.st_nlink > 0)
 
-    def _forget(self, file: TailedFile) -> None:
+    def _forget(self, file: TailedFile, *, may_return: bool) -> None:
         file.close()
+        if may_return and not file.copy_of and self._is_away(file.path):
+            self.away[file.mark.inode] = FilePosition(file.path, file.mark)
         self._files.pop(file.mark.inode, None)
         self._release(file)
 
@@ -309,7 +357,7 @@ class TailedFiles:
             for f in group.files(again=True):
                 if f.inode not in self._files:
                     self._admit(f, at_end=False)
-                    self._listed.add(f.inode)
+                    self._listed[f.inode] = f
         self._see_new()
         self._judge_new()
 

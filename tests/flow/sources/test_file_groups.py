@@ -105,6 +105,22 @@ def test_a_missing_directory_has_no_files_until_it_is_there(tmp_path: Path) -> N
     assert names(group) == ["x"]
 
 
+def test_what_cannot_be_listed_has_no_files_and_is_named(tmp_path: Path) -> None:
+    (tmp_path / "later").touch()
+    group = FileGroup("g", f"{tmp_path}/later/.*")
+    assert names(group) == []
+    assert group.unlisted == (
+        f"can't list {tmp_path}/later (Not a directory); correct the file group, or let this user read it"
+    )
+    (tmp_path / "later").unlink()
+    assert names(group) == [] and group.unlisted == ""
+    (tmp_path / "later").mkdir()
+    (tmp_path / "later" / "x").touch()
+    (tmp_path / "later" / "loop").symlink_to("loop")
+    assert names(group) == ["x"]
+    assert group.unlisted.startswith(f"can't look at {tmp_path}/later/loop (Too many levels of symbolic links)")
+
+
 def test_a_group_that_no_file_can_be_of_is_refused() -> None:
     with pytest.raises(OptionError, match=r"the file group 'g' can't be '/a\\x00b/\.\*': no file can have this name"):
         file_groups({"g": "/a\0b/.*"}, cached=True)

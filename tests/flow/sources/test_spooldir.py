@@ -256,7 +256,8 @@ def test_a_file_whose_completed_name_would_be_too_long_is_set_aside_and_the_othe
     add(spool, "b", b"3\n")
     assert read_all(spool).bodies() == [b"1", b"2", b"3"]
     assert names(spool) == ["b.COMPLETED", "ä" * 123 + ".1.ASIDE", "ä" * 124 + ".ASIDE"]
-    assert "x was read, and" in caplog.text and "is longer than a name can be: choose a shorter fileSuffix" in caplog.text
+    assert "x was read, and" in caplog.text
+    assert "is longer than a name can be: choose a shorter fileSuffix" in caplog.text
 
 
 def test_a_file_whose_name_is_too_long_to_be_noted_is_named_and_the_others_are_read(
@@ -265,7 +266,7 @@ def test_a_file_whose_name_is_too_long_to_be_noted_is_named_and_the_others_are_r
     add(spool, "a" * 250, b"1\n", age=1)
     add(spool, "b", b"2\n")
     assert read_all(spool, tracking_policy="tracker_dir").bodies() == [b"2"]
-    assert f"can't note in {spool}/.flumespool that {spool}/{'a' * 250} was read; give it a shorter name" in caplog.text
+    assert f"can't note in {spool}/.flumespool that {spool}/{'a' * 250} was read; shorten its name" in caplog.text
 
 
 def test_bytes_of_no_character_fail_the_file_or_are_replaced_or_left_out(

@@ -15,6 +15,7 @@ from spillable_stream import Channel
 from spillable_stream.errors import DeliveryError, EventTooLargeError, PutTooLargeError, StorageError
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.base import Status
+from spillable_stream.flow.sources.file_groups import FileGroup, Found
 from spillable_stream.flow.sources.taildir import TailDir
 from tests.support.events import peek, take
 from tests.support.flow_processors import KeptBatches
@@ -154,6 +155,46 @@ def test_a_file_that_cannot_be_read_is_missed_and_the_others_are_read(
     read_all(tail, kept)
     assert kept.bodies() == [b"2"]
     assert list(tail.missed) == [f"can't read {logs}/app.1 at 0 (Input/output error); check the disk"]
+
+
+def test_a_directory_that_cannot_be_listed_is_named_once_and_the_others_are_read(
+    logs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(logs / "app.log", "1\n")
+    (logs / "plain").touch()
+    kept = KeptBatches()
+    groups = {"bad": f"{logs}/plain/.*", "good": f"{logs}/app.*"}
+    tail = opened(TailDir(groups, position_file=logs.parent / "positions.json"), kept)
+    read_all(tail, kept)
+    read_all(tail, kept)
+    tail.close()
+    assert kept.bodies() == [b"1"]
+    assert [text.partition(" (")[0] for text in tail.missed] == [f"can't list {logs}/plain"]
+    assert caplog.text.count("can't list") == 1
+
+
+def test_of_two_files_with_one_inode_number_on_two_file_systems_one_is_read_and_the_other_named(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(logs / "app.log", "1\n")
+    (inode,) = (entry.inode() for entry in os.scandir(logs))
+    twin, files = Found("/mnt/app.log", "far", inode, -1), FileGroup.files
+
+    def files_with_twin(group: FileGroup, *, again: bool = False) -> list[Found]:
+        return [twin] if group.name == "far" else files(group, again=again)
+
+    monkeypatch.setattr(FileGroup, "files", files_with_twin)
+    for groups in ({"near": f"{logs}/app.*", "far": "/mnt/app.*"}, {"far": "/mnt/app.*", "near": f"{logs}/app.*"}):
+        kept = KeptBatches()
+        tail = opened(TailDir(groups, position_file=logs.parent / "positions.json"), kept)
+        append(logs / "app.log", "2\n")
+        read_all(tail, kept)
+        tail.close()  # whose position tells the next one which of the two it has read
+        assert kept.bodies()[-1:] == [b"2"]
+        assert list(tail.missed) == [
+            f"/mnt/app.log is not read: it has the inode number of {logs}/app.log, on another file system; give each "
+            "file system a taildir source of its own"
+        ]
 
 
 def test_a_thousand_idle_files_cost_one_look_each(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

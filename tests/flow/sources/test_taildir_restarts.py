@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -48,6 +49,43 @@ def test_where_flume_has_run_in_between_its_positions_count(logs: Path) -> None:
     positions.write_text(json.dumps([{"inode": log.stat().st_ino, "pos": 4, "file": str(log)}]))
     read_all(opened(source(logs), kept), kept)
     assert kept.bodies() == [b"3"]
+
+
+@pytest.mark.parametrize("is_mount_point", [False, True])
+def test_files_whose_disk_is_away_for_a_time_are_read_on_when_it_is_back(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, is_mount_point: bool
+) -> None:
+    def stat_of_another_device(path: Any, **options: Any) -> Any:
+        found = stat(path, **options)
+        if path != str(logs):
+            return found
+        return SimpleNamespace(st_ino=found.st_ino, st_mtime_ns=found.st_mtime_ns, st_dev=found.st_dev + 1)
+
+    kept, away, stat = KeptBatches(), logs.parent / "away", os.stat
+    append(logs / "app.1", "1\n")
+    append(logs / "app.2", "2\n")
+    tail = opened(source(logs), kept)
+    read_all(tail, kept)
+    logs.rename(away)
+    with monkeypatch.context() as without:
+        if is_mount_point:
+            logs.mkdir()
+            without.setattr(os, "stat", stat_of_another_device)
+        for _ in range(3):
+            read_all(tail, kept)
+        if is_mount_point:
+            logs.rmdir()
+        else:
+            tail.close()
+            tail = opened(source(logs), kept)
+            read_all(tail, kept)
+    away.rename(logs)
+    append(logs / "app.1", "3\n")
+    for _ in range(2):
+        read_all(tail, kept)
+    tail.close()
+    assert sorted(kept.bodies()) == [b"1", b"2", b"3"]
+    assert len(json.loads((logs.parent / "positions.json").read_text())) == 2
 
 
 def test_a_file_whose_name_is_no_text_is_read_also_after_a_crash(logs: Path) -> None:
