@@ -77,7 +77,7 @@ class JsonHandler:
         try:
             body = request.body if charset in ("utf-8", "utf8") else request.body.decode(charset).encode()
             return self._read(body)
-        except (self._malformed, UnicodeError) as e:
+        except (self._malformed, UnicodeError, RecursionError) as e:  # the last one where values are nested deeply
             raise SchemaError(f'the request is not a JSON array of {{"headers": {{…}}, "body": "…"}}: {e}') from e
 
     def _read(self, body: bytes) -> pa.RecordBatch:

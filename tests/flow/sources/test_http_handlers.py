@@ -23,7 +23,13 @@ def test_numbers_and_truth_values_are_the_texts_that_they_are_written_with() -> 
     assert [e["body"] for e in events] == [b"12", b""]
 
 
-@pytest.mark.parametrize("event", [b'{"headers": {"a": null}}', b'{"headers": {"a": [1]}}', b'{"body": {}}', b"1"])
+_DEEP = b'{"headers": {"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [b'{"headers": {"a": null}}', b'{"headers": {"a": [1]}}', b'{"body": {}}', b"1", pytest.param(_DEEP, id="deep")],
+)
 def test_what_is_not_text_is_malformed(event: bytes) -> None:
     with pytest.raises(SchemaError, match="the request is not a JSON array"):
         JsonHandler().events(HttpRequest(b"[" + event + b"]", {}, ""))
