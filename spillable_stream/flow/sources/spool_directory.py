@@ -120,7 +120,7 @@ class SpoolDirectory:
                 if entry.is_dir():
                     if self.recursive and not entry.name.startswith(".") and entry.path != str(self.tracker):
                         yield from self._files(Path(entry.path))
-                elif self._is_to_be_read(entry):
+                elif entry.is_file() and self._is_to_be_read(entry):
                     yield entry.stat().st_mtime_ns, entry.path
             except FileNotFoundError:
                 continue  # it has gone meanwhile

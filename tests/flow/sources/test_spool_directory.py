@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,18 @@ def test_a_name_that_the_disk_cannot_look_at_is_not_replaced(tmp_path: Path, mon
         with pytest.raises(StorageError, match=f"can't look at {tmp_path}/a.DONE .Input/output error.; check the disk"):
             directory(tmp_path).complete(str(tmp_path / "a"))
     assert (tmp_path / "a.DONE").read_text() == "a.DONE"
+
+
+def test_what_is_no_file_is_passed_over(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a")  # nobody writes to it: an open would wait for ever
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "b"))
+        assert directory(tmp_path).choose() is None
+        assert directory(tmp_path).count() == 0
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "c").touch()
+    (tmp_path / "c").symlink_to(tmp_path / "target" / "c")
+    assert directory(tmp_path).choose() == str(tmp_path / "c")
 
 
 @NEEDS_USERS
