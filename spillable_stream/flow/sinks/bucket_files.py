@@ -45,7 +45,7 @@ class BucketFiles:
                 return OpenFile(place, final, in_use, self._content(), opened_at=now, written_at=now)
 
     def takes(self, place: str) -> bool:
-        """Tell whether files of a place can have their names, as far as these alone can say."""
+        """Tell whether files of a place can have their names; see `Files.takes`."""
         return self._files.takes(self._in_use(self._names.final(place, self._counter)))
 
     def _in_use(self, final: str) -> str:

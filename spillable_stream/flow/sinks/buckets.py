@@ -23,7 +23,10 @@ _NO_TIME = (
     "the path needs a time, and they have no header timestamp that says one in milliseconds since 1970: add the "
     "interceptor timestamp, or set useLocalTimeStamp"
 )
-_TOO_LONG = "their headers make a name of the path longer than a file system takes: shorten them with an interceptor"
+_NO_PATH = (
+    "their headers make a path that no file can have, as a name in it is too long, or is that of a file: change them "
+    "with an interceptor"
+)
 
 
 class BucketPart(NamedTuple):
@@ -109,7 +112,7 @@ class Bucketing:
         if len(found.untimed):
             misfits.append((BucketPart("", batch.take(found.untimed), ids.take(found.untimed)), _NO_TIME))
         if self._escapes.has_headers:
-            misfits += [(part, _TOO_LONG) for part in parts if not self._takes(part.place)]
+            misfits += [(part, _NO_PATH) for part in parts if not self._takes(part.place)]
             parts = [part for part in parts if self._takes(part.place)]
         return parts, misfits
 

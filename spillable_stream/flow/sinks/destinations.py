@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -108,7 +109,7 @@ class Files(Protocol):
         """
 
     def takes(self, path: str) -> bool:
-        """Tell whether the names in a path are as short as they must be, where that is known."""
+        """Tell whether a file can have a path: whether its names are short, and none is that of a file; if known."""
 
 
 class LocalFiles:
@@ -164,7 +165,14 @@ class LocalFiles:
 
     def takes(self, path: str) -> bool:
         """See `Files.takes`."""
-        return len(os.fsencode(path)) <= _MOST_PATH_BYTES and _has_short_names(path)
+        if len(os.fsencode(path)) > _MOST_PATH_BYTES or not _has_short_names(path):
+            return False
+        try:
+            return stat.S_ISDIR(os.stat(os.path.dirname(path)).st_mode)
+        except NotADirectoryError:
+            return False
+        except OSError:
+            return True  # the directory is yet to be created, or what creates the file says what is wrong
 
 
 class ArrowFiles:
