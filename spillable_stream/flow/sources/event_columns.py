@@ -45,5 +45,5 @@ def events_of(bodies: Sequence[bytes], headers: Sequence[Mapping[str, str]]) -> 
 
 
 def path_header(path: str) -> str:
-    """Return a path as a header can have it: a name may have bytes that are no text, and each is U+FFFD there."""
+    """Return a path as a header can have it: a name may have bytes that are not text, and each is U+FFFD there."""
     return os.fsencode(path).decode(errors="replace")

@@ -16,7 +16,7 @@ from spillable_stream.flow.sources.batch_limit import BatchLimit
 
 __all__ = ["InFlightBatch", "NumberedSource", "packed_note", "unpacked_note"]
 
-_NO_TEXT = "surrogateescape"  # for bytes of a path that are no text
+_NO_TEXT = "surrogateescape"  # for bytes of a path that are not text
 
 
 def packed_note(value: Mapping[str, object]) -> bytes:

@@ -45,7 +45,7 @@ def test_a_name_that_the_disk_cannot_look_at_is_not_replaced(tmp_path: Path, mon
     assert (tmp_path / "a.DONE").read_text() == "a.DONE"
 
 
-def test_what_is_no_file_is_passed_over(tmp_path: Path) -> None:
+def test_what_is_not_a_file_is_passed_over(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a")  # nobody writes to it: an open would wait for ever
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "b"))

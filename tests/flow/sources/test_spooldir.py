@@ -341,7 +341,7 @@ def test_a_batch_that_only_one_channel_has_is_put_again_as_it_was_though_batches
     assert kept.bodies(0) == kept.bodies(1) == [b"%d" % i for i in range(1, 8)]
 
 
-def test_a_file_whose_name_is_no_text_is_read_also_after_a_crash(spool: Path) -> None:
+def test_a_file_whose_name_is_not_text_is_read_also_after_a_crash(spool: Path) -> None:
     add(spool, os.fsdecode(b"a\xff"), b"1\n2\n3\n")
     kept, options = KeptBatches(2), {"batch_size": 2, "basename_header": True, "file_header": True}
     killed = SpoolDir(spool, **options)

@@ -88,7 +88,7 @@ def test_files_whose_disk_is_away_for_a_time_are_read_on_when_it_is_back(
     assert len(json.loads((logs.parent / "positions.json").read_text())) == 2
 
 
-def test_a_file_whose_name_is_no_text_is_read_also_after_a_crash(logs: Path) -> None:
+def test_a_file_whose_name_is_not_text_is_read_also_after_a_crash(logs: Path) -> None:
     kept = KeptBatches(2)
     append(logs / os.fsdecode(b"app.\xff"), "1\n2\n")
     killed = opened(source(logs, file_header=True), kept)
