@@ -53,6 +53,9 @@ __all__ = [
 ]
 
 
+_MOST_LOOKS = 10
+
+
 class ChannelIdentity(TypedDict):
     """What an identity file says, but for its checksum.
 
@@ -205,7 +208,7 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
         elif (above := _channel_above(fs, path)) is not None:
             what += f", and is inside of a channel: give {above}"
         else:
-            what += backup_at(fs, path)
+            what += backup_at(fs, path) or _above_a_channel(fs, path)
         raise NotAChannelError(f"{path} is not a channel: it {what}", is_missing=not of_a_channel) from None
     except NONSENSE as e:
         mend = f"'{command('repair', path)}' rewrites it if the other files say it, or restore it from a copy"
@@ -237,9 +240,19 @@ def _channel_above(fs: FileSystem, path: Path) -> Path | None:
     return None
 
 
+def _above_a_channel(fs: FileSystem, path: Path) -> str:
+    """Return what to say of a directory right above a channel; "" if none of the first directories in it is one."""
+    with contextlib.suppress(StorageError):
+        for name in fs.list_directories(path)[:_MOST_LOOKS]:
+            with contextlib.suppress(FileNotFoundError, StorageError, *NONSENSE):
+                proven_channel(fs.read_file(path / name / IDENTITY))
+                return f", but is above a channel: give {path / name}, or another one there"
+    return ""
+
+
 def what_else_is_at(fs: FileSystem, path: Path) -> str:
-    """Return what to say of a directory that is not a channel but another one of a channel, or a backup; else ""."""
-    return _of_a_channel(fs, path) or backup_at(fs, path)
+    """Return what to say of a directory that is not a channel but one of a channel, a backup, or above one; else ""."""
+    return _of_a_channel(fs, path) or backup_at(fs, path) or _above_a_channel(fs, path)
 
 
 def backup_at(fs: FileSystem, path: Path) -> str:

@@ -50,6 +50,11 @@ def inside(place: Path) -> Path:
     return place / "channel" / "groups"
 
 
+def above(place: Path) -> Path:
+    ss.Channel(place / "several" / "one", minimum_required_space=0).close()
+    return place / "several"
+
+
 def without_identity(place: Path) -> Path:
     with ss.Channel(place / "lost", minimum_required_space=0) as channel:
         put(channel, b"a")
@@ -75,6 +80,7 @@ def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (a_backup, "and is a backup: 'spillable restore {} PATH' creates a channel from it"),
         (of_objects, "holds a channel of objects, not of files: open it as object+file://{}"),
         (inside, "it has no channel.json, and is inside of a channel: give {.parent}"),
+        (above, "it has no channel.json, but is above a channel: give {}/one, or another one there"),
         (without_identity, "if that was removed, 'spillable repair {}' rewrites it"),
     ],
 )

@@ -141,3 +141,17 @@ def test_a_directory_elsewhere_names_where_its_channel_was_and_what_to_do_if_tha
     gone = f"give {path}, or where that is now; remove {data}/owner.json if that channel is gone$"
     with pytest.raises(NotAChannelError, match=gone):
         verify(data)
+
+
+def test_a_directory_above_channels_names_one_and_one_of_others_none(tmp_path: Path) -> None:
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(NotAChannelError, match=r"it has no channel\.json$"):
+        Channel(tmp_path, create=False)
+    for name in ("orders", "returns"):
+        Channel(tmp_path / name, minimum_required_space=0).close()
+    said = f"is above a channel: give {tmp_path / 'orders'}, or another one there$"
+    with pytest.raises(NotAChannelError, match=rf"it has no channel\.json, but {said}"):
+        Channel(tmp_path, create=False)
+    with pytest.raises(NotAChannelError, match=rf"not empty .*, but {said}"):
+        Channel(tmp_path)

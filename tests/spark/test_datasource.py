@@ -52,6 +52,12 @@ def test_where_no_channel_is_a_user_is_told_to_check_the_path_first(tmp_path: Pa
         assert str(raised.value) == f"{path} is not a channel: {why}. {START_FIRST}"
 
 
+def test_above_channels_nobody_is_told_to_create_one(tmp_path: Path) -> None:
+    ss.Channel(tmp_path / "orders", minimum_required_space=0).close()
+    with pytest.raises(NotAChannelError, match=f"is above a channel: give {tmp_path}/orders, or another one there$"):
+        SpillableDataSource({"path": str(tmp_path)}).schema()
+
+
 @pytest.mark.parametrize("by", ["columns", "schema of a batch", "schema of a stream"])
 def test_an_error_of_the_columns_says_which_channel_it_is(tmp_path: Path, by: str) -> None:
     path = tmp_path / "c"
