@@ -26,6 +26,8 @@ __all__ = [
 
 _log = log_of(__name__)
 
+_RENAMED = "the query had another option group before"
+
 
 def check_end(state: ChannelState, read_id: int, path: str) -> None:
     """Refuse a checkpoint that has read more than the channel has.
@@ -212,8 +214,9 @@ def _check_position(
     if taken:
         raise CheckpointMismatchError(
             f"the Spark checkpoint has read {path} up to the event {begin}, but the group {group.name!r} has taken "
-            f"{listed(taken)} too: another query or consumer continued with it, or the checkpoint is an old copy. "
-            f"{_way_back(group)}{_way_on(state, group, begin, known.position, of_set=of_set)}"
+            f"{listed(taken)} too: another query or consumer continued with it, or the checkpoint is an old copy"
+            f"{f', or {_RENAMED}' if _may_be_renamed(group) else ''}. {_way_back(group)}"
+            f"{_way_on(state, group, begin, known.position, of_set=of_set)}"
         )
 
 
@@ -238,8 +241,15 @@ def _new_checkpoint(group: QueryGroup, first_id: int, *, of_set: bool) -> str:
     return f"Use a new checkpointLocation with {starting_option(first_id, of_set=of_set)}{own}"
 
 
+def _may_be_renamed(group: QueryGroup) -> bool:
+    """Tell whether the query may have had another option `group` before, which its checkpoint does not name."""
+    return not group.is_automatic and group.unused is None
+
+
 def _way_back(group: QueryGroup) -> str:
-    """Return what to do where a query with a position of its own was given the option `group`; "" elsewhere."""
+    """Return how to continue where the query was, if it was given another option `group`; "" if it has none."""
+    if _may_be_renamed(group):
+        return f"If {_RENAMED}, give it that again. "
     if group.unused is None:
         return ""
     return (
@@ -283,7 +293,7 @@ def pass_over(passed: list[Range], group: QueryGroup, begin: int, path: str, *, 
         raise CheckpointMismatchError(
             not_the_default(path, f" up to the event {begin}", f" never took {listed(passed)}")
         )
-    another = "" if group.is_automatic or group.unused else "the query had another option group before, or "
+    another = f"{_RENAMED}, or " if _may_be_renamed(group) else ""
     message = (
         f"the Spark checkpoint has read {path} up to the event {begin}, but the group {group.name!r} "
         f"never took {listed(passed)}: {another}the channel is an older copy, or the group was dropped, or a consumer "

@@ -202,7 +202,7 @@ def test_the_way_on_begins_with_what_is_there_and_says_what_a_sink_then_has_twic
 def test_the_way_on_is_a_new_checkpoint_where_nothing_is_there_any_more(channel: ss.Channel) -> None:
     put(channel, 10)
     channel.consumer("default").commit([(1, 8)])
-    with pytest.raises(CheckpointMismatchError, match=r"an old copy\. Use a new checkpointLocation, or another group$"):
+    with pytest.raises(CheckpointMismatchError, match=r"again\. Use a new checkpointLocation, or another group$"):
         check(channel, 2, 2)
 
 

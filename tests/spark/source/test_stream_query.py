@@ -165,6 +165,28 @@ def test_query_that_lost_its_option_group_does_not_continue_in_another_one(
 
 
 @pytest.mark.parametrize(
+    ("starting", "lacking"), [("earliest", "never took 1 to 10: .*"), ("latest", "has taken 11 to 12 too: .*")]
+)
+def test_query_that_is_given_another_option_group_is_told_to_give_it_the_former_one_again(
+    channel: ss.Channel, starting: str, lacking: str
+) -> None:
+    reader = source(channel, group="g")
+    _, end = planned(reader)
+    reader.commit(end)
+    reader.stop()
+    put(channel, 2)
+    renamed = source(channel, group="h", startingOffsets=starting)
+    before = "the query had another option group before"
+    way = rf"{before}.*\. If {before}, give it that again\. Use a new checkpointLocation"
+    with pytest.raises(CheckpointMismatchError, match=rf"'h' {lacking}{way}"):
+        renamed.latestOffset(end)
+    renamed.stop()
+    again = source(channel, group="g")
+    assert read_ranges(again, end, again.latestOffset(end)) == [(11, 12)]
+    again.stop()
+
+
+@pytest.mark.parametrize(
     ("starting", "lacking"), [("earliest", r"never took 1 to 10: .*"), ("latest", r"has taken 11 to 12 too: .*")]
 )
 def test_query_with_a_position_of_its_own_that_is_given_the_option_group_is_told_to_take_it_away(
