@@ -202,6 +202,8 @@ class Channel(Generic[EventT]):
     def take_transaction(self, group: str = "default") -> TakeTransaction[EventT]:
         """Return a new take transaction of a group; its first take makes this handle the owner.
 
+        The handle stays the owner until it is closed, or until ``channel.consumer(group).close()``.
+
         One that is forgotten, neither committed nor rolled back, gives its events back with a ResourceWarning.
 
         Args:

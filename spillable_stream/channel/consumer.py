@@ -143,8 +143,8 @@ class Consumer:
 
     @property
     def is_lost(self) -> bool:
-        """Whether a commit was refused because the group is another's; whoever wants it again needs a new consumer."""
-        return self._ownership.lost is not None
+        """Whether it was closed, or a commit was refused because the group is another's: create a new one to take."""
+        return self.active_calls.ended or self._ownership.lost is not None
 
     def require_owner(self) -> None:
         """Prove, by a look at the channel, that this is the group's owner still, before what can't be undone.

@@ -39,7 +39,7 @@ class OwnedGroups:
         self._mutex = mutex
 
     def own(self, engine: Callable[[], Engine], group: str, make: Callable[[Engine], Consumer]) -> Consumer:
-        """Return the handle's consumer of a group, which is created if there is none, or that one has lost its group.
+        """Return the handle's consumer of a group, which is created if there is none that still has its group.
 
         Args:
             engine: returns the engine.
@@ -64,7 +64,7 @@ class OwnedGroups:
         return self.active_calls.run("a first take", own)
 
     def _owner_of(self, group: str, call: str, engine: Engine) -> Consumer | None:
-        """Return the handle's consumer of a group, without one that has lost it; the caller has the mutex."""
+        """Return the handle's consumer of a group, if it still has it; the caller has the mutex."""
         found = self.consumers.get(group)
         if found is not None and found.is_lost:
             self._give_up(group, found, call, engine)

@@ -186,6 +186,19 @@ def test_a_group_that_the_handle_owns_is_dropped_and_can_be_owned_again(kept: Ch
     assert open_channel().consumer("g", owner_timeout_seconds=0.05).group == "g"
 
 
+def test_a_group_that_the_handle_gave_up_can_be_owned_by_another_and_then_by_it_again(
+    kept: Channel, open_channel: Open
+) -> None:
+    other = open_channel()
+    assert take(kept, 1, "g") == numbered(7, 1)
+    kept.consumer("g").close()
+    assert take(other, 1, "g") == numbered(8, 1)
+    other.consumer("g").close()
+    assert take(kept, 1, "g") == numbered(9, 1)
+    kept.consumer("g").close()
+    assert kept.seek("g", "earliest") == 1
+
+
 def test_a_group_whose_calls_do_not_end_is_dropped_by_the_next_call_once_they_have(
     kept: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
