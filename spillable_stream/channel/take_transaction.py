@@ -86,7 +86,7 @@ class TakeTransaction(Transaction, Generic[EventT]):
         """Take events, fewer at the end of the queue; raises what `take` raises.
 
         Args:
-            limit: how many at most.
+            limit: how many at most; the whole transaction takes at most ``transactionCapacity``.
             timeout_seconds: how long to wait for the first one.
 
         Returns:
@@ -99,7 +99,7 @@ class TakeTransaction(Transaction, Generic[EventT]):
         """Take events as an Arrow table, fewer at the end of the queue; raises what `take` raises.
 
         Args:
-            limit: how many at most.
+            limit: how many at most; the whole transaction takes at most ``transactionCapacity``.
             timeout_seconds: how long to wait for the first one.
 
         Returns:

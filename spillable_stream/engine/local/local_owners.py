@@ -173,7 +173,8 @@ class LocalOwners:
                     here = refusal_here(group, layout.path, owner, ", take with it, or use another group")
                     raise here or GroupOwnedError(
                         f"the group {group!r} of {layout.path} is owned by {said_owner(owner) or 'another process'}; "
-                        f"waited {timeout_seconds:g} s. Stop it, or use another group, which gets every event too",
+                        f"waited {timeout_seconds:g} s. Close its channel or stop it, or use another group, which gets "
+                        "every event too",
                         owner,
                     )
                 if lock.is_in_place():

@@ -345,7 +345,7 @@ class _Waiting:
     def _owned(self, known: OwnerRecord) -> GroupOwnedError:
         path = self._owners.path
         return refusal_here(self._group, path, known.note, ", or use it") or GroupOwnedError(
-            f"the group {self._group!r} of {path} is owned by {said_owner(known.note)}, which answers; stop it, or "
-            "use another group, which gets every event too",
+            f"the group {self._group!r} of {path} is owned by {said_owner(known.note)}, which answers; close "
+            "its channel or stop it, or use another group, which gets every event too",
             known.note,
         )

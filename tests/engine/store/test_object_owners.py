@@ -79,7 +79,7 @@ def test_an_owner_that_answers_keeps_its_group_and_the_claimant_is_told_whose_it
     put(owner, *numbered(0, 3))
     consumer = owner.consumer("default")
     owners_clock.meanwhile = owners_of(owner).answer_claims
-    with pytest.raises(GroupOwnedError, match="which answers; stop it") as caught:
+    with pytest.raises(GroupOwnedError, match="which answers; close its channel or stop it") as caught:
         other.consumer("default", owner_timeout_seconds=0)
     assert caught.value.owner == consumer.owner
     assert sum(owners_clock.slept) < ANSWER_SECONDS
