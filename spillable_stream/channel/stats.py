@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.ownerless_groups import ownerless_groups
 from spillable_stream.engine.telemetry import Counters
+from spillable_stream.event_age import age_seconds
 from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, count_of
@@ -300,7 +300,7 @@ def _stats(engine: Engine, *, as_known: bool) -> ChannelStats:
             spilled_transactions=state.spilled,
             first_id=state.floor,
             last_id=state.last_id,
-            oldest_age_seconds=_age_seconds(state, state.floor) if size else None,
+            oldest_age_seconds=age_seconds(state.put_at_us(state.floor)) if size else None,
             put_rate=rates.put,
             take_rate=rates.taken,
             lost=tuple(state.lost),
@@ -334,7 +334,7 @@ def _group(state: ChannelState, name: str) -> GroupStats:
         removed=tuple(group.removed),
         is_automatic=group.is_automatic,
         expired_events=group.passed,
-        oldest_age_seconds=None if oldest is None else _age_seconds(state, oldest),
+        oldest_age_seconds=None if oldest is None else age_seconds(state.put_at_us(oldest)),
         token=group.token,
     )
 
@@ -357,14 +357,9 @@ def _kept(state: ChannelState) -> KeptStats:
             kept = TierUsage(kept.events - left.events, kept.payload_bytes - left.payload_bytes)
         if held is not None:
             kept = kept.plus(_part(held, first_id, floor - 1))
-    return KeptStats(kept.events, kept.payload_bytes, first_id, _age_seconds(state, first_id))
+    return KeptStats(kept.events, kept.payload_bytes, first_id, age_seconds(state.put_at_us(first_id)))
 
 
 def _part(block: Block, first_id: int, last_id: int) -> TierUsage:
     count = max(0, min(last_id, block.last_id) - max(first_id, block.first_id) + 1)
     return TierUsage(count, block.payload_bytes * count // block.count)
-
-
-def _age_seconds(state: ChannelState, event: int) -> float | None:
-    put_us = state.put_at_us(event)
-    return max(0.0, time.time() - put_us / 1e6) if put_us else None

@@ -13,6 +13,7 @@ from spillable_stream.engine.ownerless_groups import ownerless_groups
 from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.tier_ports import MemoryPort
 from spillable_stream.errors import ChannelFullError
+from spillable_stream.event_age import age_seconds
 from spillable_stream.option_names import named
 from spillable_stream.state.channel_state import ChannelState
 
@@ -59,7 +60,7 @@ class FullChannel:
     def _refusal(self, error: ChannelFullError, request: Put, waited_seconds: float) -> ChannelFullError:
         with self._follower.as_known as state:  # what the refusal was planned on, or later
             held, option = _held(state), _option_to_raise(state, request)
-            rates, put_us = self._follower.samples.rates(state), state.put_at_us(state.floor)
+            rates, age = self._follower.samples.rates(state), age_seconds(state.put_at_us(state.floor))
             lags, unread = _lags(state), self._unread(state)
             has_disk = state.options.overflow_capacity > 0
         if not has_disk and (why := self._memory.why_not()) is not None:
@@ -68,10 +69,10 @@ class FullChannel:
                 f"tried again within a minute; to continue before that, set {named('memoryDir')}, or raise "
                 f"{named('overflowCapacity')}"
             )
-        age = f"{max(0.0, time.time() - put_us / 1e6):,.0f} s" if put_us else "unknown"
+        old = "unknown" if age is None else f"{age:,.0f} s"
         return ChannelFullError(
             f"{self._path}: {error}; {held}. Waited {waited_seconds:.2f} s; in the last {rates.seconds:,.0f} s "
-            f"{rates.put:,.0f} events/s were put and {rates.taken:,.0f} taken; the oldest event's age is {age}; "
+            f"{rates.put:,.0f} events/s were put and {rates.taken:,.0f} taken; the oldest event's age is {old}; "
             f"{lags}. {unread}To continue, take events, or raise {named(option)}"
         )
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import count_of
 
-__all__ = ["Lag", "age_seconds"]
+__all__ = ["Lag"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +37,3 @@ class Lag:
         waiting = list(known.ahead.gaps(first, state.last_id)) if known else [(first, state.last_id)]
         events = count_of(waiting)
         return cls(events, state.put_at_us(waiting[0][0]) if events else None)
-
-
-def age_seconds(put_time_us: int | None) -> float | None:
-    """Return how long ago an event was put, in seconds; None if that is not known."""
-    return None if put_time_us is None else max(0.0, time.time() - put_time_us / 1e6)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from spillable_stream.spark.progress.lag import Lag, age_seconds
+from spillable_stream.event_age import age_seconds
+from spillable_stream.spark.progress.lag import Lag
 
 __all__ = ["QueryReport"]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import spillable_stream as ss
-from spillable_stream.spark.progress.lag import Lag, age_seconds
+from spillable_stream.spark.progress.lag import Lag
 from tests.support.clocks import by_hand
 from tests.support.events import numbered, put, take
 
@@ -41,9 +40,3 @@ def test_the_lag_is_as_old_as_the_clocks_setting_now_says(open_channel: Open) ->
     retention.look()
     assert before is not None
     assert Lag.beyond(channel.engine().state, None, 0) == Lag(1, before + 3_600_000_000)
-
-
-def test_the_age_is_that_of_the_first_event_and_never_negative() -> None:
-    assert age_seconds(None) is None
-    assert age_seconds(int((time.time() + 60) * 1e6)) == 0.0
-    assert 59 < (age_seconds(int((time.time() - 60) * 1e6)) or 0) < 120
