@@ -97,7 +97,10 @@ class AppendChecker:
                     return False
                 counted += put.count
             self._next_id = header.write_order_id + counted
-        else:  # moved events keep their IDs, which need not be contiguous
+        else:  # moved events keep their IDs, which ascend, and need not be contiguous
+            ids = [put.write_order_id for put in self._puts]
+            if ids != sorted(ids):
+                return False
             counted += sum(put.count for put in self._puts)
         return not self._controls and min(counted, MAX_COUNT) == (0 if kind == "take" else header.count)
 

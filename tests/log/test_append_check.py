@@ -10,6 +10,8 @@ import pytest
 from spillable_stream import Channel, CorruptionError, TornTailWarning
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import Frame, FrameType, encode, file_seed
+from spillable_stream.integrity.findings import Severity
+from spillable_stream.integrity.verify import verify
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.damage import frames, log_file, offsets, reboot, trim
@@ -48,6 +50,20 @@ def test_a_duplicated_append_is_delivered_once(path: Path, open_channel: Open) -
         assert peek(channel) == [b"first", b"second"]
         put(channel, b"third")
         assert take(channel) == [b"first", b"second", b"third"]
+
+
+def test_events_that_were_moved_together_are_in_their_order(path: Path, open_channel: Open) -> None:
+    """Each of their frames has its own transaction and IDs: those of two were exchanged, and verify called it whole."""
+    with open_channel(memory_capacity=10) as channel:
+        peek(channel)
+        put(channel, b"first")
+        put(channel, b"other")
+    data = log_file(path).read_bytes()
+    one, other = (f for f in frames(path) if f.header.type == FrameType.PUT)
+    assert one.end == other.offset and other.end - other.offset == one.end - one.offset, "a flush has moved them"
+    exchanged = data[other.offset : other.end] + data[one.offset : one.end]
+    log_file(path).write_bytes(data[: one.offset] + exchanged + data[other.end :])
+    assert [f.offset for f in verify(path).findings if f.severity is Severity.DAMAGE] == [other.end]
 
 
 def test_what_lets_events_go_has_a_place_in_the_log(path: Path, open_channel: Open) -> None:
