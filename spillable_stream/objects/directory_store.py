@@ -135,10 +135,17 @@ class DirectoryStore:
         """Delete an object; one that is not there is no error. The directories above it stay."""
         path = self._path(key)
         try:
+            found = os.lstat(path)
             os.unlink(path)
         except OSError as e:
             if e.errno not in _MISSING:
                 _fail(f"deleting {path}", e)
+            return
+        if found.st_nlink > 1:  # it has a temporary name, too, since its own may not be durable
+            with contextlib.suppress(StoreError):  # what stays is swept later
+                for entry in _entries(path.parent):
+                    if entry.name.startswith(_TEMPORARY) and entry.inode() == found.st_ino:
+                        self._remove_temporary(path.parent / entry.name)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the objects whose keys begin with ``prefix``, in any order."""

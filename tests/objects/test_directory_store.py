@@ -258,6 +258,23 @@ def test_whoever_reads_an_object_whose_name_may_not_be_durable_makes_it_durable_
     assert fs.count("sync_directory") == 0
 
 
+@pytest.mark.parametrize("write", [DirectoryStore.create, DirectoryStore.replace, upload])
+def test_a_deleted_object_leaves_nothing_though_its_name_was_never_durable(
+    store: DirectoryStore, fs: FaultyFileSystem, write: Callable[[DirectoryStore, str, bytes], object], root: Path
+) -> None:
+    """Its temporary name kept its bytes for an hour: those of a backup on a disk that could not be synced."""
+    store.create("log/0", b"data")
+    with fs.failing(nth("sync_directory", 1)), pytest.raises(StoreError):
+        write(store, "log/1", b"data")
+    with fs.failing(nth("sync_directory", 1)), pytest.raises(StoreError):
+        write(store, "log/2", b"other")
+    assert len(temporaries(root)) == 2
+    store.delete("log/1")
+    assert len(temporaries(root)) == 1 and bytes(store.get("log/2")) == b"other"
+    store.delete("log/2")
+    assert temporaries(root) == []
+
+
 @pytest.mark.parametrize("upload", [False, True])
 def test_a_crash_leaves_no_part_of_an_object(root: Path, upload: bool) -> None:
     child = os.fork()
