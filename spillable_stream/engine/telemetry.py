@@ -46,7 +46,7 @@ _Beginning = tuple[str, str]
 
 
 class _Taken(NamedTuple):
-    """How many events each group had taken at one moment, without those that had expired; a seek makes it another."""
+    """How many events each group had taken at one moment, without those that it could not; a seek makes it another."""
 
     time: float
     groups: tuple[_Beginning, ...]
@@ -160,7 +160,7 @@ def _beginning(group: tuple[str, GroupState]) -> _Beginning:
 
 
 def _taken(group: GroupState) -> int:
-    return group.taken_count() - group.passed
+    return group.taken_count() - group.passed - group.missed
 
 
 def _is_recent(at: float, now: float) -> bool:

@@ -29,6 +29,7 @@ class GroupState:
         reset: the name of the last seek that must not be done twice.
         token: a random text of its beginning; "" where an earlier version created it.
         passed: how many expired events its takes have passed over.
+        missed: how many events it has been found unable to take since this was loaded, for rates; in no image.
     """
 
     position: int
@@ -42,6 +43,7 @@ class GroupState:
     reset: str = ""
     token: str = ""
     passed: int = 0
+    missed: int = field(default=0, compare=False)
 
     def untaken(self, first: int, last: int) -> Iterator[Range]:
         """Yield the ranges between two events that the group has yet to take."""
@@ -73,6 +75,7 @@ class GroupState:
     def _miss(self, first: int, last: int, missed: RangeSet) -> None:
         for a, b in list(self.untaken(first, last)):
             missed.add(a, b)
+            self.missed += b - a + 1
         self.count_as_taken(first, last)
 
     def took(self, first: int, last: int) -> None:

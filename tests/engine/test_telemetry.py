@@ -9,7 +9,10 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.engine import telemetry
+from spillable_stream.engine.requests import Control
 from spillable_stream.engine.telemetry import Samples
+from spillable_stream.format.frame import FrameType
+from spillable_stream.format.record import RetentionRecord
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
@@ -18,6 +21,8 @@ from tests.support.expiry import WallClock, put_for
 from tests.support.one_module import replace_in
 
 Open = Callable[..., Channel]
+
+MIB = 1 << 20
 
 
 def test_rates_are_of_the_last_minute_and_know_groups_that_came_later(
@@ -52,6 +57,19 @@ def test_what_a_seek_passed_and_what_expired_was_not_taken(open_channel: Open, m
     channel.seek("sought", "latest")
     clock[0] += 10
     assert samples.rates(channel.engine().follow()).taken == 2
+
+
+def test_what_left_before_it_was_taken_was_not_taken(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, clock, samples = open_channel(retention_bytes=MIB, retention_untaken="drop"), [1000.0], Samples()
+    peek(channel)
+    put(channel, *numbered(0, 50))
+    replace_in(monkeypatch, telemetry, "time", time=lambda: clock[0])
+    samples.record(channel.engine().follow(), now=True)
+    channel.engine().commit(Control(FrameType.RETENTION, RetentionRecord(through=30)))
+    clock[0] += 10
+    assert samples.rates(channel.engine().follow()).taken == 0
+    take(channel, 20)
+    assert samples.rates(channel.engine().follow()).taken == 2, "a take forgets which events had left"
 
 
 def test_rates_are_those_since_the_clock_was_set_back(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
