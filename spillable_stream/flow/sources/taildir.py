@@ -285,7 +285,7 @@ class TailDir(NumberedSource[_FileBatch]):
         for why in self._files.unread - self._said:
             self.counters.event_read_fail += 1
             self.miss(why)
-            _log.error("%s: %s", self.name, why, extra=fields(component=self.name))
+            _log.of(self.name).error("%s", why)
         self._said = set(self._files.unread)
 
     def _read_piece(self) -> _Piece | None:
