@@ -19,6 +19,8 @@ def main() -> None:
     ends a verb, but at once: nothing is open then, and an exception amid an import might pass for another error.
     """
     _handle_signals(_end_unbegun)
+    if sys.argv[1:2] == ["agent"]:
+        signal.signal(signal.SIGHUP, _pass)
     from spillable_stream.cli import main as run
     from spillable_stream.cli.verbs import import_verbs
 
@@ -31,6 +33,10 @@ def _handle_signals(handler: Callable[[int, object], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and the background of a script have it
             signal.signal(number, handler)
+
+
+def _pass(*_: object) -> None:
+    """Let SIGHUP end no agent: it asks one to read its files, which it has yet to do."""
 
 
 def _end_unbegun(number: int, _: object) -> None:

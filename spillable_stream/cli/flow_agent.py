@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping
-from contextlib import nullcontext
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -16,6 +17,7 @@ from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, fail, until_si
 from spillable_stream.cli.arguments import decoded, time_span
 from spillable_stream.cli.flow_options import ClassMap, ConfigurationFiles, SystemProperties, pairs
 from spillable_stream.errors import SpillableError, StorageError
+from spillable_stream.flow.stop_signals import StopSignals
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.shown_value import shown
 
@@ -54,6 +56,7 @@ class _Run:
     drain: bool
     reload_seconds: float | None
     dryrun: bool
+    signals: StopSignals
 
 
 _Name = Annotated[
@@ -125,13 +128,20 @@ def agent(
         logging.getLogger("spillable_stream").setLevel(log_level(system["flume.root.logger"]))
     if conf:
         system.setdefault("spillable.conf.dir", conf)
-    how = _Run(once, drain, None if no_reload_conf else poll_interval, dryrun)
+    how = _Run(once, drain, None if no_reload_conf else poll_interval, dryrun, StopSignals())
     try:
-        with nullcontext() if once or dryrun else until_signal():
+        with nullcontext() if once or dryrun else _until_stopped(how.signals):
             status = _run(name, conf_file, system, pairs(mapped), shutdown_timeout, how)
     except (SpillableError, ImportError, OSError) as e:
         fail(name, e, False, UNKNOWN if isinstance(e, OSError) else UNHEALTHY)
     raise typer.Exit(status)
+
+
+@contextmanager
+def _until_stopped(signals: StopSignals) -> Iterator[None]:
+    """Let a signal end an agent with status 0, also before it runs; SIGHUP only lets it read its files again."""
+    with until_signal(), signals.watched([signal.SIGHUP]):
+        yield
 
 
 def log_level(root_logger: str) -> int:
@@ -171,7 +181,7 @@ def _run(
         return HEALTHY
     for line in running.described():
         _log.info("%s runs %s", name, line, extra=fields(component=name))
-    running.reload_seconds = how.reload_seconds
+    running.reload_seconds, running.signals = how.reload_seconds, how.signals
     monitoring, taps = _monitoring(running, system), TapServer(running)
     try:
         if monitoring is not None:

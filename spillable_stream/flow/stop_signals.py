@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -31,12 +31,16 @@ class StopSignals:
         self.reloads: int = 0
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Count signals while the block runs, rather than let them end it; only in the main thread."""
+    def watched(self, numbers: Sequence[int] = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)) -> Iterator[None]:
+        """Count signals while the block runs, rather than let them end it; only in the main thread.
+
+        Args:
+            numbers: the signals' numbers.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        with handled((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), self._count):
+        with handled(numbers, self._count):
             yield
 
     def _count(self, number: int, _: FrameType | None) -> None:

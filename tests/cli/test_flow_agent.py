@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from spillable_stream.cli import app
 from spillable_stream.cli.flow_agent import log_level
+from spillable_stream.flow.agent import Agent
 from spillable_stream.flow.running_flow import RunningFlow
 from spillable_stream.flow.sink_runner import SinkRunner
 from tests.support import pythons
@@ -97,6 +98,23 @@ def test_it_runs_until_sigterm_reloads_at_sighup_and_serves_monitoring(
     errors = "".join(said)
     assert "-Xmx512m is ignored: it is an option of Java's" in errors
     assert "--classpath is ignored" in errors
+
+
+def test_sighup_while_it_starts_lets_it_read_its_files_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    described, reloads = Agent.described, list[int]()
+
+    def signalled(self: Agent) -> list[str]:
+        signal.raise_signal(signal.SIGHUP)
+        return described(self)
+
+    def wait(self: Agent) -> bool:
+        reloads.append(self.signals.reloads)
+        return True
+
+    monkeypatch.setattr(Agent, "described", signalled)
+    monkeypatch.setattr(Agent, "wait", wait)
+    assert CliRunner().invoke(app, arguments(place)).exit_code == 0
+    assert reloads == [1]
 
 
 def test_an_invalid_file_is_refused_while_it_runs_on_and_can_be_looked_at(

@@ -36,6 +36,7 @@ from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.command_line import ROOT, bodies, run
 from tests.support.events import numbered, peek, put
+from tests.support.flow_configurations import NETCAT
 
 LINES = [b"line %d" % i for i in range(25_000)]
 EVENTS = numbered(0, 3_000)
@@ -308,6 +309,15 @@ def test_a_signal_amid_the_imports_ends_a_verb_as_one_does_later(
 def test_a_signal_amid_the_imports_prints_no_object_where_the_verb_would_print_none(tmp_path: Path, call: str) -> None:
     done = started_and_signalled(tmp_path, ["-m", "spillable_stream"], call, "pyarrow.lib", signal.SIGTERM)
     assert (done.stderr, done.stdout, done.returncode) == (b"interrupted\n", b"", 143)
+
+
+def test_sighup_amid_the_imports_ends_no_agent(tmp_path: Path) -> None:
+    """It lets a running one read its files again."""
+    (tmp_path / "flume.conf").write_text(NETCAT)
+    call = "agent -n a1 -f flume.conf --dryrun"
+    done = started_and_signalled(tmp_path, ["-m", "spillable_stream"], call, "pyarrow.lib", signal.SIGHUP)
+    assert done.returncode == 0, done.stderr
+    assert b"source r1" in done.stdout
 
 
 @pytest.mark.parametrize("call", ["--help", "help stats", ""])
