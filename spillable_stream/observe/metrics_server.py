@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import threading
@@ -177,11 +178,31 @@ class _Server(ThreadingHTTPServer):
         _log.debug("a request for metrics from %s failed", client_address, exc_info=True)
 
 
+class _RequestReader(socket.SocketIO):
+    """Reads a request, all of which has to come in a time; a timeout of the socket is for each part of it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection, "r")
+        self._connection = connection
+        self._deadline = time.monotonic() + _REQUEST_SECONDS
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        return super().readinto(buffer)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    timeout = _REQUEST_SECONDS
     server_version = "spillable"
     sys_version = ""
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_RequestReader(self.connection))
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
@@ -196,6 +217,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(answer.body)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
+        self.connection.settimeout(_REQUEST_SECONDS)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(answer.body)

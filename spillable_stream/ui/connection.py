@@ -1,38 +1,80 @@
-"""Limits HTTP connections: how many there are, and how long each lasts without a request."""
+"""Limits HTTP connections: how many there are, and how long a client may take to send a request or read an answer."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 __all__ = ["LimitedProtocol"]
 
 _MOST_CONNECTIONS = 256
 _REQUEST_SECONDS = 10.0
+_ANSWER_SECONDS = 60.0  # for each part: a slow network is no stall
 
 
 class LimitedProtocol(H11Protocol):
-    """uvicorn's connection, closed at once beyond a number of them, and after a while without a whole request."""
+    """uvicorn's connection, closed at once beyond a number of them, and after a while of a client that stalls."""
+
+    _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, or refuse to."""
         super().connection_made(transport)
-        self._idle_timer = self.loop.call_later(_REQUEST_SECONDS, self._close_idle)
+        self._await_request()
         if len(self.connections) > _MOST_CONNECTIONS:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
-        self._idle_timer.cancel()
+        self._stop_timer()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of a request, or several."""
+        super().data_received(data)
+        self._await_request()
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for another request."""
+        super().on_response_complete()
+        self._await_request()
+
+    def pause_writing(self) -> None:
+        """Begin to wait until the client reads."""
+        super().pause_writing()
+        self._start_timer(_ANSWER_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Continue: the client has read."""
+        super().resume_writing()
+        self._stop_timer()
+        self._await_request()
 
     def handle_websocket_upgrade(self, event: Any) -> None:
         """Become a websocket, which may be silent."""
-        self._idle_timer.cancel()
         super().handle_websocket_upgrade(event)
+        self._stop_timer()
 
-    def _close_idle(self) -> None:
-        if self.cycle is None:
-            self.transport.close()
+    def _await_request(self) -> None:
+        """Close the connection in a while, unless the request that it waits for is whole by then."""
+        if self not in self.connections or self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._stop_timer()
+        elif self._timer is None:
+            self._start_timer(_REQUEST_SECONDS, self._close)
+
+    def _close(self) -> None:
+        self.transport.close()
+        self._start_timer(_ANSWER_SECONDS, self.transport.abort)
+
+    def _start_timer(self, seconds: float, end: Callable[[], None]) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(seconds, end)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

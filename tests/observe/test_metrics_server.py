@@ -128,6 +128,28 @@ def test_connections_beyond_the_limit_are_closed_and_it_serves_again(
                 assert time.monotonic() < deadline
 
 
+def test_a_request_that_trickles_in_keeps_its_connection_no_longer_than_one_that_stops(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_server, "_REQUEST_SECONDS", 0.2)
+    with (
+        serve_metrics([open_channel()]) as server,
+        socket.create_connection(("127.0.0.1", server.port)) as client,
+    ):
+        client.settimeout(0.05)  # a byte then
+        for _ in range(400):
+            try:
+                client.sendall(b"x")
+                assert client.recv(1) == b""
+                break
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+        else:
+            pytest.fail("it is still open")
+
+
 def test_a_server_for_which_there_is_no_thread_is_refused_and_its_port_is_free_again(open_channel: Open) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -12,6 +12,10 @@ import uvicorn
 
 from spillable_stream.ui import connection
 from spillable_stream.ui.connection import LimitedProtocol
+from spillable_stream.ui.guard import Guard
+
+_REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+_BEGUN_LOGIN = b"POST /token HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\ntoken="
 
 
 async def _page(scope: Any, receive: Any, send: Any) -> None:
@@ -24,13 +28,21 @@ async def _page(scope: Any, receive: Any, send: Any) -> None:
         await receive()
 
 
-def _served(tmp_path: Path, use: Any) -> None:
+def _served(tmp_path: Path, use: Any, page: Any = _page) -> None:
     """Serve at a Unix socket while a coroutine uses it."""
 
     async def run() -> None:
         place = str(tmp_path / "s")
         server = uvicorn.Server(
-            uvicorn.Config(_page, http=LimitedProtocol, uds=place, lifespan="off", log_level="error")
+            uvicorn.Config(
+                page,
+                http=LimitedProtocol,
+                uds=place,
+                lifespan="off",
+                log_level="error",
+                timeout_keep_alive=60,
+                timeout_graceful_shutdown=1,
+            )
         )
         serving = asyncio.create_task(server.serve())
         while not server.started:
@@ -62,11 +74,57 @@ def test_one_without_a_request_is_closed_and_one_with_a_request_is_answered(
             reader, writer = await _sent(place, begin)
             assert await asyncio.wait_for(reader.read(), 60) == b""
             writer.close()
-        reader, writer = await _sent(place, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        reader, writer = await _sent(place, _REQUEST)
         assert (await asyncio.wait_for(reader.readline(), 60)).startswith(b"HTTP/1.1 200")
         writer.close()
 
     _served(tmp_path, use)
+
+
+def test_one_whose_later_request_does_not_become_whole_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_REQUEST_SECONDS", 0.05)
+
+    async def use(place: str) -> None:
+        reader, writer = await _sent(place, _REQUEST)
+        await asyncio.wait_for(reader.readuntil(b"ok"), 60)
+        writer.write(b"GET / HTTP/1.1\r\nHost: ")
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+        writer.close()
+
+    _served(tmp_path, use)
+
+
+def test_one_whose_request_lacks_the_end_of_its_body_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_REQUEST_SECONDS", 0.05)
+
+    async def use(place: str) -> None:
+        reader, writer = await _sent(place, _BEGUN_LOGIN)
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+        writer.close()
+
+    _served(tmp_path, use, Guard(_page, token="x" * 16))
+
+
+def test_one_that_does_not_read_its_answer_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_ANSWER_SECONDS", 0.05)
+    ended = asyncio.Event()
+
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(64):
+            await send({"type": "http.response.body", "body": bytes(1 << 20), "more_body": True})
+        ended.set()
+
+    async def use(place: str) -> None:
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(place)
+        client.sendall(_REQUEST)
+        await asyncio.wait_for(ended.wait(), 20)
+        client.close()
+
+    _served(tmp_path, use, page)
 
 
 def test_a_websocket_may_be_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
