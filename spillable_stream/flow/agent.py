@@ -19,7 +19,7 @@ from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.configuration.model import AgentConfig, Finding, SinkConfig
 from spillable_stream.flow.configuration_files import ConfigurationFiles, not_running, runnable
 from spillable_stream.flow.exchanges import Exchanges, Reloading
-from spillable_stream.flow.failed_channels import FailedChannels
+from spillable_stream.flow.failed_channels import FailedChannels, displacement_of
 from spillable_stream.flow.running_flow import RunningFlow
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
@@ -374,7 +374,8 @@ class Agent:
         if not self._is_up:
             return {self.name: "it has not started yet"}
         self.failed_channels.look(self.channels)
-        return self.supervisor.troubles() | self.failed_channels.troubles()
+        displaced = {name: why for name, one in self.channels.items() if (why := displacement_of(one.channel))}
+        return self.supervisor.troubles() | displaced | self.failed_channels.troubles()
 
 
 def _described(sink: SinkConfig) -> str:

@@ -18,13 +18,14 @@ from datetime import datetime
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.error_text import text_of
+from spillable_stream.errors import SpillableError
 from spillable_stream.flow.late_channel import is_open, is_optional
 from spillable_stream.flow.runner import doubled_seconds
 from spillable_stream.flow.surroundings import REAL
 from spillable_stream.flow.wired import AgentChannels
 from spillable_stream.log_records import fields, log_of
 
-__all__ = ["FailedChannels", "failure_of"]
+__all__ = ["FailedChannels", "displacement_of", "failure_of"]
 
 _log = log_of("spillable_stream.flow")
 
@@ -197,3 +198,19 @@ def _said(known: _Known) -> str:
 def failure_of(channel: Channel) -> str:
     """Return why a storage failure closed a channel of an agent; "" if none did, also while it was never open."""
     return channel.failure() if is_open(channel) else ""
+
+
+def displacement_of(channel: Channel) -> str:
+    """Return that a directory of an open channel is not in its place, and what to do; "" if all are.
+
+    It asks the disk: a source whose clients hear that their events are refused is in no trouble itself.
+    """
+    try:
+        log = channel.engine().log
+    except SpillableError:  # it is being closed, or was never open
+        return ""
+    try:
+        log.require_in_place()
+    except SpillableError as e:
+        return f"{text_of(e)}: put it back, or start the agent again"
+    return ""

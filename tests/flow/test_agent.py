@@ -48,6 +48,17 @@ def test_events_flow_while_it_runs_and_a_stop_closes_the_channels(place: Path, r
     assert running.stop()
 
 
+def test_a_channel_whose_directory_was_moved_away_is_a_trouble_though_nothing_comes(
+    place: Path, running: flow.Agent
+) -> None:
+    wait_until(lambda: running.troubles() == {})
+    (place / "c1").rename(place / "elsewhere")
+    trouble = running.troubles()["c1"]
+    assert str(place / "c1") in trouble and "put it back, or start the agent again" in trouble
+    (place / "elsewhere").rename(place / "c1")
+    assert running.troubles() == {}
+
+
 @pytest.mark.parametrize(("channels", "thread"), [("c1", "a1.r1"), ("c1 c2", "spillable-flow-put_0")])
 def test_a_stop_beside_a_put_that_hangs_ends_everything_else_in_its_time(
     place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, channels: str, thread: str
