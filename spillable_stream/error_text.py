@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike, fspath
 
-__all__ = ["is_interrupt", "may_be_of_a_signal", "text_of", "type_and_text"]
+__all__ = ["is_interrupt", "may_be_of_a_signal", "naming", "text_of", "type_and_text"]
 
 
 def is_interrupt(error: BaseException) -> bool:
@@ -34,3 +37,14 @@ def text_of(error: BaseException | None) -> str:
 def type_and_text(error: BaseException | None) -> str:
     """Return an error's type and what it says, as a traceback ends."""
     return f"{type(error).__name__}: {text_of(error)}"
+
+
+@contextmanager
+def naming(path: str | PathLike[str]) -> Iterator[None]:
+    """Let an `OSError` name a file that is read: the system names it only where it can't be opened."""
+    try:
+        yield
+    except OSError as e:
+        if e.filename is None and e.strerror is not None:
+            e.filename = fspath(path)
+        raise

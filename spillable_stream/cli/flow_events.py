@@ -105,7 +105,14 @@ def send(
         str, typer.Argument(metavar="[PATH]", help="The channel: its directory, or its address in a store.")
     ] = "",
     conf_file: Annotated[
-        list[str] | None, typer.Option("--conf-file", "-f", metavar="FILE", help="A configuration instead of a PATH.")
+        list[str] | None,
+        typer.Option(
+            "--conf-file",
+            "-f",
+            metavar="FILE",
+            callback=refuse_empty("a file"),
+            help="A configuration instead of a PATH.",
+        ),
     ] = None,
     name: Annotated[str, typer.Option("--name", "-n", metavar="AGENT", callback=decoded, help="The agent in it.")] = "",
     source: Annotated[
@@ -122,7 +129,7 @@ def send(
     ] = "-",
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", metavar="KEY=VALUE", callback=decoded, help="A header of all events."),
+        typer.Option("--header", metavar="HEADER=VALUE", callback=decoded, help="A header of all events."),
     ] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Lines of a transaction, at most.")] = 1000,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spillable_stream.cli.app import UNKNOWN, fail
-from spillable_stream.cli.arguments import decoded
+from spillable_stream.cli.arguments import decoded, refuse_empty
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.shown_value import shown
 
@@ -25,7 +25,14 @@ __all__ = [
 ]
 
 ConfigurationFiles = Annotated[
-    list[str], typer.Option("--conf-file", "-f", metavar="FILE", help="The configuration; of several a later one wins.")
+    list[str],
+    typer.Option(
+        "--conf-file",
+        "-f",
+        metavar="FILE",
+        callback=refuse_empty("a file"),
+        help="The configuration; of several a later one wins.",
+    ),
 ]
 AgentName = Annotated[
     str | None,

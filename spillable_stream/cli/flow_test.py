@@ -16,7 +16,13 @@ __all__ = ["test"]
 _TestFile = Annotated[str, typer.Argument(metavar="FILE", callback=refuse_empty("a file"), help="The tests, in TOML.")]
 _Files = Annotated[
     list[str] | None,
-    typer.Option("--conf-file", "-f", metavar="FILE", help="The configuration; by default the one that FILE names."),
+    typer.Option(
+        "--conf-file",
+        "-f",
+        metavar="FILE",
+        callback=refuse_empty("a file"),
+        help="The configuration; by default the one that FILE names.",
+    ),
 ]
 
 

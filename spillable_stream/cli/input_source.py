@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.cli.next_steps import next_step
 from spillable_stream.counted import counted
+from spillable_stream.error_text import naming
 from spillable_stream.errors import OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.types import NOT_ARROW, with_leaves
@@ -134,7 +136,8 @@ class InputSource(io.RawIOBase):
 
     def _read_file(self, size: int) -> bytes:
         read = getattr(self.raw, "read1", self.raw.read)
-        data: bytes = read(size) or b""
+        with naming(self.name) if self.is_file else nullcontext():
+            data: bytes = read(size) or b""
         return data
 
     def raw_read(self, size: int) -> bytes:

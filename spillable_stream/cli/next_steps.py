@@ -22,6 +22,7 @@ _OF_THE_SYSTEM = {
     errno.EROFS: _OTHER,
     errno.ENOSPC: _ROOM,
     errno.EDQUOT: _ROOM,
+    errno.EIO: "check whether its disk works",
 }
 """What to do about what the system refuses of a file."""
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from spillable_stream.arguments import path_text
+from spillable_stream.error_text import naming
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.configuration.builder import PythonClasses
@@ -67,7 +68,7 @@ def _content(path: str) -> bytes:
     Raises:
         OSError: it can't be read, is too large, or is not a text: each of its lines would be an error.
     """
-    with open(path, "rb") as file:
+    with naming(path), open(path, "rb") as file:
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
         raise OSError(

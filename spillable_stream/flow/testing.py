@@ -34,6 +34,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from spillable_stream.channel.event import Event
+from spillable_stream.error_text import naming
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.builder import build
 from spillable_stream.flow.configuration.model import SourceConfig
@@ -56,6 +57,7 @@ __all__ = [
 ]
 
 _NOW = datetime(2000, 1, 1, tzinfo=UTC)
+_TYPES = {str: "text", int: "whole number", list: "list", dict: "table", datetime: "time"}  # as TOML's users say
 _MOST_BYTES = 16 << 20  # of a file of tests
 _HOST, _ADDRESS = "host.example", "192.0.2.1"  # a name and an address that documentation may use
 
@@ -250,8 +252,9 @@ class _Fields:
         if value is None and not needed:
             return None
         if not isinstance(value, kinds) or isinstance(value, bool):
-            what = " or ".join(kind.__name__ for kind in kinds)
-            raise OptionError(f"{self._where} needs {name}: a {what}, not {shown(value)}")
+            what = " or ".join(f"a {_TYPES[kind]}" for kind in kinds)
+            found = "" if value is None else f", not {shown(value)}"
+            raise OptionError(f"{self._where} needs {name}: {what}{found}")
         return value
 
     def texts(self, name: str) -> Mapping[str, str]:
@@ -367,7 +370,7 @@ def _text(path: str | os.PathLike[str]) -> str:
         OptionError: it is too large for one, or not UTF-8, as all TOML is.
         OSError: it can't be read.
     """
-    with open(path, "rb") as file:
+    with naming(path), open(path, "rb") as file:
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
         raise OptionError(f"it has more than {_MOST_BYTES >> 20} MiB, as no file of tests has")

@@ -13,7 +13,7 @@ __all__ = ["LimitedProtocol"]
 
 _MOST_CONNECTIONS = 256
 _REQUEST_SECONDS = 10.0
-_ANSWER_SECONDS = 60.0  # for each part: a slow network is no stall
+_ANSWER_SECONDS = 60.0  # for each part: a slow network may take long
 
 
 class LimitedProtocol(H11Protocol):

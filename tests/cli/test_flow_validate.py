@@ -35,10 +35,10 @@ def test_a_good_file_is_status_0_and_shows_what_runs(conf: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("verb", ["validate", "graph"])
+@pytest.mark.parametrize("verb", ["validate", "graph", "agent -n a1", "test x.toml", "send -n a1 --source r1"])
 def test_an_empty_name_of_a_file_is_status_2(verb: str) -> None:
-    done = CliRunner().invoke(app, [verb, "-f", ""])
-    assert done.exit_code == 2 and "is empty: give a path" in done.stderr
+    done = CliRunner().invoke(app, [*verb.split(), "-f", ""])
+    assert done.exit_code == 2 and "it is empty; give a file" in done.stderr
 
 
 def test_an_error_is_status_1_with_its_file_and_line(conf: Path) -> None:

@@ -39,7 +39,7 @@ def test_the_system_names_no_step_and_the_errors_of_this_package_do(error: Excep
         (errno.ENOSPC, "; make room", ""),
         (errno.EISDIR, "", ": see what is wrong with 'spillable verify /data/c'"),
         (errno.ELOOP, "", ": see what is wrong with 'spillable verify /data/c'"),
-        (errno.EIO, "", ""),
+        (errno.EIO, "; check whether its disk works", ""),
     ],
 )
 def test_what_the_system_refused_of_a_channels_file_has_a_step_too(number: int, step: str, inside: str) -> None:

@@ -173,6 +173,17 @@ def test_a_directory_in_place_of_a_file_is_status_2_and_says_to_give_a_file(verb
     assert done.exit_code == 2 and done.stderr.endswith("; give the path of a file\n"), done.output
 
 
+@pytest.mark.parametrize(
+    "verb",
+    ["validate -f {}", "graph -f {}", "test {}", "agent -n a1 -f {}", "send new -F {}", "put new {} --format lines"],
+)
+def test_a_file_whose_disk_fails_is_named_with_what_to_do(verb: str, tmp_path: Path) -> None:
+    ss.Channel(tmp_path / "new", minimum_required_space=0).close()
+    unread = "/proc/self/mem"  # it can be opened, and no byte of it read
+    done = run(*verb.format(unread).replace("new", str(tmp_path / "new")).split())
+    assert done.exit_code in (1, 2) and f"{unread}: Input/output error (errno 5); check whether" in done.stderr
+
+
 def test_what_to_do_is_in_the_json_object_too(tmp_path: Path) -> None:
     said = json.loads(run("stats", tmp_path / "missing", "--json").stdout)
     assert said["error"] == "NotAChannelError" and said["text"].endswith(f"it is missing; {CHECK}")
