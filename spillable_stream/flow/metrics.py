@@ -14,6 +14,9 @@ from spillable_stream.flow.processor import ChannelProcessor
 
 __all__ = ["Component", "components", "flume_json", "prometheus_text"]
 
+_COUNTERS = ("_count", "_fail", "_commits", "paused_seconds", "spilled_transactions", "disk_syncs", "disk_bytes")
+"""How the names of what only grows end."""
+
 
 class Component(NamedTuple):
     """One component's numbers.
@@ -92,7 +95,7 @@ def prometheus_text(agent: Agent) -> str:
 def _series(key: str) -> str:
     """Return the name of a series: ``EventReadFail`` is ``event_read_fail_total``."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower()
-    if words.endswith(("_count", "_fail", "paused_seconds")) and words != "open_connection_count":
+    if words.endswith(_COUNTERS) and words != "open_connection_count":
         return words.removesuffix("_count") + "_total"
     return words
 

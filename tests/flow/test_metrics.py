@@ -23,6 +23,15 @@ def test_a_name_is_written_as_prometheus_wants_it(tmp_path: Path) -> None:
         assert "# TYPE spillable_flow_channel_channel_size gauge" in prometheus_text(agent)
 
 
+def test_whatever_only_grows_is_a_counter(tmp_path: Path) -> None:
+    with Channel(tmp_path / "c1", minimum_required_space=0) as channel, flow.Agent(channels={"c1": channel}) as agent:
+        text = prometheus_text(agent)
+    for name in ("group_commits", "grouped_commits", "disk_syncs", "disk_bytes", "spilled_transactions"):
+        assert f"# TYPE spillable_flow_channel_{name}_total counter\n" in text
+    for name in ("disk_events", "disk_payload_bytes", "unhealthy_seconds", "overflow_active"):
+        assert f"# TYPE spillable_flow_channel_{name} gauge\n" in text
+
+
 def test_what_waits_is_a_gauge_of_a_source_and_of_a_sink(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a").write_text("1\n")
