@@ -24,7 +24,7 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, or refuse to."""
         super().connection_made(transport)
-        self._await_request()
+        self._await_client()
         if len(self.connections) > _MOST_CONNECTIONS:
             transport.abort()
 
@@ -36,12 +36,12 @@ class LimitedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Take a part of a request, or several."""
         super().data_received(data)
-        self._await_request()
+        self._await_client()
 
     def on_response_complete(self) -> None:
-        """Begin to wait for another request."""
+        """Begin to wait for another request, or until the client has read the last answer."""
         super().on_response_complete()
-        self._await_request()
+        self._await_client()
 
     def pause_writing(self) -> None:
         """Begin to wait until the client reads."""
@@ -52,16 +52,22 @@ class LimitedProtocol(H11Protocol):
         """Continue: the client has read."""
         super().resume_writing()
         self._stop_timer()
-        self._await_request()
+        self._await_client()
 
     def handle_websocket_upgrade(self, event: Any) -> None:
         """Become a websocket, which may be silent."""
         super().handle_websocket_upgrade(event)
         self._stop_timer()
 
-    def _await_request(self) -> None:
-        """Close the connection in a while, unless the request that it waits for is whole by then."""
-        if self not in self.connections or self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+    def _await_client(self) -> None:
+        """Close the connection in a while, unless its client has sent a whole request, or read what is left, by then."""
+        if self not in self.connections:
+            self._stop_timer()
+        elif self.flow.write_paused:
+            pass  # it has to read first
+        elif self.transport.is_closing():
+            self._start_timer(_ANSWER_SECONDS, self.transport.abort)
+        elif self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._stop_timer()
         elif self._timer is None:
             self._start_timer(_REQUEST_SECONDS, self._close)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,31 @@ def test_one_that_does_not_read_its_answer_is_closed(tmp_path: Path, monkeypatch
         client.sendall(_REQUEST)
         await asyncio.wait_for(ended.wait(), 20)
         client.close()
+
+    _served(tmp_path, use, page)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"GET / HTTP/1.0\r\n\r\n", 2 * _REQUEST, _REQUEST + b"\0\r\n\r\n"],
+    ids=["the only request", "another request behind", "nonsense behind"],
+)
+def test_one_that_does_not_read_an_answer_that_is_whole_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(connection, "_ANSWER_SECONDS", 0.05)
+
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(8 << 20)})
+
+    async def use(place: str) -> None:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(place)
+            client.sendall(sent)
+            closed = select.poll()
+            closed.register(client, 0)
+            assert await asyncio.to_thread(closed.poll, 20_000)
 
     _served(tmp_path, use, page)
 
