@@ -20,7 +20,7 @@ def main() -> None:
     """
     _handle_signals(_end_unbegun)
     if sys.argv[1:2] == ["agent"]:
-        signal.signal(signal.SIGHUP, _pass)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it lets one read its files, which this one has yet to do
     from spillable_stream.cli import main as run
     from spillable_stream.cli.verbs import import_verbs
 
@@ -33,10 +33,6 @@ def _handle_signals(handler: Callable[[int, object], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and the background of a script have it
             signal.signal(number, handler)
-
-
-def _pass(*_: object) -> None:
-    """Let SIGHUP end no agent: it asks one to read its files, which it has yet to do."""
 
 
 def _end_unbegun(number: int, _: object) -> None:

@@ -6,8 +6,8 @@ import logging
 import os
 import re
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -130,18 +130,11 @@ def agent(
         system.setdefault("spillable.conf.dir", conf)
     how = _Run(once, drain, None if no_reload_conf else poll_interval, dryrun, StopSignals())
     try:
-        with nullcontext() if once or dryrun else _until_stopped(how.signals):
+        with nullcontext() if once or dryrun else until_signal(), how.signals.watched([signal.SIGHUP]):
             status = _run(name, conf_file, system, pairs(mapped), shutdown_timeout, how)
     except (SpillableError, ImportError, OSError) as e:
         fail(name, e, False, UNKNOWN if isinstance(e, OSError) else UNHEALTHY)
     raise typer.Exit(status)
-
-
-@contextmanager
-def _until_stopped(signals: StopSignals) -> Iterator[None]:
-    """Let a signal end an agent with status 0, also before it runs; SIGHUP only lets it read its files again."""
-    with until_signal(), signals.watched([signal.SIGHUP]):
-        yield
 
 
 def log_level(root_logger: str) -> int:

@@ -311,11 +311,12 @@ def test_a_signal_amid_the_imports_prints_no_object_where_the_verb_would_print_n
     assert (done.stderr, done.stdout, done.returncode) == (b"interrupted\n", b"", 143)
 
 
-def test_sighup_amid_the_imports_ends_no_agent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at", ["pyarrow.lib", "spillable_stream.flow.agent"])
+def test_sighup_amid_the_imports_ends_no_agent(tmp_path: Path, at: str) -> None:
     """It lets a running one read its files again."""
     (tmp_path / "flume.conf").write_text(NETCAT)
     call = "agent -n a1 -f flume.conf --dryrun"
-    done = started_and_signalled(tmp_path, ["-m", "spillable_stream"], call, "pyarrow.lib", signal.SIGHUP)
+    done = started_and_signalled(tmp_path, ["-m", "spillable_stream"], call, at, signal.SIGHUP)
     assert done.returncode == 0, done.stderr
     assert b"source r1" in done.stdout
 

@@ -51,7 +51,6 @@ class Row(NamedTuple):
 ECHO = At(typer, "echo", after=True)
 FILES = "-f flume.conf -n a1"
 RUNNING_AGENT = At(Agent, "wait"), At(Agent, "is_finished")
-STARTING_AGENT = f"agent {FILES} -Dspillable.data.dir=data"
 ROWS = [
     Row("put new f.log", At(load_input._LineInput, "batches"), has_json=True),
     Row("take c", At(consume, "write_lines")),
@@ -83,8 +82,8 @@ ROWS = [
     Row("top c --once --interval 0.1", At(Observer, "close"), has_json=True),
     Row("metrics c --port 0", ECHO, NORMAL),
     Row("ui c --port 0", At(server, "is_loopback"), NORMAL),
-    Row(STARTING_AGENT, At(Agent, "wait"), NORMAL),
-    Row(STARTING_AGENT, At(Agent, "described"), NORMAL),
+    Row(f"agent {FILES} -Dspillable.data.dir=data", At(Agent, "wait"), NORMAL),
+    Row(f"agent {FILES} -Dspillable.data.dir=data", At(Agent, "described"), NORMAL),
     Row(f"agent {FILES} -Dspillable.data.dir=data --once", At(Agent, "is_finished")),
     Row(f"agent {FILES} -Dspillable.data.dir=data --once", At(Agent, "described")),
     Row(f"agent {FILES} -Dspillable.data.dir=data --dryrun", At(Agent, "described")),
@@ -137,8 +136,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         )
         for row in ROWS
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if number is not signal.SIGHUP  # lets an agent read its files again
-        or (row.at not in RUNNING_AGENT and row.verb != STARTING_AGENT)
+        if number is not signal.SIGHUP or not row.verb.startswith("agent ")  # which reads its files again then
     ],
 )
 def test_a_verb_that_is_cut_short_ends_with_128_and_the_signal_and_one_without_an_end_with_0(
