@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import tzinfo
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -112,8 +113,9 @@ class Bucketing:
         if len(found.untimed):
             misfits.append((BucketPart("", batch.take(found.untimed), ids.take(found.untimed)), _NO_TIME))
         if self._escapes.has_headers:
-            misfits += [(part, _NO_PATH) for part in parts if not self._takes(part.place)]
-            parts = [part for part in parts if self._takes(part.place)]
+            taken = [self._takes(part.place) for part in parts]  # once: another program may change that meanwhile
+            misfits += [(part, _NO_PATH) for part, is_taken in zip(parts, taken, strict=True) if not is_taken]
+            parts = list(compress(parts, taken))
         return parts, misfits
 
 

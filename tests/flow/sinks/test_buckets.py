@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillable_stream.errors import OptionError
-from spillable_stream.flow.sinks.buckets import Names, RollRules, Times
+from spillable_stream.flow.sinks.buckets import Bucketing, Names, RollRules, Times
 from spillable_stream.flow.sources.event_columns import events_of
 
 
@@ -56,6 +56,14 @@ def test_a_time_zone_that_is_not_there_is_refused() -> None:
     assert Times("Europe/Berlin").zone == ZoneInfo("Europe/Berlin") and Times().zone is None
     with pytest.raises(OptionError, match="no time zone 'Mars'"):
         _ = Times("Mars").zone
+
+
+def test_an_event_is_asked_about_once_so_that_it_is_written_or_buried() -> None:
+    """What is neither would be committed, and lost."""
+    answers = iter([True, False])
+    batch = events_of([b"x"], [{"a": "1"}])
+    parts, misfits = Bucketing("/out/%{a}", Times(), lambda place: next(answers)).divide(batch, pa.array([7]))
+    assert [part.ids.to_pylist() for part in parts] == [[7]] and not misfits
 
 
 def test_names_are_made_of_their_parts() -> None:
