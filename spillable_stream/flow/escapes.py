@@ -215,9 +215,17 @@ def _marked(value: str) -> str:
 
 
 def _confined(path: str) -> str:
-    """Return a path without marks, in which no marked name leads out of it, whatever it was put together from."""
-    names = [(name.replace(_OF_HEADER, ""), _OF_HEADER in name) for name in path.split("/")]
-    return "/".join("_" if is_marked and name == ".." else name for name, is_marked in names)
+    """Return a path without marks, in which headers make no name that leads out of it, nor one that is empty.
+
+    A store refuses an empty name. The last one stays: it is only the beginning of a file's.
+    """
+    *above, last = path.split("/")
+    return "/".join([_plain(name) for name in above if not name or name.strip(_OF_HEADER)] + [_plain(last)])
+
+
+def _plain(name: str) -> str:
+    plain = name.replace(_OF_HEADER, "")
+    return "_" if plain == ".." and name != plain else plain
 
 
 def _milliseconds(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:

@@ -30,7 +30,7 @@ TIME = 1_704_164_645_678  # Tuesday, 2 January 2024, 03:04:05.678 UTC
         ("%I %j %k %l %n %p", "03 002 3 3 1 AM"),
         ("%s %t %y %z", "1704164645 1704164645678 24 +0000"),
         ("%% %q", "% "),
-        ("%{a}/%{missing}/x", "1//x"),
+        ("%{a}/%{missing}/x", "1/x"),
         ("%[localhost] %[FQDN] %[IP]", "host.example host.example 192.0.2.1"),
         ("%{up}", "_/_/etc"),
         ("plain", "plain"),
@@ -54,6 +54,20 @@ def test_what_an_escape_becomes(text: str, expected: str) -> None:
 )
 def test_headers_do_not_lead_out_of_a_path_whatever_is_beside_them(text: str, expected: str) -> None:
     assert PathEscapes(text).expand({"dot": ".", "dots": "./.", "none": ""}) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/out/%{none}/x", "/out/x"),
+        ("/out/%{none}%{none}/%{gaps}/x", "/out/a/b/x"),
+        ("/out/a%{none}/%{none}b/x", "/out/a/b/x"),
+        ("/out//%{none}", "/out//"),
+        ("%{none}/etc", "etc"),
+    ],
+)
+def test_headers_make_no_empty_name_which_a_store_refuses(text: str, expected: str) -> None:
+    assert PathEscapes(text).expand({"gaps": "a//b/", "none": ""}) == expected
 
 
 @pytest.mark.parametrize("stamp", ["253402300800000", "999999999999999"])
