@@ -25,8 +25,8 @@ _NO_TIME = (
     "interceptor timestamp, or set useLocalTimeStamp"
 )
 _NO_PATH = (
-    "their headers make a path that no file can have, as a name in it is too long, or is that of a file: change them "
-    "with an interceptor"
+    "their headers make a path that no file can have, as a name in it is too long, is that of a file, or has a colon "
+    "on HDFS: change them with an interceptor"
 )
 
 

@@ -109,7 +109,7 @@ class Files(Protocol):
         """
 
     def takes(self, path: str) -> bool:
-        """Tell whether a file can have a path: whether its names are short, and none is that of a file; if known."""
+        """Tell whether a file can have a path, as far as that is known: whether its names are allowed, and no file's."""
 
 
 class LocalFiles:
@@ -242,9 +242,9 @@ class ArrowFiles:
         return path if path != final else _hidden(final)
 
     def takes(self, path: str) -> bool:
-        """See `Files.takes`: a name node has this limit, if nobody changed it."""
+        """See `Files.takes`: a name node has this limit, if nobody changed it, and takes no colon."""
         if not self._is_store:
-            return _has_short_names(path)
+            return ":" not in path and _has_short_names(path)
         key = path.partition("/")[2]
         is_azure = self._fs.type_name == "abfs"  # type: ignore[attr-defined]
         return len(key if is_azure else os.fsencode(key)) <= _MOST_KEY_LENGTH

@@ -234,3 +234,8 @@ def test_names_of_this_host_and_of_hadoop_have_a_length() -> None:
     for files in (LocalFiles(), ArrowFiles(LocalFileSystem(), is_store=False)):
         assert files.takes(f"/{'x' * 255}/f") and files.takes("/x" * 1000)
         assert not files.takes(f"/{'x' * 256}/f") and not files.takes("/" + "ä" * 128)
+
+
+def test_a_name_node_takes_no_colon() -> None:
+    assert not ArrowFiles(LocalFileSystem(), is_store=False).takes("/out/10:30/f")
+    assert LocalFiles().takes("/out/10:30/f")
