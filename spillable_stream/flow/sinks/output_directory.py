@@ -51,7 +51,7 @@ class OutputDirectory:
             StorageError: it is gone, or its disk can't say.
         """
         try:
-            found = is_there(self.path)
+            found = is_there(f"{self.path}/")  # of a file the system says no
         except OSError as e:
             raise storage_error(f"can't look at {self.path}, where the sink writes", e, "check its disk") from e
         if not found:

@@ -79,6 +79,22 @@ def test_a_sink_writes_nothing_while_its_directory_is_gone_and_continues_when_it
     assert channel.stats().groups["default"].lag == 0
 
 
+def test_a_file_in_place_of_the_directory_is_no_fault_of_an_event(
+    open_channel: Callable[..., Channel], tmp_path: Path
+) -> None:
+    """Events were buried, as if their headers had led the path through it."""
+    channel, out = open_channel(), tmp_path / "out"
+    sink = opened(channel, Hdfs(f"file://{out}/%{{app}}", file_type="DataStream"))
+    shutil.rmtree(out)
+    out.touch()
+    put(channel, b"a")
+    with Channel(tmp_path / "dead", minimum_required_space=0) as sink.dead_letter:
+        with pytest.raises(StorageError, match=GONE):
+            sink.process()
+        assert sink.dead_letter.stats().channel_size == 0
+    out.unlink()
+
+
 @pytest.mark.parametrize("kind", ["file_roll", "parquet"])
 def test_a_sink_that_gets_another_directory_creates_it(
     open_channel: Callable[..., Channel], tmp_path: Path, kind: str
