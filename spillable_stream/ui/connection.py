@@ -60,7 +60,7 @@ class LimitedProtocol(H11Protocol):
         self._stop_timer()
 
     def _await_client(self) -> None:
-        """Close the connection in a while, unless its client has sent a whole request, or read what is left, by then."""
+        """Close the connection in a while, unless its client has sent a whole request, or read the rest, by then."""
         if self not in self.connections:
             self._stop_timer()
         elif self.flow.write_paused:

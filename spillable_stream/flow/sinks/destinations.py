@@ -109,7 +109,7 @@ class Files(Protocol):
         """
 
     def takes(self, path: str) -> bool:
-        """Tell whether a file can have a path, as far as that is known: whether its names are allowed, and no file's."""
+        """Tell whether a file can have a path, if that is known: whether its names are allowed, and no file's."""
 
 
 class LocalFiles:

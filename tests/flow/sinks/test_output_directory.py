@@ -79,7 +79,7 @@ def test_a_sink_writes_nothing_while_its_directory_is_gone_and_continues_when_it
     assert channel.stats().groups["default"].lag == 0
 
 
-def test_a_file_in_place_of_the_directory_is_no_fault_of_an_event(
+def test_an_event_is_not_buried_for_a_file_in_place_of_the_directory(
     open_channel: Callable[..., Channel], tmp_path: Path
 ) -> None:
     """Events were buried, as if their headers had led the path through it."""
