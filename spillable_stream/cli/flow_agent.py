@@ -17,13 +17,13 @@ from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, fail, until_si
 from spillable_stream.cli.arguments import decoded, time_span
 from spillable_stream.cli.flow_options import ClassMap, ConfigurationFiles, SystemProperties, pairs
 from spillable_stream.errors import SpillableError, StorageError
-from spillable_stream.flow.stop_signals import StopSignals
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.shown_value import shown
 
 if TYPE_CHECKING:
     from spillable_stream.flow.agent import Agent
     from spillable_stream.flow.monitoring import Monitoring
+    from spillable_stream.flow.stop_signals import StopSignals
 
 __all__ = ["agent", "log_level"]
 
@@ -128,8 +128,10 @@ def agent(
         logging.getLogger("spillable_stream").setLevel(log_level(system["flume.root.logger"]))
     if conf:
         system.setdefault("spillable.conf.dir", conf)
-    how = _Run(once, drain, None if no_reload_conf else poll_interval, dryrun, StopSignals())
     try:
+        from spillable_stream.flow.stop_signals import StopSignals
+
+        how = _Run(once, drain, None if no_reload_conf else poll_interval, dryrun, StopSignals())
         with nullcontext() if once or dryrun else until_signal(), how.signals.watched([signal.SIGHUP]):
             status = _run(name, conf_file, system, pairs(mapped), shutdown_timeout, how)
     except (SpillableError, ImportError, OSError) as e:
