@@ -54,7 +54,11 @@ def _nearest(word: str, verbs: Collection[str]) -> str:
 
 
 def channel_option_hint(error: Any) -> str:
-    """Return how a verb that creates or changes a channel is given an option of it; "" of another verb or mistake."""
+    """Return how a verb that creates or changes a channel is given an option of it; "" of another verb or mistake.
+
+    Args:
+        error: Click's `UsageError`.
+    """
     parameters = () if error.ctx is None else error.ctx.command.params
     takes_options = any("-o" in parameter.opts for parameter in parameters)
     is_one = hasattr(error, "option_name") or "unexpected extra argument" in error.message

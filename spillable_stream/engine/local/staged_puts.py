@@ -20,7 +20,11 @@ __all__ = ["StagedPuts"]
 
 
 class StagedPuts:
-    """Proves that a put can be appended, and moves what was staged in memory to disk if it goes there."""
+    """Proves that a put can be appended, and moves what was staged in memory to disk if it goes there.
+
+    Args:
+        log: that of the disk tier.
+    """
 
     def __init__(self, fs: FileSystem, layout: Layout, log: WriteAheadLog) -> None:
         self._fs = fs
