@@ -35,7 +35,7 @@ _TIMES = (
     Property("deliverAfterHeader", text, None, "The header that says so of an event, which goes before "
              f"`deliverAfter`. {OURS}", "a header"),
     Property("deliverAtHeader", text, None, "The header with the time at which an event is delivered, in "
-             f"milliseconds since 1970, which goes before both. {OURS}", "a header"),
+             f"milliseconds since 1970, which takes precedence over both. {OURS}", "a header"),
 )  # fmt: skip
 
 

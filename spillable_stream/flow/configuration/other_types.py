@@ -30,7 +30,7 @@ def _interceptor(name: str) -> str:
 
 
 def _preserve(default: bool) -> Property:
-    return Property("preserveExisting", boolean, default, "Whether a header that is there stays as it is.")
+    return Property("preserveExisting", boolean, default, "Whether an existing header is kept.")
 
 
 INTERCEPTORS = (

@@ -87,7 +87,7 @@ _BUCKETS = (
     Property("hdfs.filePrefix", text, "FlumeData", "What the names of the files begin with."),
     Property("hdfs.fileSuffix", text, "", "What they end with; by default the codec's extension."),
     Property("hdfs.inUsePrefix", text, "", "What the name of a file begins with while it is written."),
-    Property("hdfs.inUseSuffix", text, ".tmp", "What it ends with until then."),
+    Property("hdfs.inUseSuffix", text, ".tmp", "What the name of a file ends with while it is written."),
     Property("hdfs.emptyInUseSuffix", boolean, False, "Whether it has no such suffix. A file that counts when it is "
              "closed is hidden then while it is written."),
     Property("hdfs.rollInterval", seconds(0, MOST_LONG), 30, "After how many seconds a new file begins; 0 for never."),
@@ -184,7 +184,7 @@ HTTP = ComponentType(
         Property("requestTimeout", milliseconds(1), 5000, "How long an answer may take, in milliseconds."),
         Property("contentTypeHeader", text, "text/plain", "The requests' Content-Type."),
         Property("acceptHeader", text, "text/plain", "The requests' Accept."),
-        Property("defaultBackoff", boolean, True, "Whether it waits after an answer that nothing else is said about."),
+        Property("defaultBackoff", boolean, True, "Whether it waits after an answer without a setting of its own."),
         Property("defaultRollback", boolean, True, "Whether the event is sent again after such an answer."),
         Property("defaultIncrementMetrics", boolean, False, "Whether such an answer counts as a success."),
         _status_codes("backoff", None, "The same for some answers"),

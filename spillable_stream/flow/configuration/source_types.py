@@ -31,7 +31,7 @@ _TLS = (
     Property("ssl", boolean, False, "Whether clients must use TLS."),
     Property("keystore", text, None, "The certificate and its key, a PEM file.", "a file"),
     Property("keystore-password", text, None, "The password of the key."),
-    Property("keystore-type", one_of("PEM"), None, "PEM; keystores of Java's must be converted.",
+    Property("keystore-type", one_of("PEM"), None, "The format of the keystore.",
              "PEM, into which keystores of Java's must be converted"),
 )  # fmt: skip
 
@@ -62,7 +62,7 @@ EXEC = ComponentType(
     (
         Property("command", text, None, "The command; its lines are the events.", "a command", required=True),
         Property("shell", text, None, "The shell that runs it, as `/bin/sh -c`. Without it the command is split at "
-                 "white space, and quotes mean nothing."),
+                 "white space, and quotes have no meaning."),
         Property("restart", boolean, False, "Whether a command that ended is started again."),
         Property("restartThrottle", milliseconds(0), 10_000, "The wait before a restart, in milliseconds."),
         Property("logStdErr", boolean, False, "Whether what the command prints to standard error is logged."),
@@ -80,21 +80,21 @@ SPOOLDIR = ComponentType(
     _sources("spooldir:SpoolDir"),
     (
         Property("spoolDir", text, None, "The directory whose files are read.", "a directory", required=True),
-        Property("fileSuffix", text, ".COMPLETED", "What the name of a file gets that was read."),
-        Property("deletePolicy", one_of("never", "immediate"), "never", "Whether a file that was read is removed."),
+        Property("fileSuffix", text, ".COMPLETED", "The suffix that a file gets once it is read."),
+        Property("deletePolicy", one_of("never", "immediate"), "never", "Whether a file is removed once it is read."),
         Property("fileHeader", boolean, False, "Whether events get the file's path as a header."),
         Property("fileHeaderKey", text, "file", "The name of that header."),
         Property("basenameHeader", boolean, False, "Whether events get the file's name as a header."),
         Property("basenameHeaderKey", text, "basename", "The name of that header."),
         Property("includePattern", text, "^.*$", "Which files are read, by their whole name.", "a regular expression"),
         Property("ignorePattern", text, "^$", "Which of them are not.", "a regular expression"),
-        Property("trackerDir", text, ".flumespool", "Where it is noted what was read; relative to `spoolDir`.",
+        Property("trackerDir", text, ".flumespool", "Where it records what was read; relative to `spoolDir`.",
                  "a directory"),
-        Property("trackingPolicy", one_of("rename", "tracker_dir"), "rename", "Whether a file is renamed when it was "
-                 "read, or noted in `trackerDir`."),
+        Property("trackingPolicy", one_of("rename", "tracker_dir"), "rename", "Whether a file is renamed once it is "
+                 "read, or recorded in `trackerDir`."),
         Property("consumeOrder", one_of("oldest", "youngest", "random"), "oldest", "Which file is read next."),
         Property("pollDelay", milliseconds(0), 500, "The wait before the directory is listed again, in milliseconds."),
-        Property("recursiveDirectorySearch", boolean, False, "Whether directories below it are read, too."),
+        Property("recursiveDirectorySearch", boolean, False, "Whether subdirectories are read too."),
         Property("maxBackoff", milliseconds(0), 4000, "The longest wait for a full channel, in milliseconds."),
         Property("batchSize", integer(1), 100, "The most events of a batch."),
         Property("inputCharset", text, "UTF-8", "The character set of the files.", "a character set"),
@@ -126,7 +126,7 @@ TAILDIR = ComponentType(
                  keyword="listed_filegroups"),
         Property("filegroups.*", text, None, "A group's files: a directory, and a regular expression for their "
                  "names.", "a path", required=True),
-        Property("positionFile", text, "~/.flume/taildir_position.json", "Where it is noted how far files were read.",
+        Property("positionFile", text, "~/.flume/taildir_position.json", "Where it records how far files were read.",
                  "a file"),
         Property("headers.*.*", text, None, "A header of the events of a group of files: `headers.GROUP.KEY`."),
         Property("byteOffsetHeader", boolean, False, "Whether events get their place in the file, as the header "
@@ -136,8 +136,8 @@ TAILDIR = ComponentType(
                  "closed."),
         Property("writePosInterval", milliseconds(1), 3000, "How often the position file is written, in milliseconds."),
         Property("batchSize", integer(1), 100, "The most events of a batch."),
-        Property("maxBatchCount", integer(1, MOST_LONG), MOST_LONG, "The most batches of a file that follow each "
-                 "other while others wait."),
+        Property("maxBatchCount", integer(1, MOST_LONG), MOST_LONG, "The most batches that a file gives in a row "
+                 "while others wait."),
         Property("cachePatternMatching", boolean, True, "Whether the directory is listed only when it has changed."),
         Property("fileHeader", boolean, False, "Whether events get the file's path as a header."),
         Property("fileHeaderKey", text, "file", "The name of that header."),
@@ -156,7 +156,7 @@ NETCAT = ComponentType(
         Property("bind", text, None, "The address to listen on.", "an address", required=True),
         Property("port", _port, None, "The port to listen on.", required=True),
         Property("max-line-length", integer(1), 512, "The longest line in characters, its end included."),
-        Property("ack-every-event", boolean, True, "Whether `OK` is answered when a line is stored."),
+        Property("ack-every-event", boolean, True, "Whether each stored line is answered with `OK`."),
         Property("encoding", text, "utf-8", "The character set of the lines.", "a character set"),
     ),
 )
@@ -253,7 +253,7 @@ SEQ = ComponentType(
     _sources("seq:Seq"),
     (
         Property("batchSize", integer(1), 1, "The events of a batch."),
-        Property("totalEvents", integer(1, MOST_LONG), MOST_LONG, "How many events there are."),
+        Property("totalEvents", integer(1, MOST_LONG), MOST_LONG, "How many events it creates."),
         *_POLLED,
     ),
     batch_property="batchSize",
@@ -270,7 +270,7 @@ STRESS = ComponentType(
                  "an integer"),
         Property("maxSuccessfulEvents", integer(-1, MOST_LONG), -1, "How many events are stored; -1 for no limit.",
                  "an integer"),
-        Property("maxEventsPerSecond", integer(0), 0, "How many events there are a second; 0 for no limit."),
+        Property("maxEventsPerSecond", integer(0), 0, "The most events per second; 0 for no limit."),
         Property("batchSize", integer(1), 1, "The events of a batch."),
         *_POLLED,
     ),
