@@ -56,7 +56,7 @@ class Claims:
         return found
 
     def free(self, state: ChannelState) -> Iterator[Range]:
-        """Yield what the group has yet to take and nobody has claimed; the mutex is held. Raises what `group_in` does."""
+        """Yield what the group has yet to take and no claim has; the mutex is held. Raises what `group_in` does."""
         if self._forgotten:
             self._release_forgotten()
         group = state.groups.get(self._group) or self.group_in(state)  # a call less in each take
