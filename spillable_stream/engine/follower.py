@@ -262,10 +262,13 @@ class Follower:
             self.applying = False
 
     def _load(self) -> None:
+        known = self.state.groups
         self.applying = True
         try:
             self.state, self.positions = self._log.load()
             self.half_applied = False
+            for name in self.state.groups.keys() & known.keys():  # the samples go on
+                self.state.groups[name].missed = known[name].missed
         except CorruptionError as e:
             if not self._is_view:
                 self._log.require_in_place()  # raises if the path leads elsewhere by now: that is why, then

@@ -29,7 +29,7 @@ class GroupState:
         reset: the name of the last seek that must not be done twice.
         token: a random text of its beginning; "" where an earlier version created it.
         passed: how many expired events its takes have passed over.
-        missed: how many events it has been found unable to take since this was loaded, for rates; in no image.
+        missed: how many events it could not take, as far as this handle has seen that; for rates, and in no image.
     """
 
     position: int

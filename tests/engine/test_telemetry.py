@@ -72,6 +72,19 @@ def test_what_left_before_it_was_taken_was_not_taken(open_channel: Open, monkeyp
     assert samples.rates(channel.engine().follow()).taken == 2, "a take forgets which events had left"
 
 
+def test_what_left_counts_as_little_once_a_view_was_loaded_anew(open_channel: Open) -> None:
+    """A view is, whenever the last writer leaves; the state that it loads does not say what left unread."""
+    channel = open_channel(retention_bytes=MIB, retention_untaken="drop")
+    peek(channel)
+    put(channel, *numbered(0, 50))
+    view = open_channel(readonly=True)
+    assert view.stats().take_rate == 0
+    channel.engine().commit(Control(FrameType.RETENTION, RetentionRecord(through=30)))
+    assert view.stats().take_rate == 0
+    channel.close(checkpoint=True)
+    assert (view.stats().groups["default"].position, view.stats().take_rate) == (30, 0)
+
+
 def test_rates_are_those_since_the_clock_was_set_back(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     channel = open_channel()
     samples, clock = Samples(), [10_000.0]
