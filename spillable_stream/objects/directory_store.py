@@ -135,17 +135,24 @@ class DirectoryStore:
         """Delete an object; one that is not there is no error. The directories above it stay."""
         path = self._path(key)
         try:
-            found = os.lstat(path)
+            others = self._other_names(path) if os.lstat(path).st_nlink > 1 else []
             os.unlink(path)
         except OSError as e:
             if e.errno not in _MISSING:
                 _fail(f"deleting {path}", e)
             return
-        if found.st_nlink > 1:  # it has a temporary name, too, since its own may not be durable
-            with contextlib.suppress(StoreError):  # what stays is swept later
-                for entry in _entries(path.parent):
-                    if entry.name.startswith(_TEMPORARY) and entry.inode() == found.st_ino:
-                        self._remove_temporary(path.parent / entry.name)
+        for temporary in others:
+            self._remove_temporary(temporary)
+
+    def _other_names(self, path: Path) -> list[Path]:
+        """Return the temporary names that an object still has, since its own may not be durable.
+
+        Only as long as the object is there can no other file, which is being written, have its inode.
+        """
+        with contextlib.suppress(StoreError):  # what stays is swept later
+            found = [path.parent / entry.name for entry in _entries(path.parent) if entry.name.startswith(_TEMPORARY)]
+            return [temporary for temporary in found if _is_same_file(temporary, path)]
+        return []
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the objects whose keys begin with ``prefix``, in any order."""

@@ -275,6 +275,28 @@ def test_a_deleted_object_leaves_nothing_though_its_name_was_never_durable(
     assert temporaries(root) == []
 
 
+def test_a_file_that_is_being_written_stays_though_it_got_the_inode_of_a_deleted_object(
+    store: DirectoryStore, fs: FaultyFileSystem, root: Path
+) -> None:
+    """As ext4 gives it at once, where the object's creator removes its temporary name meanwhile; others give a new one."""
+    store.create("log/0", b"data")
+    with fs.failing(nth("sync_directory", 1)), pytest.raises(StoreError):
+        store.create("log/1", b"data")
+    [temporary], unlink, uploads = temporaries(root), os.unlink, list[Any]()
+
+    def raced(path: Path) -> None:
+        unlink(path)
+        if path == root / "log" / "1":
+            unlink(temporary)
+            uploads.append(store.upload("log/2"))
+
+    with mock.patch("os.unlink", raced):
+        store.delete("log/1")
+    uploads[0].write(b"other")
+    uploads[0].finish()
+    assert bytes(store.get("log/2")) == b"other"
+
+
 @pytest.mark.parametrize("upload", [False, True])
 def test_a_crash_leaves_no_part_of_an_object(root: Path, upload: bool) -> None:
     child = os.fork()
