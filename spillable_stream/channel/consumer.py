@@ -448,8 +448,9 @@ class Consumer:
             TransactionStateError: this thread is inside of a call.
         """
         self.active_calls.end("a close", self._engine.lock_timeout_seconds)
-        self._reader.forget()
-        self._ownership.close()
+        with self._mutex:  # whoever takes meanwhile closes it, too: the second one could release the next owner's lock
+            self._reader.forget()
+            self._ownership.close()
         path = self._engine.path
         _log.debug("the group %r of %s is given up", self.group, path, extra=fields(path, group=self.group))
 

@@ -23,6 +23,7 @@ from spillable_stream import (
     TransactionStateError,
 )
 from spillable_stream.engine import active_calls
+from spillable_stream.engine.local.local_owners import LocalOwnership
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
 from tests.support import pythons
@@ -197,6 +198,29 @@ def test_a_group_that_the_handle_gave_up_can_be_owned_by_another_and_then_by_it_
     assert take(kept, 1, "g") == numbered(9, 1)
     kept.consumer("g").close()
     assert kept.seek("g", "earliest") == 1
+
+
+def test_a_group_is_given_up_once_though_a_thread_takes_as_it_meanwhile(
+    kept: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the first thread, which is slow here, would release the lock of the next owner: its descriptor is the same."""
+    close, taken, closing = LocalOwnership.close, list[list[bytes]](), threading.Semaphore(0)
+    taker = threading.Thread(target=lambda: taken.append(take(kept, 1, "g")))
+
+    def slow(owned: LocalOwnership) -> None:
+        closing.release()
+        if threading.current_thread() is not taker:
+            assert closing.acquire(timeout=0)
+            taker.start()
+            assert not closing.acquire(timeout=0.2), "two threads close it at once"
+        close(owned)
+
+    assert take(kept, 1, "g") == numbered(7, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalOwnership, "close", slow)
+        kept.consumer("g").close()
+        taker.join()
+    assert taken == [numbered(8, 1)]
 
 
 def test_a_group_whose_calls_do_not_end_is_dropped_by_the_next_call_once_they_have(
