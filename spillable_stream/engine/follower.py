@@ -267,7 +267,7 @@ class Follower:
         try:
             self.state, self.positions = self._log.load()
             self.half_applied = False
-            for name in self.state.groups.keys() & known.keys():  # the samples go on
+            for name in self.state.groups.keys() & known.keys():  # as the samples have it
                 self.state.groups[name].missed = known[name].missed
         except CorruptionError as e:
             if not self._is_view:

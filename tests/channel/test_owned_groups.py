@@ -203,7 +203,7 @@ def test_a_group_that_the_handle_gave_up_can_be_owned_by_another_and_then_by_it_
 def test_a_group_is_given_up_once_though_a_thread_takes_as_it_meanwhile(
     kept: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the first thread, which is slow here, would release the lock of the next owner: its descriptor is the same."""
+    """Else the first thread, which is slow here, would release the next owner's lock: it has the same descriptor."""
     close, taken, closing = LocalOwnership.close, list[list[bytes]](), threading.Semaphore(0)
     taker = threading.Thread(target=lambda: taken.append(take(kept, 1, "g")))
 

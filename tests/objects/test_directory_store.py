@@ -278,7 +278,7 @@ def test_a_deleted_object_leaves_nothing_though_its_name_was_never_durable(
 def test_a_file_that_is_being_written_stays_though_it_got_the_inode_of_a_deleted_object(
     store: DirectoryStore, fs: FaultyFileSystem, root: Path
 ) -> None:
-    """As ext4 gives it at once, where the object's creator removes its temporary name meanwhile; others give a new one."""
+    """As ext4 does at once, where the creator of the object removes its temporary name meanwhile."""
     store.create("log/0", b"data")
     with fs.failing(nth("sync_directory", 1)), pytest.raises(StoreError):
         store.create("log/1", b"data")
