@@ -96,6 +96,7 @@ SCENARIOS = {
     "objects/test_histories": "writers, readers and a collector on a store that fails",
     "objects/test_kills_on_servers": "writers, takers and collectors that are killed, on servers of stores",
     "observe/test_cost": "what looking costs the writers, and whoever looks",
+    "producer/test_division": "a batch that is too large, and what becomes of its parts",
     "producer/test_ends": "every kind of end of a process",
     "producer/test_machine": "any sequence of sends, failures and time",
     "producer/test_numbers_machine": "any sequence of sends and lost answers, by whom the batches are numbered",

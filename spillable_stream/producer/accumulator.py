@@ -153,6 +153,8 @@ class Accumulator:
     ) -> SendFuture:
         """Add events to an open batch that has room for them, and ship it if it is full then."""
         count, buffer = len(bodies), self.buffer
+        if count > 1:
+            batch.join(count)
         future, own = SendFuture(batch, batch.count, count), batch.bodies
         own += bodies  # no call within these four lines: an interrupt leaves all done or none
         batch.count += count

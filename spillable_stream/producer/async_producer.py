@@ -162,15 +162,19 @@ class AsyncProducer:
 
     def _awaitable(self, sent: SendFuture, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Result]:
         future: asyncio.Future[Result] = loop.create_future()
-        waiting = self._waiting.get((sent.batch, loop))
+        self._watch(future, sent, loop)
+        return future
+
+    def _watch(self, future: asyncio.Future[Result], sent: SendFuture, loop: asyncio.AbstractEventLoop) -> None:
+        part, index = sent.batch.part(sent.index)
+        waiting = self._waiting.get((part, loop))
         if waiting is None:
-            waiting = _Waiting(loop, partial(self._waiting.pop, (sent.batch, loop), None))
-            if sent.batch.watch(waiting):
-                self._waiting[sent.batch, loop] = waiting
+            waiting = _Waiting(loop, partial(self._waiting.pop, (part, loop), None), self._watch)
+            if part.watch(index, waiting):
+                self._waiting[part, loop] = waiting
             else:
                 loop.call_soon(waiting.complete)
         waiting.futures.append((future, sent))
-        return future
 
     def last_sequence(self, key: str | None = None) -> int:
         """Return the highest number of this producer's batches in a channel; see `Producer.last_sequence`."""
@@ -226,12 +230,19 @@ class _Waiting:
     Args:
         loop: the event loop.
         forget: called when they are complete, in the loop.
+        again: called there with those that are of a part of the batch that has no result yet.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, forget: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        forget: Callable[[], object],
+        again: Callable[[asyncio.Future[Result], SendFuture, asyncio.AbstractEventLoop], None],
+    ) -> None:
         self.futures: list[tuple[asyncio.Future[Result], SendFuture]] = []
         self._loop = loop
         self._forget = forget
+        self._again = again
 
     def finish(self, *, forked: bool = False) -> None:
         """Complete them in the loop, unless that is closed or another process's."""
@@ -245,8 +256,9 @@ class _Waiting:
         for future, sent in self.futures:
             if future.done():  # cancelled
                 continue
-            error = sent.exception()
-            if error is not None:
+            if not sent.done():
+                self._again(future, sent, self._loop)
+            elif (error := sent.exception()) is not None:
                 future.set_exception(error)
             else:
-                future.set_result(sent.batch.result_of(sent.index, sent.count))
+                future.set_result(sent.result())

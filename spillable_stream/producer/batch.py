@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -14,7 +15,7 @@ from spillable_stream.format.numbered_batch import Numbers
 from spillable_stream.log_records import RecordFields, fields, log_of
 from spillable_stream.producer.batch_events import BatchEvents
 from spillable_stream.producer.clock import wait_at_most
-from spillable_stream.producer.event_size import ATTEMPT_BYTES, text_bytes
+from spillable_stream.producer.event_size import ATTEMPT_BYTES, BATCH_BYTES, text_bytes
 from spillable_stream.producer.result import Attempt, Result
 from spillable_stream.producer.threads import Threads
 
@@ -30,10 +31,10 @@ Callback = Callable[[Result], object]
 
 
 class Watcher(Protocol):
-    """Is notified when a batch's result is known."""
+    """Is notified when a batch's result is known, and when it was divided."""
 
     def finish(self, *, forked: bool = False) -> None:
-        """Handle the result.
+        """Handle the result; watch again where that of its own part is not known yet.
 
         Args:
             forked: whether this is a forked child. It does not send the batch, and must not call user code.
@@ -42,6 +43,10 @@ class Watcher(Protocol):
 
 class ProducerBatch(BatchEvents):
     """Events with the callbacks and futures that wait for them. A lock of its own guards the result.
+
+    A batch that is too large for its target is divided: it keeps the first sends, and another one gets the rest, which
+    waits until this one has ended (`divide`). Futures know the batch to which their events were added, and find their
+    part from there (`part`). The parts share the lock of the first.
 
     Args:
         destination: the destination.
@@ -60,6 +65,7 @@ class ProducerBatch(BatchEvents):
         dead: its form as a dead letter, once it has failed; None before.
         attempts: its latest attempts, oldest first.
         attempt_count: how often it was tried.
+        rest: the batch that got its events from an index on, and that index; None if it was not divided.
         retry: how many times it was retried at its current target.
         outcome: the result of the whole batch; None until it is known.
         result: the same, once the callbacks were called; futures read it.
@@ -67,6 +73,7 @@ class ProducerBatch(BatchEvents):
 
     __slots__ = (
         "_done",
+        "_first",
         "_is_told",
         "_lock",
         "_most_attempts",
@@ -81,6 +88,7 @@ class ProducerBatch(BatchEvents):
         "numbers",
         "outcome",
         "own_sequence",
+        "rest",
         "result",
         "retry",
         "sequence",
@@ -94,6 +102,8 @@ class ProducerBatch(BatchEvents):
         self.created: float = created
         self.callbacks: list[tuple[Callback, int, int]] | None = None
         self.own_sequence: bool = False
+        self.rest: tuple[int, ProducerBatch] | None = None
+        self._first: ProducerBatch | None = None  # the one that was divided, of another part
         self.numbers: Numbers | None = None
         self._is_told = False  # whether a thread has begun to call the callbacks
         self.in_doubt: bool = False
@@ -126,8 +136,12 @@ class ProducerBatch(BatchEvents):
 
     def refused(self) -> None:
         """Record that an attempt stored nothing: the next one has another number, unless one before it is in doubt."""
-        if not (self.in_doubt if self.dead is None else self.dead.may_be_there):
+        if not self._may_be_there():
             self.free_numbers()
+
+    def _may_be_there(self) -> bool:
+        """Tell whether a failed attempt may have stored it where it goes now."""
+        return self.in_doubt if self.dead is None else self.dead.may_be_there
 
     def doubt(self) -> None:
         """Record that a failed attempt may have stored it."""
@@ -141,6 +155,59 @@ class ProducerBatch(BatchEvents):
             self.destination.free(self, stored=stored)
         else:
             self.dead.free(stored=stored)
+
+    # ── parts ───────────────────────────────────────────────────────────────────────────────
+
+    def second_half(self) -> ProducerBatch | None:
+        """Return a batch with the second half of the sends, for `divide`; None if it must not be divided.
+
+        It must not where it is one send. Nor where it may be stored: its number would tell, but its parts have others.
+        """
+        index = 0 if self.own_sequence or self.record_batch is not None else self.middle()
+        if index == 0 or self._may_be_there():
+            return None
+        rest = ProducerBatch(self.destination, self.sequence, self.created, self._most_attempts, self._threads)
+        rest.copy_from(self, index)
+        rest.size_bytes += (self.size_bytes - BATCH_BYTES) * rest.count // len(self)
+        rest.attempts, rest.attempt_count = self.attempts, self.attempt_count
+        rest.in_doubt, rest.dead = self.in_doubt, copy(self.dead)
+        rest.callbacks = [(call, i - index, count) for call, i, count in self.callbacks or () if i >= index] or None
+        rest._first, rest._lock = self if self._first is None else self._first, self._lock
+        rest.rest = None if self.rest is None else (self.rest[0] - index, self.rest[1])
+        return rest
+
+    def divide(self, rest: ProducerBatch) -> None:
+        """Leave the second half of the sends to a batch that `second_half` returned.
+
+        The accumulator's mutex is held, and nobody else can decide the outcome now. Call `tell_divided` after it.
+        """
+        index = len(self) - rest.count
+        self.rest = index, rest  # first: in a forked child, futures find a part that has their events
+        self.callbacks = [called for called in self.callbacks or () if called[1] < index] or None
+        self.cut_off(index)
+
+    def tell_divided(self) -> None:
+        """Let the watchers watch their own parts."""
+        with self._lock:
+            watchers = list(self._watchers or ())
+        for watcher in watchers:
+            _call(watcher.finish)
+        with self._lock:  # kept until all watch again, so that a forked child finishes the rest
+            self._watchers = (self._watchers or [])[len(watchers) :] or None
+
+    def part(self, index: int) -> tuple[ProducerBatch, int]:
+        """Return the part that has an event now, and the event's index there."""
+        part = self
+        while (rest := part.rest) is not None and index >= rest[0]:
+            index, part = index - rest[0], rest[1]
+        return part, index
+
+    def parts(self) -> Iterator[ProducerBatch]:
+        """Return the batch, and those that got the rest of its events."""
+        part: ProducerBatch | None = self
+        while part is not None:
+            yield part
+            part = None if part.rest is None else part.rest[1]
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
@@ -184,22 +251,23 @@ class ProducerBatch(BatchEvents):
             result,
         )
 
-    def wait(self, timeout_seconds: float | None) -> None:
-        """Wait until the result is known.
+    def wait(self, index: int, timeout_seconds: float | None) -> None:
+        """Wait until the result of an event is known.
 
         Args:
+            index: the event's index.
             timeout_seconds: how long to wait; None for no limit.
 
         Raises:
             TimeoutError: the result is not known within ``timeout_seconds``.
             ProducerError: this is one of the producer's threads, which may be needed for the result.
         """
-        if self.result is None:
+        if self.part(index)[0].result is None:
             if timeout_seconds is None or timeout_seconds > 0:
                 self.refuse_wait_here()
             with self._lock:
                 done = self._done = self._done or threading.Condition(self._lock)
-                if not done.wait_for(lambda: self.result is not None, wait_at_most(timeout_seconds)):
+                if not done.wait_for(lambda: self.part(index)[0].result is not None, wait_at_most(timeout_seconds)):
                     raise TimeoutError
 
     def refuse_wait_here(self) -> None:
@@ -215,14 +283,15 @@ class ProducerBatch(BatchEvents):
                 "another thread"
             )
 
-    def watch(self, watcher: Watcher) -> bool:
-        """Register a watcher to be notified of the result; False if the result is known already."""
-        if self.result is not None:  # in a forked child, a thread that no longer exists may hold the lock
+    def watch(self, index: int, watcher: Watcher) -> bool:
+        """Register a watcher to be notified of an event's result; False if the result is known already."""
+        if self.part(index)[0].result is not None:  # in a forked child, a thread that is not there may hold the lock
             return False
         with self._lock:
-            if self.result is None:
-                self._watchers = self._watchers or []
-                self._watchers.append(watcher)
+            part, _ = self.part(index)
+            if part.result is None:
+                part._watchers = part._watchers or []
+                part._watchers.append(watcher)
                 return True
         return False
 
@@ -269,8 +338,9 @@ class ProducerBatch(BatchEvents):
         if self.result is not None:  # `settle` came first
             return
         self.result = result
-        if self._done is not None:
-            self._done.notify_all()
+        done = (self if self._first is None else self._first)._done
+        if done is not None:
+            done.notify_all()
         self.callbacks = None
         if result.successful or result.dead_letter:
             self.free()
@@ -287,13 +357,15 @@ class ProducerBatch(BatchEvents):
         It calls no user code, and replaces the lock, whose holder may not exist here. It empties the lists of watchers
         and callbacks, because the thread that forked may be iterating over one of them.
         """
-        self._lock, self._done = threading.RLock(), None
-        watchers = list(self._watchers or ())
-        for of_this_thread in (self._watchers, self.callbacks):
-            if of_this_thread is not None:
-                of_this_thread.clear()
-        self.outcome = self.outcome or result
-        self.settle()
+        watchers: list[Watcher] = []
+        for part in self.parts():
+            part._lock, part._done, part._first = threading.RLock(), None, None
+            watchers += part._watchers or ()
+            for of_this_thread in (part._watchers, part.callbacks):
+                if of_this_thread is not None:
+                    of_this_thread.clear()
+            part.outcome = part.outcome or result
+            part.settle()
         for watcher in watchers:
             watcher.finish(forked=True)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ class BatchEvents:
         bodies: the events' bodies, or their rows in a typed channel.
         headers: the headers of the events that have any, by index; None if no event has.
         record_batch: the events, if they were sent as an Arrow batch.
+        joined: where each send of several events begins and ends; None without any.
         timed: the events with times of their own, in order; None without any. The others have the destination's ttl.
         size_bytes: how much of the producer's buffer the batch and its events take.
         sealed: whether it has stopped growing: a thread has begun to send it, or it is given up.
@@ -48,6 +50,7 @@ class BatchEvents:
         "count",
         "destination",
         "headers",
+        "joined",
         "record_batch",
         "sealed",
         "size_bytes",
@@ -59,6 +62,7 @@ class BatchEvents:
         self.bodies: list[Any] = []
         self.headers: dict[int, dict[str, str]] | None = None
         self.record_batch: pa.RecordBatch | None = None
+        self.joined: array[int] | None = None
         self.timed: list[TimedRun] | None = None
         self.size_bytes: int = BATCH_BYTES
         self._fingerprint = 0
@@ -126,6 +130,45 @@ class BatchEvents:
         else:
             self.timed.append(TimedRun(index, count, times, self.delayed_before(index)))
 
+    def join(self, count: int) -> None:
+        """Record that the next events are of one send, which is never divided. Call it before they are added."""
+        self.joined = array("Q") if self.joined is None else self.joined
+        while self.joined and self.joined[-1] > self.count:  # an interrupt kept those from being added
+            del self.joined[-2:]
+        self.joined.extend((self.count, self.count + count))
+
+    def middle(self) -> int:
+        """Return the index at which a send begins that is nearest to the middle; 0 if all events are of one send."""
+        middle, end = len(self) // 2, len(self)
+        for first, after in _pairs(self.joined):
+            if first < middle < after:
+                is_last = after >= end
+                return first if first and (is_last or middle - first <= after - middle) else 0 if is_last else after
+        return middle
+
+    def copy_from(self, events: BatchEvents, index: int) -> None:
+        """Take over another batch's events from an index on; this batch has none yet. `cut_off` removes them there."""
+        self.bodies = events.bodies[index:]
+        self.headers = {i - index: of_one for i, of_one in (events.headers or {}).items() if i >= index} or None
+        for first, after in _pairs(events.joined):
+            if first >= index:
+                self.count = first - index
+                self.join(after - first)
+        for run in events.timed or ():
+            if (left := run.first + run.events - max(run.first, index)) > 0:
+                self.set_times(max(run.first, index) - index, left, run.times)
+        self.seal()
+
+    def cut_off(self, index: int) -> None:
+        """Forget the events from an index on."""
+        if self.headers is not None:
+            self.headers = {i: of_one for i, of_one in self.headers.items() if i < index} or None
+        if self.timed is not None:
+            timed = [run._replace(events=min(run.events, index - run.first)) for run in self.timed if run.first < index]
+            self.timed = timed or None
+        self.bodies = self.bodies[:index]
+        self.seal()
+
     def times(self) -> RowTimes | None:
         """Return the times of the events; None if they count forever, from now on."""
         ttl_us = self.destination.ttl_us
@@ -144,3 +187,8 @@ class BatchEvents:
     def free(self) -> None:
         """Forget the events: futures may outlive the batch."""
         self.bodies, self.headers, self.record_batch = [], None, None
+
+
+def _pairs(joined: array[int] | None) -> Iterator[tuple[int, int]]:
+    found = iter(joined or ())
+    return zip(found, found, strict=True)

@@ -197,6 +197,12 @@ class Buffer:
             batch.size_bytes += size_bytes
             self.held_bytes += size_bytes
 
+    def divide(self, batch: ProducerBatch, rest: ProducerBatch) -> None:
+        """Count a batch that gets a part of another one's events, and that one without them. The mutex is held."""
+        self.batches[rest] = None
+        self.held_bytes += BATCH_BYTES
+        batch.size_bytes -= rest.size_bytes - BATCH_BYTES
+
     def release(self, batch: ProducerBatch) -> None:
         """Forget a batch that has ended, and free its room. The mutex is held."""
         if batch in self.batches:

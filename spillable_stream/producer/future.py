@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -82,7 +82,8 @@ class SendFuture(Future[Result]):
         error = self.exception(timeout)
         if error is not None:
             raise error
-        return self.batch.result_of(self.index, self.count)
+        part, index = self.batch.part(self.index)
+        return part.result_of(index, self.count)
 
     def exception(self, timeout: Duration | None = None) -> SendFailedError | None:
         """Return the `SendFailedError` of the send; None if it succeeded.
@@ -95,16 +96,17 @@ class SendFuture(Future[Result]):
             TimeoutError: the result is not known within ``timeout``.
             ProducerError: like that of `result`.
         """
-        self.batch.wait(None if timeout is None else _waits(timeout))
-        return self.batch.error_of(self.index, self.count)
+        self.batch.wait(self.index, None if timeout is None else _waits(timeout))
+        part, index = self.batch.part(self.index)
+        return part.error_of(index, self.count)
 
     def done(self) -> bool:
         """Tell whether the result is known."""
-        return self.batch.result is not None
+        return self.batch.part(self.index)[0].result is not None
 
     def running(self) -> bool:
         """Tell whether the result is not known yet."""
-        return self.batch.result is None
+        return not self.done()
 
     def cancelled(self) -> bool:
         """Return False: a send is never cancelled."""
@@ -127,7 +129,7 @@ class SendFuture(Future[Result]):
         watching = True
         with _making:
             if "_condition" not in self.__dict__:
-                watching = self.batch.watch(self)  # first, so a forked child knows each future with fields
+                watching = self.batch.watch(self.index, self)  # first, so a forked child knows each future with fields
                 self.__dict__.update(fields)
         if not watching:
             self.finish()
@@ -136,10 +138,14 @@ class SendFuture(Future[Result]):
     def finish(self, *, forked: bool = False) -> None:
         """Complete the fields of the standard library's future, and notify its waiters; the batch calls it.
 
+        A future whose part has no result yet watches that instead.
+
         Args:
             forked: whether this is a forked child. Waiters and callbacks then belong to the parent, and threads that do
                 not exist here may hold locks.
         """
+        if self.batch.watch(self.index, self):
+            return
         if isinstance(self._waiters, _Waiters):
             self._waiters.over = True
         error = self.exception()
@@ -147,10 +153,12 @@ class SendFuture(Future[Result]):
             result = self.result() if error is None else None
             self.__dict__.get("_done_callbacks", []).clear()  # the thread that forked may be iterating
             self.__dict__.update(vars(Future()), _state="FINISHED", _exception=error, _result=result)
-        elif error is not None:
-            self.set_exception(error)
-        else:
-            self.set_result(self.result())
+            return
+        with suppress(InvalidStateError):  # another thread was first: the batch was given up just when it was divided
+            if error is not None:
+                self.set_exception(error)
+            else:
+                self.set_result(self.result())
 
 
 def _waits(timeout: Duration) -> float:

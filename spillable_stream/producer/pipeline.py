@@ -4,7 +4,8 @@
 
     send ──▶ accumulator ──full, or lingered──▶ schedule ──▶ send task ──stored──▶ success handler
                   ▲             (mover)           ▲              ├──may pass──▶ retry queue
-                  │                               └──due (mover)─┼──────────────────┘
+                  │                               ├──due (mover)─┼──────────────────┘
+                  │                               └──in parts────┼──too large
                   └──────── room ─────────────────────────────── └──failed──▶ failure handler
 """
 
@@ -166,9 +167,11 @@ class Pipeline:
             turn = self._schedule.begin(lane)
         if turn is None:
             return
-        error = self._try(turn)
+        error, batch = self._try(turn), turn.batch
         with self._mutex:
             self._schedule.end(turn, error)
+            if batch.rest is not None and batch.outcome is not None:  # the next part has waited for its end
+                self._schedule.submit(batch.rest[1])
 
     def _try(self, turn: Turn) -> BaseException | None:
         """Try once to commit a batch, and return what went wrong; nothing that does ends the thread."""
@@ -225,6 +228,22 @@ class Pipeline:
             self.retry_queue.put(batch, due)
             self._mover.expect(due)
         self.metrics.retried()
+        return True
+
+    def divide(self, batch: ProducerBatch) -> bool:
+        """Divide a batch that was refused as too large, and try its first part at once; tell whether that was done.
+
+        The parts have its sequence, so each is tried when the one before has ended.
+        """
+        with self._mutex:
+            rest = None if self.shutdown.has_given_up else batch.second_half()
+            if rest is None:
+                return False
+            self.buffer.divide(batch, rest)
+            batch.divide(rest)
+            self.buffer.grow(batch, batch.last_attempt_bytes())
+            self._schedule.submit(batch)
+        batch.tell_divided()
         return True
 
     def dead_letter(self, batch: ProducerBatch) -> bool:
@@ -319,11 +338,14 @@ class Pipeline:
 
             def done() -> bool:
                 while left and left[-1] not in outstanding:  # each is looked at until it has ended, one at a time
-                    left.pop()
+                    batch = left.pop()
+                    if batch.rest is not None:
+                        left.append(batch.rest[1])
                 return not left
 
             self.shutdown.wait(done, timeout_seconds)
-            return sum(b.count or len(b) for b in left if b in outstanding)
+            parts = {part for batch in left for part in batch.parts() if part in outstanding}
+            return sum(part.count or len(part) for part in parts)
 
         if late := self._mutex.run(flush):
             raise ProducerTimeoutError(

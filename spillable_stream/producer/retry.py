@@ -24,16 +24,12 @@ from spillable_stream.errors import (
 )
 from spillable_stream.producer.batch import ProducerBatch
 
-__all__ = ["MISFITS", "REFUSALS", "RetryQueue", "is_tried_again", "may_pass"]
+__all__ = ["MISFITS", "REFUSALS", "TOO_LARGE", "RetryQueue", "is_tried_again", "may_pass"]
 
-MISFITS = (
-    EventTooLargeError,
-    ProducerBusyError,
-    ProducerSequenceError,
-    PutTooLargeError,
-    SchemaError,
-    TransactionCapacityError,
-)
+TOO_LARGE = (EventTooLargeError, PutTooLargeError, TransactionCapacityError)
+"""What says that a smaller batch may be stored; this one was not."""
+
+MISFITS = (*TOO_LARGE, ProducerBusyError, ProducerSequenceError, SchemaError)
 """What says like `REFUSALS` that nothing was stored, and will say it again."""
 _MAY_PASS = (*REFUSALS, ChannelClosedError, ForeignDirectoryError, OSError, StorageError, UnsafeStoreError)
 _OF_THE_HANDLE = (ChannelClosedError.__name__, UnsafeStoreError.__name__)

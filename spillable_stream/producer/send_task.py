@@ -15,7 +15,7 @@ from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.context import with_context
 from spillable_stream.producer.result import Attempt, Result
-from spillable_stream.producer.retry import MISFITS, may_pass
+from spillable_stream.producer.retry import MISFITS, TOO_LARGE, may_pass
 from spillable_stream.producer.target import ChannelTarget, commit_to
 from spillable_stream.state.ranges import Range
 
@@ -35,6 +35,9 @@ class Ends(Protocol):
 
     def retry(self, batch: ProducerBatch) -> bool:
         """Retry the batch later, and return True; return False if it will not be retried."""
+
+    def divide(self, batch: ProducerBatch) -> bool:
+        """Retry the batch in two parts, and return True; return False if it can't be divided."""
 
     def dead_letter(self, batch: ProducerBatch) -> bool:
         """Send the batch to the dead-letter channel; False if there is none, or the batch was sent to it before."""
@@ -118,6 +121,8 @@ class SendTask:
         if not resumes and may_pass(error) and self._ends.retry(batch):
             if isinstance(error, UnsafeStoreError):  # nobody else may report it
                 _log.error(_SENT_AGAIN, batch.destination.name, text_of(error), extra=batch.log_fields())
+            return
+        if isinstance(error, TOO_LARGE) and self._ends.divide(batch):
             return
         batch.free_numbers()  # it will not be sent there again
         misnumbered = batch.own_sequence and isinstance(error, ProducerSequenceError)

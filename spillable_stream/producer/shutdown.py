@@ -59,8 +59,10 @@ class Shutdown:
 
     Attributes:
         is_finished: whether all has ended.
+        has_given_up: whether it lets everything fail that has not ended, and so no batch may be divided any more.
     """
 
+    has_given_up: bool
     is_finished: bool
 
     def __init__(
@@ -81,7 +83,7 @@ class Shutdown:
         wake: Callable[[], None],
         forget: Callable[[], None],
     ) -> None:
-        self.is_finished = False
+        self.is_finished = self.has_given_up = False
         self._name = name
         self._clock = clock
         self._accumulator = accumulator
@@ -208,6 +210,7 @@ class Shutdown:
         """Let everything fail that is not stored yet, and say in the log what that is."""
 
         def take() -> tuple[list[ProducerBatch], list[ProducerBatch]]:
+            self.has_given_up = True
             left = self._withdraw()
             gone = set(left)
             return left, [b for b in self._buffer.batches if b.outcome is None and b not in gone]
@@ -265,6 +268,7 @@ class Shutdown:
         """Let everything fail, since a thread ends that must not: this one. The producer ends, too."""
         code, message = type(error).__name__, f"a thread of the producer ended: {text_of(error)}"
         with self._mutex:
+            self.has_given_up = True
             self._buffer.failure = self._buffer.failure or error
             self._buffer.refuse_new()
             self._accumulator.ship_all()

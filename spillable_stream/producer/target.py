@@ -36,6 +36,8 @@ class Target(Protocol):
     of this package's that may pass (`spillable_stream.producer.retry`), is repeated with the same number; any
     other error ends the batch. A `ChannelBusyError`, `ChannelFullError`, `DiskSpaceError` or `LockTimeoutError` says
     that nothing was stored: a batch whose every attempt so far ended with one of these is repeated with another number.
+    So does an `EventTooLargeError`, `PutTooLargeError` or `TransactionCapacityError`, and that a smaller batch may be
+    stored: such a batch is divided by its sends.
 
     Attributes:
         name: for messages.

@@ -21,7 +21,7 @@ def test_a_watcher_that_raises_harms_nobody(produce: MakeProducer, target: FakeT
     target.hold()
     producer = produce(linger_ms=0)
     futures = [producer.send(b"x") for _ in range(2)]
-    assert futures[0].batch.watch(Watcher())
+    assert futures[0].batch.watch(0, Watcher())
     done = threading.Event()
     futures[1].add_done_callback(lambda f: done.set())
     target.let_go()

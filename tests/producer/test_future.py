@@ -218,10 +218,10 @@ def test_a_future_may_be_watched_by_what_goes_just_when_another_one_is(
     first, second = sent(produce, 2)
     watch, told, garbage = ProducerBatch.watch, list[object](), [second]
 
-    def and_collect(batch: ProducerBatch, watcher: Watcher) -> bool:
+    def and_collect(batch: ProducerBatch, index: int, watcher: Watcher) -> bool:
         while garbage:
             garbage.pop().add_done_callback(told.append)
-        return watch(batch, watcher)
+        return watch(batch, index, watcher)
 
     monkeypatch.setattr(ProducerBatch, "watch", and_collect)
     first.add_done_callback(told.append)
