@@ -103,7 +103,7 @@ def _boolean(value: str) -> bool:
     return words[value.lower()]
 
 
-boolean = RangedParser(_boolean, "true or false")
+boolean: RangedParser[bool] = RangedParser(_boolean, "true or false")
 """The parser of truth values."""
 
 
