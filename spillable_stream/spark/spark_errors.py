@@ -51,7 +51,11 @@ _OF_HANDLES = tuple(  # what messages advise, and what that is to a query
             "roll (?:it )?back, and begin another (?:take|one)(?:, which (?:owns|claims) it again)?",
             "start the query again",
         ),
-        ("put fewer at once", "have fewer rows in a batch, as with maxEventsPerTrigger"),
+        (
+            "put fewer at once",
+            "write fewer rows at once; a query's batch that was planned comes again as it is, and maxEventsPerTrigger "
+            "bounds those after it",
+        ),
     )
 )
 

@@ -136,7 +136,8 @@ ADVICE = {
         "nothing of it is committed. Start the query again"
     ),
     "Raise overflowCapacity, or put fewer at once": (
-        "Raise overflowCapacity, or have fewer rows in a batch, as with maxEventsPerTrigger"
+        "Raise overflowCapacity, or write fewer rows at once; a query's batch that was planned comes again as it is, "
+        "and maxEventsPerTrigger bounds those after it"
     ),
     "the rows do not fit": "the rows do not fit",
 }

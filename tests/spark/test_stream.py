@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 import spillable_stream as ss
+from spillable_stream.spark import explain
 from tests.lab.children import wait_until
 from tests.support.spark.versions import ADMISSION_CONTROL, drain
 
@@ -326,6 +327,22 @@ def test_full_channel_fails_the_query_and_loses_nothing(
     assert bodies(tmp_path / "b") == []
     ss.Channel(tmp_path / "b", overflow_capacity=100).close()
     run(stream(spark, path), tmp_path / "ck", tmp_path / "b")
+    assert bodies(tmp_path / "b") == numbered(0, 20)
+
+
+def test_batch_that_is_too_large_for_the_channel_says_that_it_comes_again_as_it_is_and_fits_once_the_channel_is_larger(
+    spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
+) -> None:
+    path = put("a", *numbered(0, 20))
+    ss.Channel(tmp_path / "b", overflow_capacity=10, minimum_required_space=0).close()
+
+    for most in (20, 5):
+        with pytest.raises(PySparkException) as e:
+            once(stream(spark, path, maxEventsPerTrigger=most), tmp_path / "ck", tmp_path / "b").awaitTermination()
+        assert "20 events do not fit" in (said := explain(e.value))
+        assert "Raise overflowCapacity, or write fewer rows at once; a query's batch that was planned" in said
+        assert bodies(tmp_path / "b") == []
+    run(stream(spark, path), tmp_path / "ck", tmp_path / "b", overflowCapacity=20)
     assert bodies(tmp_path / "b") == numbered(0, 20)
 
 
