@@ -167,11 +167,9 @@ class Pipeline:
             turn = self._schedule.begin(lane)
         if turn is None:
             return
-        error, batch = self._try(turn), turn.batch
+        error = self._try(turn)
         with self._mutex:
             self._schedule.end(turn, error)
-            if batch.rest is not None and batch.outcome is not None:  # the next part has waited for its end
-                self._schedule.submit(batch.rest[1])
 
     def _try(self, turn: Turn) -> BaseException | None:
         """Try once to commit a batch, and return what went wrong; nothing that does ends the thread."""
@@ -240,9 +238,9 @@ class Pipeline:
             if rest is None:
                 return False
             self.buffer.divide(batch, rest)
+            self._schedule.submit_divided(batch, rest)
             batch.divide(rest)
             self.buffer.grow(batch, batch.last_attempt_bytes())
-            self._schedule.submit(batch)
         batch.tell_divided()
         return True
 

@@ -173,6 +173,7 @@ class Schedule:
         self._expect = expect
         self._is_closing = is_closing
         self._closing_since: float | None = None
+        self._rests: dict[ProducerBatch, ProducerBatch] = {}  # of those that were divided: what is tried after each
         self._busy: dict[Lane, None] = {}
         self._held: deque[Lane] = deque()  # those that may not use the last thread
         self._looks: list[tuple[float, int, Lane]] = []  # a heap: when a thread tries each again
@@ -191,6 +192,13 @@ class Schedule:
             lane, self._alone = self._dead, False
         lane.again.append(batch)
         self._offer(lane)
+
+    def submit_divided(self, batch: ProducerBatch, rest: ProducerBatch) -> None:
+        """Schedule a batch that was divided, and for when it has ended the rest of its sends."""
+        if batch in self._rests:
+            self._rests[rest] = self._rests[batch]
+        self._rests[batch] = rest
+        self.submit(batch)
 
     def _offer(self, lane: Lane) -> None:
         if not lane.queued and lane.has_work():
@@ -230,6 +238,7 @@ class Schedule:
             if lane.waiting is not None and lane.waiting.batch not in lane.runs:
                 lane.waiting = None
             lane.again.clear()
+        self._rests.clear()  # though the batches before them are being tried: they may end before these are told
         for destination in self._lanes:
             destination.withdraw()
 
@@ -330,6 +339,8 @@ class Schedule:
             if lane.waiting is not None and lane.waiting.batch is turn.batch:
                 lane.waiting = None
             lane.last_thread_at = now + max(_HELD_SECONDS, _TRIES_PART * took_seconds)
+        if turn.batch.outcome is not None and (rest := self._rests.pop(turn.batch, None)) is not None:
+            self.submit(rest)
         self._offer(lane)
         self._release(now)
 

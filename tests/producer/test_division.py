@@ -369,6 +369,36 @@ def test_a_close_that_is_late_fails_the_parts_that_nobody_has_begun_with(produce
     assert futures[0].result(PATIENCE_SECONDS).write_order_id == 1
 
 
+def test_a_part_is_not_begun_while_a_late_close_fails_it(
+    produce: MakeProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The part before it ends just then. This one was stored, though the close said that it was not sent."""
+    target, gate = Small(10), threading.Event()
+    producer = produce(target, linger_ms=60_000)
+    futures = [producer.send(b"12345%d" % i) for i in range(2)]
+    target.fail_while(after(gate))
+    ship(producer)
+    target.wait_for_attempts(2)
+    pipeline, fail = producer._pipeline, producer._pipeline.shutdown._fail
+
+    def is_idle() -> bool:
+        with pipeline._mutex:
+            schedule = pipeline._schedule
+            return not schedule.running() and not any(lane.queued for lane in schedule._lanes.values())
+
+    def fail_late(*args: Any, **options: Any) -> int:
+        gate.set()
+        assert futures[0].result(PATIENCE_SECONDS).write_order_id == 1
+        assert wait_until(is_idle)
+        return fail(*args, **options)
+
+    monkeypatch.setattr(pipeline.shutdown, "_fail", fail_late)
+    with pytest.raises(ProducerTimeoutError, match="1 event was not sent"):
+        producer.close(0)
+    failed = error_of(futures[1]).result
+    assert (failed.error_code, failed.in_doubt, target.bodies) == ("ProducerClosedError", False, [b"123450"])
+
+
 def test_an_end_that_gives_up_fails_all_parts(produce: MakeProducer) -> None:
     """The end of the process waits no longer: nothing is divided after that."""
     target = Small(10)
