@@ -258,7 +258,9 @@ class _Waiting:
                 continue
             if not sent.done():
                 self._again(future, sent, self._loop)
-            elif (error := sent.exception()) is not None:
+                continue
+            part, index = sent.batch.part(sent.index)
+            if (error := part.error_of(index, sent.count)) is not None:
                 future.set_exception(error)
             else:
-                future.set_result(sent.result())
+                future.set_result(part.result_of(index, sent.count))

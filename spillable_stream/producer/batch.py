@@ -202,6 +202,14 @@ class ProducerBatch(BatchEvents):
             index, part = index - rest[0], rest[1]
         return part, index
 
+    def is_known(self, index: int) -> bool:
+        """Tell whether the result of an event is known."""
+        part, known = self, self.result is not None  # first: what has a result is divided no more
+        while (rest := part.rest) is not None and index >= rest[0]:
+            index, part = index - rest[0], rest[1]
+            known = part.result is not None
+        return known
+
     def parts(self) -> Iterator[ProducerBatch]:
         """Return the batch, and those that got the rest of its events."""
         part: ProducerBatch | None = self
@@ -262,12 +270,12 @@ class ProducerBatch(BatchEvents):
             TimeoutError: the result is not known within ``timeout_seconds``.
             ProducerError: this is one of the producer's threads, which may be needed for the result.
         """
-        if self.part(index)[0].result is None:
+        if not self.is_known(index):
             if timeout_seconds is None or timeout_seconds > 0:
                 self.refuse_wait_here()
             with self._lock:
                 done = self._done = self._done or threading.Condition(self._lock)
-                if not done.wait_for(lambda: self.part(index)[0].result is not None, wait_at_most(timeout_seconds)):
+                if not done.wait_for(lambda: self.is_known(index), wait_at_most(timeout_seconds)):
                     raise TimeoutError
 
     def refuse_wait_here(self) -> None:
@@ -285,7 +293,7 @@ class ProducerBatch(BatchEvents):
 
     def watch(self, index: int, watcher: Watcher) -> bool:
         """Register a watcher to be notified of an event's result; False if the result is known already."""
-        if self.part(index)[0].result is not None:  # in a forked child, a thread that is not there may hold the lock
+        if self.is_known(index):  # in a forked child, a thread that is not there may hold the lock
             return False
         with self._lock:
             part, _ = self.part(index)

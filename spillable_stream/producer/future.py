@@ -102,7 +102,7 @@ class SendFuture(Future[Result]):
 
     def done(self) -> bool:
         """Tell whether the result is known."""
-        return self.batch.part(self.index)[0].result is not None
+        return self.batch.is_known(self.index)
 
     def running(self) -> bool:
         """Tell whether the result is not known yet."""

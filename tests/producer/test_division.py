@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import random
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +29,7 @@ from spillable_stream.errors import (
     TransactionCapacityError,
 )
 from spillable_stream.format.numbered_batch import Numbers
+from spillable_stream.producer.future import SendFuture
 from tests.lab.children import wait_until
 from tests.producer.conftest import MakeProducer, assert_nothing_left
 from tests.support.events import peek
@@ -306,6 +309,54 @@ def test_a_part_is_told_when_it_is_stored_and_not_with_the_rest(produce: MakePro
     assert waits[1].result(PATIENCE_SECONDS).write_order_id == 2 and done[1].wait(PATIENCE_SECONDS)
     producer.flush(PATIENCE_SECONDS)
     assert [result.write_order_id for result in told] == [1, 2]
+
+
+def with_a_stop(work: Callable[[], bool], at: int, stop: Callable[[], object]) -> tuple[bool, bool]:
+    """Return what some work returns, and whether it came to the instruction of a number, before which it stops."""
+    left = at
+
+    def enter(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if "spillable_stream/producer/" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left == 0:
+                stop()
+        return enter
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        return work(), left <= 0
+    finally:
+        sys.settrace(before)
+
+
+def test_a_future_is_not_done_when_another_part_ends_while_it_looks(produce: MakeProducer) -> None:
+    """A debugger, the collector, or an interpreter without a global lock lets other threads run anywhere."""
+    stopped, at = True, 0
+    while stopped:
+        at += 1
+        target, gate = Small(10), threading.Event()
+        producer = produce(target, linger_ms=60_000)
+        target.hold()
+        futures = [producer.send(b"12345%d" % i) for i in range(2)]
+        ship(producer)
+        target.wait_for_attempts(1)
+        target.fail_while(after(gate, but=2))
+
+        def end_first(target: Small = target, future: SendFuture = futures[0]) -> None:
+            target.let_go()
+            assert future.result(PATIENCE_SECONDS).write_order_id == 1
+
+        done, stopped = with_a_stop(futures[1].done, at, end_first)
+        assert not done
+        target.let_go()
+        gate.set()
+        assert futures[1].result(PATIENCE_SECONDS).write_order_id == 2
+    assert at > 10
 
 
 def test_a_flush_that_began_before_waits_for_all_parts(produce: MakeProducer) -> None:
