@@ -17,6 +17,7 @@ __all__ = [
     "BODY_BYTES",
     "CALLBACK_BYTES",
     "DEAD_LETTER_BYTES",
+    "JOINED_BYTES",
     "TIMES_BYTES",
     "TINY_BODIES",
     "TINY_BODY_BYTES",
@@ -36,6 +37,9 @@ TINY_BODIES = {body: body for body in (b"", *(bytes((i,)) for i in range(256)))}
 
 CALLBACK_BYTES = 112
 """What a callback takes: a tuple, a number and a place in a list."""
+
+JOINED_BYTES = 18
+"""What a send of several events takes beside them: where it begins and ends."""
 
 TIMES_BYTES = 200
 """What times of its own take: of a send, two tuples, their numbers and a place in a list."""

@@ -22,7 +22,14 @@ from spillable_stream.producer.batch import Callback, ProducerBatch
 from spillable_stream.producer.beginning import Beginning
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.destination import Destination
-from spillable_stream.producer.event_size import BODY_BYTES, CALLBACK_BYTES, TIMES_BYTES, TINY_BODIES, TINY_BODY_BYTES
+from spillable_stream.producer.event_size import (
+    BODY_BYTES,
+    CALLBACK_BYTES,
+    JOINED_BYTES,
+    TIMES_BYTES,
+    TINY_BODIES,
+    TINY_BODY_BYTES,
+)
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.own_copy import own_batch, own_event, own_events, own_row
 from spillable_stream.producer.pipeline import Pipeline
@@ -224,6 +231,7 @@ class Producer:
         bodies, headers, size_bytes = own_events(found, destination)
         accumulator, times = self._pipeline.accumulator, destination.times_of(ttl, deliver_after, deliver_at)
         if sequence is None:
+            size_bytes += JOINED_BYTES if len(found) > 1 else 0
             return accumulator.add_many(destination, bodies, headers, size_bytes, callback, max_block_ms, times)
 
         def fill(batch: ProducerBatch) -> None:

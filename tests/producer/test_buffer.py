@@ -9,7 +9,7 @@ import pytest
 
 from spillable_stream import Producer
 from spillable_stream.errors import ProducerTimeoutError
-from spillable_stream.producer.event_size import BATCH_BYTES, BODY_BYTES, TINY_BODY_BYTES
+from spillable_stream.producer.event_size import BATCH_BYTES, BODY_BYTES, JOINED_BYTES, TINY_BODY_BYTES
 from tests.producer.conftest import MakeProducer
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
 from tests.support.interrupts import Interrupts
@@ -71,6 +71,7 @@ def test_an_event_as_large_as_the_buffer_is_accepted_when_nothing_else_is_held(
     produce: MakeProducer, target: FakeTarget
 ) -> None:
     producer = produce(total_size_in_bytes=1000, linger_ms=0, batch_size_threshold_in_bytes=1000)
-    for send in (lambda: producer.send(b"x" * (1000 - BODY_BYTES)), lambda: producer.send_many([b"x" * 436] * 2)):
+    each = b"x" * ((1000 - JOINED_BYTES) // 2 - BODY_BYTES)
+    for send in (lambda: producer.send(b"x" * (1000 - BODY_BYTES)), lambda: producer.send_many([each] * 2)):
         assert send().result(PATIENCE_SECONDS).successful
         producer.flush(PATIENCE_SECONDS)

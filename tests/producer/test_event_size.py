@@ -153,6 +153,11 @@ def test_events_count_what_they_hold(gathering: Gathering, shape: str) -> None:
     assert_counted(producer, lambda i: producer.send(make(i)), 5000 if shape in TINY else COUNT)
 
 
+def test_sends_of_several_events_count_what_they_hold(gathering: Gathering) -> None:
+    producer = gathering()
+    assert_counted(producer, lambda i: producer.send_many([b"1", b"2"]), 2_500)
+
+
 def test_callbacks_count(gathering: Gathering) -> None:
     def callback(result: Result) -> None:
         pass
