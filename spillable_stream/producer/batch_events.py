@@ -186,7 +186,7 @@ class BatchEvents:
 
     def free(self) -> None:
         """Forget the events: futures may outlive the batch."""
-        self.bodies, self.headers, self.record_batch = [], None, None
+        self.bodies, self.headers, self.record_batch, self.joined = [], None, None, None
 
 
 def _pairs(joined: array[int] | None) -> Iterator[tuple[int, int]]:
