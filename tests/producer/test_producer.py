@@ -22,7 +22,7 @@ from spillable_stream.errors import (
     TransactionCapacityError,
 )
 from spillable_stream.producer.context import PRODUCER_ID, PRODUCER_SEQUENCE
-from spillable_stream.producer.event_size import ATTEMPT_BYTES, BATCH_BYTES, TINY_BODY_BYTES, text_bytes
+from spillable_stream.producer.event_size import ATTEMPT_BYTES, BATCH_BYTES, JOINED_BYTES, TINY_BODY_BYTES, text_bytes
 from tests.producer.conftest import MakeProducer
 from tests.support.events import numbered
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget, full
@@ -238,7 +238,7 @@ def test_stats_say_what_is_queued_and_what_became_of_the_rest(
     stats = producer.stats()
     assert (stats.sent_events, stats.stored_events, stats.failed_events, stats.stored_batches) == (5, 2, 2, 1)
     assert (stats.retries, stats.failed_attempts, stats.last_error) == (1, 2, "ValueError: bad")
-    retried_bytes = BATCH_BYTES + 2 * TINY_BODY_BYTES + ATTEMPT_BYTES + text_bytes("it is full")
+    retried_bytes = BATCH_BYTES + JOINED_BYTES + 2 * TINY_BODY_BYTES + ATTEMPT_BYTES + text_bytes("it is full")
     assert (stats.queued_batches, stats.queued_bytes) == (1, BATCH_BYTES + 67)
     assert (stats.batch_events.p50, stats.batch_bytes.most, stats.latency_seconds.p99) == (2, retried_bytes, 1.0)
 
