@@ -11,7 +11,14 @@ import typer
 
 from spillable_stream.cli.app import UNKNOWN, ending, fail, until_signal
 from spillable_stream.cli.arguments import decoded, refuse_empty
-from spillable_stream.cli.flow_options import ClassMap, SystemProperties, headers, loaded_configuration, pairs
+from spillable_stream.cli.flow_options import (
+    ClassMap,
+    SystemProperties,
+    conf_file_option,
+    headers,
+    loaded_configuration,
+    pairs,
+)
 from spillable_stream.cli.input_source import InputSource, lines_of
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
@@ -104,16 +111,7 @@ def send(
     path: Annotated[
         str, typer.Argument(metavar="[PATH]", help="The channel: its directory, or its address in a store.")
     ] = "",
-    conf_file: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--conf-file",
-            "-f",
-            metavar="FILE",
-            callback=refuse_empty("a file"),
-            help="A configuration instead of a PATH.",
-        ),
-    ] = None,
+    conf_file: Annotated[list[str] | None, conf_file_option("A configuration instead of a PATH.")] = None,
     name: Annotated[str, typer.Option("--name", "-n", metavar="AGENT", callback=decoded, help="The agent in it.")] = "",
     source: Annotated[
         str,

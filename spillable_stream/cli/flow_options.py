@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,21 +19,19 @@ __all__ = [
     "ClassMap",
     "ConfigurationFiles",
     "SystemProperties",
+    "conf_file_option",
     "headers",
     "loaded_configuration",
     "pairs",
 ]
 
-ConfigurationFiles = Annotated[
-    list[str],
-    typer.Option(
-        "--conf-file",
-        "-f",
-        metavar="FILE",
-        callback=refuse_empty("a file"),
-        help="The configuration; of several a later one wins.",
-    ),
-]
+
+def conf_file_option(text: str) -> Any:
+    """Return the option ``--conf-file`` with a verb's own help text."""
+    return typer.Option("--conf-file", "-f", metavar="FILE", callback=refuse_empty("a file"), help=text)
+
+
+ConfigurationFiles = Annotated[list[str], conf_file_option("The configuration; of several a later one wins.")]
 AgentName = Annotated[
     str | None,
     typer.Option("--name", "-n", metavar="AGENT", callback=decoded, help="One agent; by default all of the files'."),

@@ -8,22 +8,13 @@ import typer
 
 from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, fail, print_object
 from spillable_stream.cli.arguments import refuse_empty
-from spillable_stream.cli.flow_options import AgentName, ClassMap, SystemProperties, pairs
+from spillable_stream.cli.flow_options import AgentName, ClassMap, SystemProperties, conf_file_option, pairs
 from spillable_stream.errors import OptionError
 
 __all__ = ["test"]
 
 _TestFile = Annotated[str, typer.Argument(metavar="FILE", callback=refuse_empty("a file"), help="The tests, in TOML.")]
-_Files = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--conf-file",
-        "-f",
-        metavar="FILE",
-        callback=refuse_empty("a file"),
-        help="The configuration; by default the one that FILE names.",
-    ),
-]
+_Files = Annotated[list[str] | None, conf_file_option("The configuration; by default the one that FILE names.")]
 
 
 def test(
