@@ -411,6 +411,9 @@ class MemoryLossWarning(UserWarning):
 REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError, MemoryTierWarning)
 """Errors that say for sure that nothing was stored, and that may pass: the same call may be repeated later."""
 
+TOO_LARGE = (EventTooLargeError, PutTooLargeError, TransactionCapacityError)
+"""Errors that say that nothing of a batch was stored, though a smaller one may be."""
+
 
 def says_nothing_stored(error: BaseException) -> bool:
     """Tell whether an error of a commit says for sure that nothing was stored."""

@@ -8,17 +8,20 @@ import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.counted import counted
-from spillable_stream.errors import EventTooLargeError, PutTooLargeError, SpillableError, TransactionCapacityError
+from spillable_stream.errors import (
+    TOO_LARGE,
+    EventTooLargeError,
+    PutTooLargeError,
+    SpillableError,
+    TransactionCapacityError,
+)
 from spillable_stream.flow.event_batch import concat
 from spillable_stream.flow.interceptors.base import Rejected
 from spillable_stream.flow.late_channel import is_open
 from spillable_stream.format.batch import SURELY_FRAMED_BYTES
 from spillable_stream.option_names import named
 
-__all__ = ["TOO_LARGE", "PartRoom"]
-
-TOO_LARGE = (EventTooLargeError, PutTooLargeError, TransactionCapacityError)
-"""Why a batch is refused, before any channel has a part of it, though a smaller one may be taken."""
+__all__ = ["PartRoom"]
 
 
 class PartRoom:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from spillable_stream.flow.part_room import TOO_LARGE
+from spillable_stream.errors import TOO_LARGE
 
 __all__ = ["halves", "put_in_pieces"]
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from spillable_stream.arguments import instance, text
 from spillable_stream.channel.channel import Channel
-from spillable_stream.errors import OptionError, SpillableError, says_nothing_stored
+from spillable_stream.errors import TOO_LARGE, OptionError, SpillableError, says_nothing_stored
 from spillable_stream.flow.batch_numbers import BatchNumbers, write_note
 from spillable_stream.flow.dead_letters import Stuck
 from spillable_stream.flow.event_batch import EventInput, as_event_batch
@@ -35,7 +35,6 @@ from spillable_stream.flow.late_channel import is_open
 from spillable_stream.flow.left_out import LeftOut
 from spillable_stream.flow.optional_puts import OptionalPuts
 from spillable_stream.flow.part_puts import PartPuts
-from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.routed_batch import Processed, RoutedBatch
 from spillable_stream.flow.router import Router
 from spillable_stream.flow.selectors import Replicating, Selector

@@ -10,24 +10,19 @@ from itertools import count
 
 from spillable_stream.errors import (
     REFUSALS,
+    TOO_LARGE,
     ChannelClosedError,
-    EventTooLargeError,
     ForeignDirectoryError,
     NotAChannelError,
     ProducerBusyError,
     ProducerSequenceError,
-    PutTooLargeError,
     SchemaError,
     StorageError,
-    TransactionCapacityError,
     UnsafeStoreError,
 )
 from spillable_stream.producer.batch import ProducerBatch
 
-__all__ = ["MISFITS", "REFUSALS", "TOO_LARGE", "RetryQueue", "is_tried_again", "may_pass"]
-
-TOO_LARGE = (EventTooLargeError, PutTooLargeError, TransactionCapacityError)
-"""What says that a smaller batch may be stored; this one was not."""
+__all__ = ["MISFITS", "REFUSALS", "RetryQueue", "is_tried_again", "may_pass"]
 
 MISFITS = (*TOO_LARGE, ProducerBusyError, ProducerSequenceError, SchemaError)
 """What says like `REFUSALS` that nothing was stored, and will say it again."""

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 from spillable_stream.engine.port import NoRoomYetError
 from spillable_stream.error_text import text_of
-from spillable_stream.errors import ProducerSequenceError, UnsafeStoreError, says_nothing_stored
+from spillable_stream.errors import TOO_LARGE, ProducerSequenceError, UnsafeStoreError, says_nothing_stored
 from spillable_stream.log_records import log_of
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.context import with_context
 from spillable_stream.producer.result import Attempt, Result
-from spillable_stream.producer.retry import MISFITS, TOO_LARGE, may_pass
+from spillable_stream.producer.retry import MISFITS, may_pass
 from spillable_stream.producer.target import ChannelTarget, commit_to
 from spillable_stream.state.ranges import Range
 

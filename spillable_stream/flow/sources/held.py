@@ -18,9 +18,8 @@ import pyarrow as pa
 
 from spillable_stream.counted import counted
 from spillable_stream.error_text import text_of, type_and_text
-from spillable_stream.errors import SpillableError
+from spillable_stream.errors import TOO_LARGE, SpillableError
 from spillable_stream.flow.failures import FAILURES
-from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.pieces import halves
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.routed_batch import RoutedBatch

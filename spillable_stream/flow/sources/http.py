@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import (
+    TOO_LARGE,
     ChannelError,
     DeliveryError,
     EventTooLargeError,
@@ -21,7 +22,6 @@ from spillable_stream.errors import (
 )
 from spillable_stream.flow.asgi_server import asgi_server
 from spillable_stream.flow.checked_arguments import Port, checked
-from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.client_numbers import ClientNumbers
 from spillable_stream.flow.sources.http_handlers import Handler, HttpRequest

@@ -6,10 +6,9 @@ import asyncio
 
 import pyarrow as pa
 
-from spillable_stream.errors import SpillableError
+from spillable_stream.errors import TOO_LARGE, SpillableError
 from spillable_stream.flow.charsets import charset_name
 from spillable_stream.flow.checked_arguments import Count, Port, checked
-from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.pieces import halves
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.held import fitting, said_of

@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 import msgpack
 import pyarrow as pa
 
+from spillable_stream.errors import TOO_LARGE
 from spillable_stream.flow.checked_arguments import Count, Size, checked
-from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
 from spillable_stream.flow.sources.batch_limit import BatchLimit
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import pyarrow as pa
 
+from spillable_stream.errors import TOO_LARGE
 from spillable_stream.flow.checked_arguments import Count, Size, Within, checked
-from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
 from spillable_stream.flow.sources.batch_limit import BatchLimit
 from spillable_stream.flow.sources.event_columns import event_batch
